@@ -1,0 +1,71 @@
+"""Kernel: the code an operator runs on a chunk. One struct of nogil function pointers is the contract between kernels
+(built-in, compiled, Python) and the runtime.
+
+a) SL: `apply(k, w, in)` returns the output chunk: `in` itself (narrowed or with other columns) or a new chunk whose `origin`
+   names the input slot of each row, ascending. On a failing row it sets `in.failure` (slot, code, message or exc) and returns the
+   outputs of the rows before it. With on_error == ON_ERROR_SKIP it drops failing rows itself and calls `count_skip` per row.
+b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, in arrival order) of one bucket, in order, and returns
+   how many it finished: n, or j < n when rows[j] failed (f is filled; the state is as before that row; outputs of rows[:j] are
+   kept). An in-place kernel (`in_place`) writes into columns that `prepare` made in `in` and may clear `in.keep[slot]`; otherwise
+   it appends rows to `out` (chunk_reserve, n/slots, origin = the input row's slot).
+   `finish(k, w, in)` runs once per chunk after all parts (in-place kernels: rearrange in.cols into the output layout).
+c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation makes this bucket emit, any order, and fills
+   flush_time/flush_key of every row (the runtime sorts by (flush_time, key, emission index)). SF kernels may leave flush_key
+   NULL: emission order is kept.
+d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core lock.
+e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.chunk cimport Chunk, Failure, Layout, Worker
+from ordstream._core.atomics cimport a64
+
+cdef enum OperatorKind:
+    SL = 0
+    PS = 1
+    SF = 2
+
+cdef enum OnError:
+    ON_ERROR_FAIL = 0
+    ON_ERROR_SKIP = 1
+
+ctypedef Chunk* (*apply_t)(Kernel*, Worker*, Chunk*) noexcept nogil
+ctypedef int (*prepare_t)(Kernel*, Worker*, Chunk*) noexcept nogil            # 0, or -1: no memory
+ctypedef int32_t (*process_t)(Kernel*, Worker*, void* state, Chunk* chunk, const int32_t* rows, int32_t n, Chunk* out,
+                              Failure*) noexcept nogil
+ctypedef int (*finish_t)(Kernel*, Worker*, Chunk*) noexcept nogil             # 0, or -1: no memory
+ctypedef int (*punctuate_t)(Kernel*, Worker*, void* state, Chunk* punctuation, Chunk* out, Failure*) noexcept nogil
+ctypedef void* (*bucket_new_t)(Kernel*, int32_t bucket) noexcept nogil        # NULL: no memory
+ctypedef void (*bucket_free_t)(Kernel*, void*) noexcept nogil                 # may be called with or without the GIL
+ctypedef int64_t (*bucket_bytes_t)(Kernel*, void*) noexcept nogil             # bytes of state held by the bucket
+
+cdef struct Kernel:
+    int32_t kind           # OperatorKind
+    int32_t in_place       # PS/SF: writes into prepared columns of the input chunk
+    int32_t on_error       # OnError
+    int32_t max_workers    # 0: no bound of its own (1 for a Python function under the GIL)
+    int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
+    int32_t uses_hash      # PS: wants in.hash per slot (the split always computes it)
+    int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
+    const Layout* input
+    const Layout* output
+    void* ctx              # the kernel's own, owned by its KernelOwner
+    apply_t apply
+    prepare_t prepare
+    process_t process
+    finish_t finish
+    punctuate_t punctuate  # NULL: punctuations make this operator emit nothing
+    bucket_new_t bucket_new
+    bucket_free_t bucket_free
+    bucket_bytes_t bucket_bytes
+    a64 skipped            # rows dropped by on_error == skip
+
+
+cdef class KernelOwner:
+    # Memory ownership: owns `kernel.ctx` (freed by the subclass's __dealloc__), both layouts, and every Python object that
+    # the kernel borrows. Must outlive the run.
+    cdef Kernel kernel
+    cdef public object input_layout
+    cdef public object output_layout
+    cdef public object references
+
+
