@@ -1,0 +1,91 @@
+"""Exceptions: each one is an `OrdstreamError` and also the built-in exception that a Python user would
+expect.
+
+When a pipeline is built: `SchemaError` (columns and types), `PlanError` (structure and arguments).
+When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `Cancelled`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class OrdstreamError(Exception):
+    """Base class of everything that ordstream raises on purpose."""
+
+
+class SchemaError(OrdstreamError, TypeError, ValueError):
+    """A column is unknown, named twice, or of a wrong type. Raised when a pipeline is built."""
+
+
+class PlanError(OrdstreamError, ValueError):
+    """Operators are put together wrongly, or an argument of one is out of range. Raised while a pipeline is
+    built.
+    """
+
+
+class OperatorError(OrdstreamError, RuntimeError):
+    """An operator could not process a tuple. The exception that it met is `__cause__`.
+
+    Every output that the promise puts before the failing tuple has been delivered, none after it.
+
+    Parameters
+    ----------
+    operator : str
+        Name of the operator, as `explain()` shows it.
+    serial : int
+        Position of the source tuple that caused the failure, from 1. For a flush: the last tuple's serial (0:
+        no tuples).
+    row : mapping or None
+        The operator's input tuple, column name to Python value; None when no single tuple failed (a flush).
+    reason : str
+        What happened, one line.
+    """
+
+    def __init__(
+        self, operator: str, serial: int, row: Mapping[str, Any] | None = None, reason: str = ""
+    ) -> None:
+        self.operator = operator
+        self.serial = serial
+        self.row = None if row is None else dict(row)
+        self.reason = reason
+        text = f"operator {operator!r} failed at serial {serial}"
+        if reason:
+            text += f": {reason}"
+        if self.row is not None:
+            text += f"\n  row: {_shortened(self.row)}"
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by fields: Spark sends this error from an executor to the driver."""
+        return (type(self), (self.operator, self.serial, self.row, self.reason))
+
+
+class SourceError(OrdstreamError, RuntimeError):
+    """The source raised, ended badly, or sent a batch that does not match the source schema."""
+
+
+class SinkError(OrdstreamError, RuntimeError):
+    """The consumer of the output raised."""
+
+
+class Cancelled(OrdstreamError):
+    """The run was stopped from outside before its end."""
+
+
+def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
+    text = repr(dict(row))
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def unknown_column(name: object, available: Iterable[str], where: str = "") -> SchemaError:
+    """The error for a column that does not exist: names the available ones and the closest match."""
+    names = list(available)
+    place = f" in {where}" if where else ""
+    if not isinstance(name, str):
+        return SchemaError(f"a column is named by a str{place}, got {name!r}")
+    text = f"unknown column {name!r}{place}; available: {', '.join(map(repr, names)) or '(none)'}"
+    close = difflib.get_close_matches(name, names, n=1)
+    return SchemaError(f"{text}. Did you mean {close[0]!r}?" if close else text)
