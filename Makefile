@@ -1,0 +1,108 @@
+# The one list of commands; .ci/run and the documentation name only these. `make help` prints it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+EXTRAS := spark,jit,cli,test,dev
+# Options for pytest: make test ARGS="-k reorder -x"
+ARGS ?=
+DATA ?=
+ROWS ?=
+
+CORE := $(shell find ordstream/_core ordstream/include -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.hpp' 2>/dev/null)
+PIP := $(PY) -m pip --disable-pip-version-check --no-input
+JAVA := JAVA_HOME="$$(tools/bootstrap.sh java-home)"; export JAVA_HOME;
+# One build apart from the one in the tree: its folder goes before everything else on the path, and the suite
+# checks that it is really the one being tested (tests/conftest.py).
+BUILD_APART = $(PY) setup.py -q build --build-base build/$(1) --build-lib build/$(1)/lib
+USE_APART = PYTHONPATH="$(CURDIR)/build/$(1)/lib" ORDSTREAM_EXPECT_BUILD="$(CURDIR)/build/$(1)/lib"
+CXX_OF_PYTHON = $$($(PY) -c 'import os, sysconfig; print((os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++").split()[0])')
+RUNTIME = $$("$(CXX_OF_PYTHON)" -print-file-name=$(1))
+# The sanitizers write to file descriptor 2, which pytest must therefore not capture.
+# ThreadSanitizer before gcc 14 does not know the newest address space layouts.
+FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run develop java test test-quick lint bench bench-compare debug tsan asan wheel clean distclean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: java develop ## the main job in Spark on this machine [DATA=folder of real rows] [ROWS=generated rows]
+	@$(JAVA) exec $(BIN)/ordstream demo $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
+
+develop: $(VENV)/.core ## make .venv, install the package editable with all extras, build the core
+	@:
+
+$(VENV)/.packages: pyproject.toml setup.py tools/bootstrap.sh
+	@tools/bootstrap.sh
+	@echo "installing the packages (a few minutes the first time)"
+	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/.build-requires
+	@$(PIP) install -q -r $(VENV)/.build-requires
+	@$(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.packages $(CORE)
+	@$(PY) setup.py -q build_ext --inplace
+	@touch $@
+
+java:
+	@tools/bootstrap.sh java
+
+test: java develop ## the whole suite, Spark included [ARGS=pytest options]
+	@$(JAVA) ORDSTREAM_REQUIRE=java $(BIN)/pytest $(ARGS)
+
+test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]
+	@$(BIN)/pytest -m "not slow and not stress and not spark" $(ARGS)
+
+lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from Cython
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy --strict -p ordstream
+	@PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ordstream
+	@mkdir -p build
+	@$(PY) setup.py translate > build/translate.log 2>&1 || { cat build/translate.log; exit 1; }
+	@if grep -n -A 12 -i -e "performance hint" -e "^warning: ordstream" build/translate.log; then echo "Cython's log, see above, must be silent"; exit 1; fi
+	@echo "lint: clean"
+
+bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
+	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)
+
+bench-compare: develop ## compare the saved benchmark runs
+	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name --columns=min,median,iqr,rounds
+
+debug: develop ## build with bounds checks and leak counters, run the suite on that build, Spark left out
+	@ORDSTREAM_DEBUG=1 $(call BUILD_APART,debug)
+	@$(call USE_APART,debug) $(BIN)/pytest -m "not spark" $(ARGS)
+
+tsan: develop ## build with ThreadSanitizer, run tests/stress on that build
+	@ORDSTREAM_SANITIZE=thread $(call BUILD_APART,thread)
+	@$(call USE_APART,thread) ORDSTREAM_SANITIZE=thread \
+	    TSAN_OPTIONS="exitcode=66 halt_on_error=0 history_size=7 suppressions=$(CURDIR)/tools/tsan.supp" \
+	    LD_PRELOAD="$(call RUNTIME,libtsan.so)" \
+	    $(FIXED_LAYOUT) $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)
+
+asan: develop ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run tests/stress on that build
+	@ORDSTREAM_SANITIZE=address $(call BUILD_APART,address)
+	@$(call USE_APART,address) ORDSTREAM_SANITIZE=address PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0:exitcode=77 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    LD_PRELOAD="$(call RUNTIME,libasan.so) $(call RUNTIME,libstdc++.so.6)" \
+	    $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)
+
+wheel: develop ## build a wheel, repair it, install it where there is no compiler, smoke-test it
+	@rm -rf build/wheel && mkdir -p build/wheel/repaired
+	@$(PY) -m build --outdir build/wheel .
+	@if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w build/wheel/repaired build/wheel/*.whl; \
+	    else cp build/wheel/*.whl build/wheel/repaired; fi
+	@$(PY) -m venv build/wheel/fresh
+	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" CC= CXX= \
+	    fresh/bin/python -m pip --disable-pip-version-check --no-input install -q --only-binary :all: repaired/*.whl
+	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" fresh/bin/python -I "$(CURDIR)/tools/check_wheel.py" --no-compiler
+	@echo "wheel: $$(ls build/wheel/repaired/*.whl)"
+
+clean: ## remove what was built; .venv stays
+	@rm -rf build dist ordstream.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache $(VENV)/.core
+	@find ordstream \( -name '*.so' -o -name '*.pyd' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	@rm -rf $(VENV)

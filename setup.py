@@ -1,0 +1,173 @@
+"""Build of the compiled core: one table of extensions, one dict of directives, one loop.
+
+Every ``ordstream/_core/**/*.pyx`` becomes one extension module of the same dotted name. Everything else about
+the package stands in ``pyproject.toml``. Environment variables that change the build:
+
+``ORDSTREAM_DEBUG=1``
+    Bounds checks on, counters of chunks, references and threads compiled in.
+``ORDSTREAM_SANITIZE=thread|address``
+    Instrumented, ``-g -O1``; ``address`` brings ``undefined`` along.
+``ORDSTREAM_NATIVE=1``
+    ``-march=native``; never in a wheel, which must run on any processor of its family.
+``ORDSTREAM_JOBS=n``
+    Parallel compilers; default: the processors this process may use.
+
+Variants are kept apart by their build folder (``python setup.py build --build-base build/debug ...``; targets
+``debug``, ``tsan`` and ``asan`` of the Makefile). A change of flags rebuilds everything in that folder.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+from setuptools import Command, Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+os.chdir(ROOT)  # setuptools wants sources relative to the project, whatever the caller's folder
+
+DEBUG = os.environ.get("ORDSTREAM_DEBUG", "0") not in ("", "0")
+SANITIZE = os.environ.get("ORDSTREAM_SANITIZE", "")
+NATIVE = os.environ.get("ORDSTREAM_NATIVE", "0") not in ("", "0")
+
+INCLUDE_DIRS = ["ordstream/_core", "ordstream/include"]
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+}
+
+SANITIZERS = {
+    # No stand-alone fence is allowed in the core: ThreadSanitizer cannot see them; -Wtsan says where one is.
+    "thread": ["-fsanitize=thread"],
+    # setuptools passes -fwrapv, under which signed overflow is defined and therefore never reported.
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-wrapv"],
+}
+
+
+def compiler_flags() -> tuple[list[str], list[str]]:
+    """Compile and link flags of this platform and variant."""
+    if sys.platform == "win32":
+        # The Interlocked and <atomic> headers of MSVC are complete at /std:c++17; /EHsc: C++ exceptions only.
+        return ["/std:c++17", "/O2", "/EHsc", "/Zc:__cplusplus"], []
+    compile_flags, link_flags = ["-std=c++17", "-pthread"], ["-pthread"]
+    if SANITIZE:
+        if SANITIZE not in SANITIZERS:
+            raise SystemExit(f"ORDSTREAM_SANITIZE must be one of {sorted(SANITIZERS)}, not {SANITIZE!r}")
+        compile_flags += ["-g", "-O1", "-fno-omit-frame-pointer", *SANITIZERS[SANITIZE]]
+        if SANITIZE == "thread" and "clang" not in os.environ.get("CXX", ""):
+            compile_flags += ["-Werror=tsan"]
+        link_flags += [SANITIZERS[SANITIZE][0]]
+    else:
+        compile_flags += ["-O3"]
+    if NATIVE:
+        compile_flags += ["-march=native"]
+    return compile_flags, link_flags
+
+
+def extensions() -> list[Extension]:
+    """One extension per ``.pyx`` file under ``ordstream/_core``; an empty list where there is none yet."""
+    compile_flags, link_flags = compiler_flags()
+    headers = sorted(
+        path.as_posix()
+        for folder in INCLUDE_DIRS
+        for path in Path(folder).rglob("*")
+        if path.suffix in (".h", ".hpp")
+    )
+    return [
+        Extension(
+            ".".join(source.with_suffix("").parts),
+            [source.as_posix()],
+            language="c++",
+            include_dirs=INCLUDE_DIRS,
+            # .pxd files are not listed: cythonize follows cimports, and rebuilds only what a change reaches.
+            # Headers are listed: what a header includes in its turn is not followed.
+            depends=headers,
+            define_macros=[("ORDSTREAM_DEBUG", str(int(DEBUG)))],
+            extra_compile_args=compile_flags,
+            extra_link_args=link_flags,
+        )
+        for source in sorted(Path("ordstream/_core").rglob("*.pyx"))
+    ]
+
+
+def jobs() -> int:
+    """How many compilers may run at once."""
+    if asked := os.environ.get("ORDSTREAM_JOBS"):
+        return max(1, int(asked))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Extension]:
+    """Translate ``.pyx`` to C++ under `folder`; return the extensions over the C++ files, in order."""
+    if not modules:
+        return []
+    from Cython.Build import cythonize  # here: metadata commands need no Cython
+
+    # cythonize's own pool needs fork: a spawned child would run this file again.
+    forks = multiprocessing.get_start_method() == "fork"
+    translated = cythonize(
+        modules,
+        build_dir=str(folder),
+        force=force,
+        nthreads=min(jobs(), len(modules)) if forks and len(modules) > 1 else 0,
+        compiler_directives=DIRECTIVES,
+        show_all_warnings=False,
+    )
+    by_name = {module.name: module for module in translated}
+    return [by_name[module.name] for module in modules]
+
+
+class BuildCore(build_ext):
+    """``build_ext`` that translates first, compiles in parallel, and rebuilds all when the flags changed."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or jobs()
+
+    def build_extensions(self) -> None:
+        base = Path(self.get_finalized_command("build").build_base)
+        base.mkdir(parents=True, exist_ok=True)
+        import Cython
+
+        stamp = base / f"flags-{sys.implementation.cache_tag}.txt"
+        outside = [os.environ.get(name) for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS")]
+        flags = repr((DIRECTIVES, compiler_flags(), DEBUG, Cython.__version__, sys.version, outside))
+        if not stamp.exists() or stamp.read_text() != flags:
+            self.force = True
+        stamp.unlink(missing_ok=True)  # a build that fails half-way must start over
+        translations = translate(self.extensions, base / "cython", force=bool(self.force))
+        for module, translated in zip(self.extensions, translations, strict=True):
+            module.sources = translated.sources
+            module.depends = sorted({*module.depends, *translated.depends})
+        super().build_extensions()
+        stamp.write_text(flags)
+
+
+class Translate(Command):
+    """``python setup.py translate``: run Cython over every source, compile nothing; for ``make lint``."""
+
+    description = "translate every .pyx to C++ without compiling it"
+    user_options: ClassVar = [("build-dir=", None, "folder for the C++ files")]
+
+    def initialize_options(self) -> None:
+        self.build_dir = "build/translate"
+
+    def finalize_options(self) -> None:
+        pass
+
+    def run(self) -> None:
+        translate(extensions(), Path(self.build_dir), force=True)
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore, "translate": Translate})

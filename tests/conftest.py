@@ -1,0 +1,121 @@
+"""What every test shares: hypothesis profiles, real rows, Java, and the accounting of the debug build.
+
+Environment:
+
+``ORDSTREAM_HYPOTHESIS``    profile of the property tests: ``dev`` (default), ``ci``, ``thorough``
+``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
+``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, comma-separated: where one is absent, fail, don't skip
+``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A node starts threads and takes chunks from a pool, so the time of one example says little: no deadline.
+settings.register_profile("dev", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=100, print_blob=True)
+settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=2_000)
+settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Spark's workers run this interpreter; a build apart must be the one under test."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if expected := os.environ.get("ORDSTREAM_EXPECT_BUILD"):
+        spec = importlib.util.find_spec("ordstream")
+        found = Path(spec.origin).resolve() if spec and spec.origin else None
+        if found is None or Path(expected).resolve() not in found.parents:
+            raise pytest.UsageError(f"the wrong build is tested: ordstream from {found}, not from {expected}")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    spec = importlib.util.find_spec("ordstream")
+    origin = Path(spec.origin).parent if spec and spec.origin else "not installed"
+    return f"ordstream: {origin}; hypothesis profile: {os.environ.get('ORDSTREAM_HYPOTHESIS', 'dev')}"
+
+
+def absent(what: str, reason: str) -> None:
+    """Skip the test, or fail it where ``ORDSTREAM_REQUIRE`` names `what`."""
+    if what in os.environ.get("ORDSTREAM_REQUIRE", "").split(","):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real TPCx-BB rows: CSV files with a header, NULL as the empty string."""
+    asked = os.environ.get("ORDSTREAM_TPCXBB_DATA")
+    folder = Path(asked) if asked else ROOT.parent / "shared" / "data" / "tpcxbb_sf1_slice"
+    if not (folder / "web_clickstreams_refresh.csv").is_file():
+        absent("data", f"no web_clickstreams_refresh.csv in {folder}; set ORDSTREAM_TPCXBB_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """Path of a Java 17+ program that Spark will start."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None or not Path(program).is_file():
+        absent("java", "no Java runtime: make test installs one")
+        raise AssertionError("unreachable")
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if version is None or int(version[1]) < 17:
+        absent("java", f"Spark needs Java 17 or newer; {program} says: {answer.strip() or 'nothing'}")
+    return program
+
+
+# --- nothing may be left over ------------------------------------------------------------------------------
+
+
+Counts = Callable[[], dict[str, int]]
+
+
+@pytest.fixture(scope="session")
+def live_counts() -> Counts | None:
+    """The debug build's door: a function from nothing to {what: how many are alive}; None in other builds."""
+    try:
+        core: Any = importlib.import_module("ordstream._core")
+    except ImportError:
+        return None
+    counts: Counts | None = getattr(core, "debug_counts", None)
+    return counts if counts is not None and counts() else None
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(live_counts: Counts | None) -> Iterator[None]:
+    """After each test no thread of the core is alive; in a debug build, every chunk and reference came back.
+
+    Worker threads are recognised by their name, which begins with ``ordstream``.
+    """
+    before = live_counts() if live_counts else {}
+    threads = set(threading.enumerate())
+    yield
+    left = [t.name for t in threading.enumerate() if t not in threads and t.name.startswith("ordstream")]
+    assert not left, f"threads left running: {left}"
+    if live_counts:
+        after = live_counts()
+        if after != before:
+            gc.collect()  # a result that the test still holds in a cycle
+            after = live_counts()
+        grown = {what: n - before.get(what, 0) for what, n in after.items() if n > before.get(what, 0)}
+        assert not grown, f"left over after the test: {grown}"
