@@ -33,7 +33,7 @@ class Expr:
     # Python would silently drop half of `a and b` or `a < b < c`: both ask for the truth of an expression.
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"the expression {self!r} has no truth value while a pipeline is built: write & | ~ for and, or, not "
+            f"the expression {self!r} has no truth value yet: write & | ~ for and, or, not "
             "(each side in parentheses), and (a < b) & (b < c) for a < b < c"
         )
 

@@ -1,0 +1,422 @@
+"""Pipeline: a chain of operators over tuples of an Arrow schema, checked and typed while it is written.
+
+Every method returns a new pipeline; nothing runs before `run` or `stream`. Mistakes in columns and types are
+`SchemaError`, mistakes in structure and arguments are `PlanError`; both are raised by the method that makes
+them.
+
+Every operator has a `name`, used in errors and reports (default: the operation and its position, "filter_1"),
+and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops that tuple, leaves the state
+as it was, and reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pyarrow as pa
+
+from ordstream import plan
+from ordstream.errors import PlanError, SchemaError
+from ordstream.expressions import Alias, Column, Expr
+from ordstream.lowering import lower
+from ordstream.operators import EqualRanges, Explode, Pairs, Ranges
+from ordstream.plan import Stage
+from ordstream.program import Program
+from ordstream.stateful import (
+    Function,
+    KeyedPipeline,
+    OnError,
+    StatefulOperators,
+    key_columns,
+    policy,
+    positive_fan_out,
+)
+from ordstream.types import (
+    column_index,
+    is_fixed_number,
+    pipeline_schema,
+    unique_names,
+)
+
+if TYPE_CHECKING:
+    from ordstream.node import Result
+
+__all__ = ["KeyedPipeline", "Pipeline"]
+
+
+class Pipeline(StatefulOperators):
+    """A chain of operators.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, or mapping of name to type
+        What a tuple of the source is. Dictionary-encoded strings count as strings.
+
+    Raises
+    ------
+    SchemaError
+        A type that is not supported, or a name used twice.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._source = pipeline_schema(schema, "Pipeline")
+        self._stages = ()
+
+    @classmethod
+    def _of(cls, source: pa.Schema, stages: tuple[Stage, ...]) -> Pipeline:
+        pipeline = cls.__new__(cls)
+        pipeline._source, pipeline._stages = source, stages
+        return pipeline
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the output."""
+        return self._schema
+
+    @property
+    def source_schema(self) -> pa.Schema:
+        """Schema of the source."""
+        return self._source
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The stage table that the core runs."""
+        return self._stages
+
+    def explain(self) -> str:
+        """The stage table as text: what each operator does, its columns, and what limits it."""
+        return plan.explain(self._source, self._stages)
+
+    def __repr__(self) -> str:
+        chain = " -> ".join(stage.name for stage in self._stages) or "no operators"
+        return f"<Pipeline {chain}; output: {', '.join(self.schema.names)}>"
+
+    # ---------------------------------------------------------------------------------------- rows
+
+    def filter(
+        self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """Keep the tuples for which the predicate is true (not false, not null).
+
+        Parameters
+        ----------
+        predicate : Expr or callable
+            A boolean expression, or fn(row) -> bool.
+        """
+        where = self._operator_name("filter", name)
+        if isinstance(predicate, Expr):
+            program = lower(predicate, self._schema, where)
+            if program.type != "bool":
+                raise SchemaError(
+                    f"{where}: a boolean expression is needed, {predicate!r} is {program.arrow}"
+                )
+            return self._stateless("filter", where, self._schema, {"program": program}, on_error)
+        if not callable(predicate):
+            raise PlanError(f"{where}: an expression or a function is needed, got {predicate!r}")
+        return self._stateless("python_filter", where, self._schema, {"fn": predicate}, on_error)
+
+    def map(
+        self,
+        fn: Function,
+        *,
+        schema: Any,
+        compiled: bool = False,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """One output per tuple, by a function.
+
+        Parameters
+        ----------
+        fn : callable
+            fn(row) -> a tuple or list in the order of `schema`, or a dict with its names. With
+            `compiled=True`: fn(row, emit), which emits exactly once.
+        schema : pyarrow.Schema or mapping
+            Of the outputs. Values must fit it: an int column takes no float.
+        """
+        where = self._operator_name("map", name)
+        return self._function(
+            "python_rows", where, fn, schema, {"fan_out": 1, "exact": True}, compiled, on_error
+        )
+
+    def flat_map(
+        self,
+        fn: Function | Pairs | Explode,
+        *,
+        schema: Any = None,
+        fan_out: int = 1,
+        compiled: bool = False,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Any number of outputs per tuple.
+
+        Parameters
+        ----------
+        fn : callable, or `od.pairs(...)`, `od.explode(...)`
+            fn(row) -> iterable of tuples, lists or dicts. With `compiled=True`: fn(row, emit).
+        schema : pyarrow.Schema or mapping
+            Of the outputs; with a function only.
+        fan_out : int
+            Most outputs per tuple of a compiled function.
+        """
+        where = self._operator_name("flat_map", name)
+        if isinstance(fn, Pairs | Explode):
+            if schema is not None or compiled:
+                raise PlanError(f"{where}: od.pairs and od.explode take no schema and no compiled")
+            output, params = fn.bind(self._schema, where)
+            op = "pairs" if isinstance(fn, Pairs) else "explode"
+            return self._stateless(op, where, output, params, on_error)
+        bound = {"fan_out": positive_fan_out(fan_out, where), "exact": False}
+        return self._function("python_flat", where, fn, schema, bound, compiled, on_error)
+
+    def map_batches(
+        self,
+        fn: Function,
+        *,
+        schema: Any,
+        format: Literal["numpy", "arrow"] = "numpy",
+        releases_gil: bool = False,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """One output per tuple, by a function of many tuples that treats each row by itself.
+
+        How tuples are cut into batches is not defined, so the result of a row must not depend on other rows.
+
+        Parameters
+        ----------
+        fn : callable
+            format "numpy": fn(dict of arrays) -> dict of arrays of the same length, one per column of
+            `schema`. NumPy has no nulls: a null in any input column is an error. format "arrow":
+            fn(RecordBatch) -> RecordBatch.
+        schema : pyarrow.Schema or mapping
+            Of the outputs.
+        releases_gil : bool
+            The function spends its time outside the GIL: several workers may run it.
+        """
+        where = self._operator_name("map_batches", name)
+        if format not in ("numpy", "arrow"):
+            raise PlanError(f"{where}: format must be 'numpy' or 'arrow', got {format!r}")
+        _check_function(fn, where, "select")
+        output = pipeline_schema(_given(schema, where), f"{where}: schema")
+        params = {"fn": fn, "format": format, "releases_gil": bool(releases_gil)}
+        return self._stateless("python_batch", where, output, params, on_error)
+
+    # ---------------------------------------------------------------------------------------- columns
+
+    def select(
+        self, *columns: str | Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
+    ) -> Pipeline:
+        """The output columns, in order: names, `expr.alias("name")`, and `name=expr`."""
+        where = self._operator_name("select", name)
+        chosen = [*(_named_column(column, where) for column in columns), *named.items()]
+        return self._project(where, chosen, on_error)
+
+    def with_columns(
+        self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
+    ) -> Pipeline:
+        """All input columns, replaced in place or appended. Expressions see the input's values."""
+        where = self._operator_name("with_columns", name)
+        given = [*(_named_column(column, where) for column in columns), *named.items()]
+        unique_names([column for column, _ in given], where)
+        chosen: dict[str, Any] = {column: Column(column) for column in self._schema.names}
+        return self._project(where, list((chosen | dict(given)).items()), on_error)
+
+    def drop(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """All columns but these."""
+        where = self._operator_name("drop", name)
+        dropped = {column_index(self._schema, column, where) for column in columns}
+        kept = [(n, Column(n)) for i, n in enumerate(self._schema.names) if i not in dropped]
+        return self._project(where, kept, on_error)
+
+    def rename(
+        self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """The same columns; `names` maps old names to new ones."""
+        where = self._operator_name("rename", name)
+        for column in names:
+            column_index(self._schema, column, where)
+        return self._project(where, [(names.get(n, n), Column(n)) for n in self._schema.names], on_error)
+
+    # ---------------------------------------------------------------------------------------- state
+
+    def key_by(
+        self, *columns: str, buckets: int | None = None, partition: str | Ranges | EqualRanges = "hash"
+    ) -> KeyedPipeline:
+        """Partition the stream by key; the next operator keeps one state per key.
+
+        Parameters
+        ----------
+        *columns : str
+            Key columns: no lists, no decimals. Null is a key; NaN equals NaN, -0.0 equals 0.0.
+        buckets : int, optional
+            Number of partitions of the key space; default: chosen by the node. The output does not depend on
+            it.
+        partition : "hash", `od.ranges(...)` or `od.equal_ranges(...)`
+            How keys are spread over buckets. The output does not depend on it.
+        """
+        return KeyedPipeline(self, columns, buckets, partition)
+
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        key: Sequence[str] | str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """At the end of the stream: of the latest row of each key, the `k` largest by `by`, ties by ascending
+        key.
+
+        Parameters
+        ----------
+        k : int
+            At least 1.
+        by : str
+            A number, date or time. Null is an error at that row; NaN sorts lowest.
+        key : str or sequence of str, optional
+            Default: all columns but `by`.
+        """
+        where = self._operator_name("top_k", name)
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise PlanError(f"{where}: k must be an int of at least 1, got {k!r}")
+        by_index = column_index(self._schema, by, where)
+        if not is_fixed_number(self._schema.field(by_index).type):
+            raise SchemaError(
+                f"{where}: {by!r} must be a number, date or time, it is {self._schema.field(by_index).type}"
+            )
+        names = (
+            [n for n in self._schema.names if n != by]
+            if key is None
+            else [key]
+            if isinstance(key, str)
+            else list(key)
+        )
+        indexes = key_columns(self._schema, names, where)
+        if by_index in indexes:
+            raise PlanError(f"{where}: {by!r} can't be part of the key")
+        previous = self._stages[-1] if self._stages else None
+        counts = previous is not None and previous.op == "count" and previous.kind == "PS"
+        count_key = set(range(len(self._schema) - 1))
+        grows = counts and by_index == len(self._schema) - 1 and set(indexes) == count_key
+        params = {"k": k, "by": by_index, "key": list(indexes), "grows": grows}
+        return self._stateful("top_k", where, self._schema, params, on_error)
+
+    # ---------------------------------------------------------------------------------------- running
+
+    def run(
+        self,
+        data: Any,
+        *,
+        workers: int | None = None,
+        scheduler: str = "ct",
+        partitioning: str = "hybrid",
+        reorder: str = "nonblocking",
+        buckets: int | None = None,
+        chunk_rows: int | None = None,
+        punctuate: Any = None,
+        max_bytes: int | None = None,
+        max_chunks: int | None = None,
+        slice_us: float | None = None,
+        marker_percentiles: Any = None,
+        tags: bool = False,
+        debug: bool = False,
+        snapshot_every: Any = None,
+        progress: Any = None,
+    ) -> Result:
+        """Run on this machine and return all output. The options are described at `ordstream.node.run`."""
+        options = {key: value for key, value in locals().items() if key not in ("self", "data")}
+        from ordstream import node
+
+        return node.run(self, data, **options)
+
+    def stream(
+        self,
+        data: Any,
+        *,
+        workers: int | None = None,
+        scheduler: str = "ct",
+        partitioning: str = "hybrid",
+        reorder: str = "nonblocking",
+        buckets: int | None = None,
+        chunk_rows: int | None = None,
+        punctuate: Any = None,
+        max_bytes: int | None = None,
+        max_chunks: int | None = None,
+        slice_us: float | None = None,
+        marker_percentiles: Any = None,
+        tags: bool = False,
+        debug: bool = False,
+        snapshot_every: Any = None,
+        progress: Any = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Run on this machine and yield output batches as they are ready. The options are those of `run`."""
+        options = {key: value for key, value in locals().items() if key not in ("self", "data")}
+        from ordstream import node
+
+        return cast(Iterator[pa.RecordBatch], node.stream(self, data, **options))
+
+    # ---------------------------------------------------------------------------------------- helpers
+
+    def _stateless(
+        self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError
+    ) -> Pipeline:
+        stage = Stage(name, "SL", op, self._schema, output, params=params, on_error=policy(on_error, name))
+        return Pipeline._of(self._source, (*self._stages, stage))
+
+    def _project(self, where: str, chosen: Sequence[tuple[str, Any]], on_error: OnError) -> Pipeline:
+        columns: list[int | Program] = []
+        fields: list[pa.Field] = []
+        for name, expr in chosen:
+            expr = Column(expr) if isinstance(expr, str) else expr
+            expr = expr.expr if isinstance(expr, Alias) else expr
+            if isinstance(expr, Column):
+                index = column_index(self._schema, expr.name, where)
+                columns.append(index)
+                fields.append(self._schema.field(index).with_name(name))
+            else:
+                program = lower(expr, self._schema, where)
+                columns.append(program)
+                fields.append(pa.field(name, program.arrow))
+        if not fields:
+            raise SchemaError(f"{where}: at least one column must remain")
+        unique_names([field.name for field in fields], where)
+        return self._stateless("project", where, pa.schema(fields), {"columns": columns}, on_error)
+
+    def _function(
+        self,
+        op: str,
+        where: str,
+        fn: Function,
+        schema: Any,
+        bound: Mapping[str, Any],
+        compiled: bool,
+        on_error: OnError,
+    ) -> Pipeline:
+        _check_function(fn, where, "select or with_columns")
+        output = pipeline_schema(_given(schema, where), f"{where}: schema")
+        params = {"fn": fn, **bound} if compiled else {"fn": fn}
+        return self._stateless("compiled" if compiled else op, where, output, params, on_error)
+
+
+def _given(schema: Any, where: str) -> Any:
+    if schema is None:
+        raise PlanError(f"{where}: a function needs schema=, the schema of its outputs")
+    return schema
+
+
+def _check_function(fn: Any, where: str, instead: str) -> None:
+    if isinstance(fn, Expr):
+        raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
+    if not callable(fn):
+        raise PlanError(f"{where}: a function is needed, got {fn!r}")
+
+
+def _named_column(column: Any, where: str) -> tuple[str, Expr]:
+    if isinstance(column, str):
+        return column, Column(column)
+    if isinstance(column, Column | Alias):
+        return column.name, column
+    raise SchemaError(f"{where}: {column!r} needs a name: write name={column!r} or .alias('name')")
