@@ -1,5 +1,6 @@
-"""ordstream: write an ordered stream pipeline once, run it on all cores or in every Spark executor, and get exactly
-the output that a one-tuple-at-a-time run would give, in the same order.
+"""Write an ordered stream pipeline once, run it on all cores or in every Spark executor, in order.
+
+The output is exactly, and in the same order, what a one-tuple-at-a-time run would give.
 
 Importing this package loads no compiled code: the core is imported by the first `run` or `stream`.
 """

@@ -30,7 +30,7 @@ from ordstream.stateful import (
     StatefulOperators,
     key_columns,
     policy,
-    positive_fan_out,
+    positive_int,
 )
 from ordstream.types import (
     column_index,
@@ -167,7 +167,7 @@ class Pipeline(StatefulOperators):
             output, params = fn.bind(self._schema, where)
             op = "pairs" if isinstance(fn, Pairs) else "explode"
             return self._stateless(op, where, output, params, on_error)
-        bound = {"fan_out": positive_fan_out(fan_out, where), "exact": False}
+        bound = {"fan_out": positive_int(fan_out, f"{where}: fan_out"), "exact": False}
         return self._function("python_flat", where, fn, schema, bound, compiled, on_error)
 
     def map_batches(
@@ -280,8 +280,6 @@ class Pipeline(StatefulOperators):
             Default: all columns but `by`.
         """
         where = self._operator_name("top_k", name)
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise PlanError(f"{where}: k must be an int of at least 1, got {k!r}")
         by_index = column_index(self._schema, by, where)
         if not is_fixed_number(self._schema.field(by_index).type):
             raise SchemaError(
@@ -301,7 +299,7 @@ class Pipeline(StatefulOperators):
         counts = previous is not None and previous.op == "count" and previous.kind == "PS"
         count_key = set(range(len(self._schema) - 1))
         grows = counts and by_index == len(self._schema) - 1 and set(indexes) == count_key
-        params = {"k": k, "by": by_index, "key": list(indexes), "grows": grows}
+        params = {"k": positive_int(k, f"{where}: k"), "by": by_index, "key": list(indexes), "grows": grows}
         return self._stateful("top_k", where, self._schema, params, on_error)
 
     # ---------------------------------------------------------------------------------------- running

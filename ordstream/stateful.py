@@ -83,7 +83,8 @@ class StatefulOperators:
             `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
         """
         where = self._operator_name("scan", name)
-        columns: list[tuple[str, Aggregation]] = []
+        columns: list[tuple[str, Any]] = []
+        aggregation: Any
         for aggregation in named:
             if not isinstance(aggregation, Aggregation) or aggregation.name is None:
                 raise PlanError(f"{where}: a positional aggregation needs a name: od.sum('x').alias('total')")
@@ -155,7 +156,11 @@ class StatefulOperators:
             raise PlanError(f"{where}: init is for undeclared state; declared fields start as zero")
         if state is None and init is None:
             init = SimpleNamespace
-        params: dict[str, Any] = {"fn": fn, "state": state, "fan_out": positive_fan_out(fan_out, where)}
+        params: dict[str, Any] = {
+            "fn": fn,
+            "state": state,
+            "fan_out": positive_int(fan_out, f"{where}: fan_out"),
+        }
         params |= {"on_flush": on_flush, "on_time": on_time}
         if not compiled:
             params["init"] = init
@@ -213,9 +218,7 @@ class KeyedPipeline(StatefulOperators):
         self._source, self._stages = pipeline._source, pipeline._stages
         where = f"key_by({', '.join(map(str, columns))})"
         self._key = key_columns(self._schema, columns, where)
-        if buckets is not None and (isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1):
-            raise PlanError(f"{where}: buckets must be an int of at least 1, got {buckets!r}")
-        self._buckets = buckets
+        self._buckets = None if buckets is None else positive_int(buckets, f"{where}: buckets")
         if isinstance(partition, Ranges | EqualRanges):
             self._partition = partition.bind(self._schema, self._key, where)
         elif partition == "hash":
@@ -292,24 +295,28 @@ class KeyedPipeline(StatefulOperators):
 
 
 def nonempty(name: Any, where: str) -> str:
+    """The name if it is a non-empty str; PlanError otherwise."""
     if not isinstance(name, str) or not name:
         raise PlanError(f"{where}: a name must be a non-empty str, got {name!r}")
     return name
 
 
 def policy(on_error: Any, where: str) -> OnError:
+    """The error policy if it is one; PlanError otherwise."""
     if on_error not in get_args(OnError):
         raise PlanError(f"{where}: on_error must be 'fail' or 'skip', got {on_error!r}")
     return "skip" if on_error == "skip" else "fail"
 
 
-def positive_fan_out(fan_out: Any, where: str) -> int:
-    if isinstance(fan_out, bool) or not isinstance(fan_out, int) or fan_out < 1:
-        raise PlanError(f"{where}: fan_out must be an int of at least 1, got {fan_out!r}")
-    return fan_out
+def positive_int(value: Any, what: str) -> int:
+    """The value if it is an int of at least 1; PlanError naming it otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PlanError(f"{what} must be an int of at least 1, got {value!r}")
+    return value
 
 
-def key_columns(schema: pa.Schema, columns: Sequence[str], where: str) -> tuple[int, ...]:
+def key_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[int, ...]:
+    """Indexes of key columns: at least one, no duplicates, of types that can be keys."""
     names = [column.name if isinstance(column, Column) else column for column in columns]
     indexes = tuple(column_index(schema, name, where) for name in names)
     if not indexes:

@@ -186,7 +186,7 @@ def unique_names(names: Sequence[str], where: str) -> None:
         raise SchemaError(f"{where}: duplicate column name(s) {', '.join(map(repr, repeated))}")
 
 
-def column_index(schema: pa.Schema, name: str, where: str) -> int:
+def column_index(schema: pa.Schema, name: Any, where: str) -> int:
     """Index of a column; SchemaError names the available ones and a close match."""
     index = schema.get_field_index(name) if isinstance(name, str) else -1
     if index < 0:
