@@ -52,6 +52,14 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"ordstream: {origin}; hypothesis profile: {os.environ.get('ORDSTREAM_HYPOTHESIS', 'dev')}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test's folder gives its marker: what lies in ``tests/spark`` and ``tests/stress`` need not repeat it."""
+    for item in items:
+        folder = item.path.relative_to(ROOT).parts[1:2]
+        if folder in (("spark",), ("stress",)):
+            item.add_marker(folder[0])
+
+
 def absent(what: str, reason: str) -> None:
     """Skip the test, or fail it where ``ORDSTREAM_REQUIRE`` names `what`."""
     if what in os.environ.get("ORDSTREAM_REQUIRE", "").split(","):
