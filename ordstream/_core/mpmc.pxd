@@ -107,6 +107,38 @@ cdef inline int64_t mpmc_try_take(Mpmc* q, int64_t limit, int64_t* taken) noexce
     return item
 
 
+cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit) noexcept nogil:
+    """As mpmc_try_take for items `ticket << 16 | tag`: MPMC_GATED when the oldest item's ticket is >= limit."""
+    cdef int64_t position = load_relaxed(&q.head)
+    cdef int64_t sequence
+    cdef int64_t item
+    cdef MpmcCell* cell
+    while True:
+        cell = &q.cells[position & q.mask]
+        sequence = load_acquire(&cell.sequence)               # pairs with store_release in mpmc_try_push*
+        if sequence == position + 1:
+            item = load_relaxed(&cell.item)                   # ours only if the claim below succeeds
+            if item >> 16 >= limit:
+                return MPMC_GATED
+            if cas_relaxed(&q.head, position, position + 1):  # claims the item
+                store_release(&cell.sequence, position + q.mask + 1)   # pairs with load_acquire in mpmc_try_push*
+                return item
+        elif sequence <= position:
+            return MPMC_EMPTY
+        position = load_relaxed(&q.head)
+
+
+cdef inline bint mpmc_has_room(Mpmc* q, int64_t n) noexcept nogil:
+    """True when the single producer can push `n` items now. Producer only. Cost: n loads."""
+    cdef int64_t position = load_relaxed(&q.tail)             # own index
+    cdef int64_t end = position + n
+    while position < end:
+        if load_acquire(&q.cells[position & q.mask].sequence) != position:   # pairs with store_release in mpmc_try_take
+            return False
+        position += 1
+    return True
+
+
 cdef inline int64_t mpmc_peek(Mpmc* q, int64_t* position) noexcept nogil:
     """The oldest item without taking it, or MPMC_EMPTY. Another thread may take it at any moment."""
     cdef int64_t p = load_relaxed(&q.head)

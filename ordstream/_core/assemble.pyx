@@ -1,0 +1,305 @@
+"""Merging part outputs (assemble.pxd states the contract)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+from ordstream._core.chunk cimport *
+from ordstream._core.keyed_state cimport KeySpec, key_compare
+
+cdef extern from *:
+    """
+    #include <algorithm>
+    #include <cstdint>
+    struct OrdFlushRow { int64_t time; const char* key; int32_t part; int32_t row; };
+    template <typename Compare>
+    static inline void ord_sort_flush(OrdFlushRow* rows, int64_t n, Compare compare, const void* keys) {
+        std::sort(rows, rows + n, [=](const OrdFlushRow& a, const OrdFlushRow& b) {
+            if (a.time != b.time) return a.time < b.time;
+            if (a.key && b.key) {
+                int order = compare(keys, a.key, b.key);
+                if (order) return order < 0;
+            }
+            if (a.part != b.part) return a.part < b.part;
+            return a.row < b.row;
+        });
+    }
+    """
+    struct OrdFlushRow:
+        int64_t time
+        const char* key
+        int32_t part
+        int32_t row
+    void ord_sort_flush(OrdFlushRow*, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
+                        const void*) noexcept nogil
+
+
+cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
+    return key_compare(<const KeySpec*> keys, a, b)
+
+
+cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil:
+    """out[i] = data[slots[i]] for values of `width` bytes."""
+    cdef int64_t i
+    if width == 8:
+        for i in range(n):
+            (<int64_t*> out)[i] = (<const int64_t*> data)[slots[i]]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> out)[i] = (<const int32_t*> data)[slots[i]]
+    elif width == 1:
+        for i in range(n):
+            out[i] = data[slots[i]]
+    else:
+        for i in range(n):
+            memcpy(out + i * width, data + <int64_t> slots[i] * width, width)
+
+
+cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil:
+    """out[to[i]] = data[i]."""
+    cdef int64_t i
+    if width == 8:
+        for i in range(n):
+            (<int64_t*> out)[to[i]] = (<const int64_t*> data)[i]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> out)[to[i]] = (<const int32_t*> data)[i]
+    elif width == 1:
+        for i in range(n):
+            out[to[i]] = data[i]
+    else:
+        for i in range(n):
+            memcpy(out + <int64_t> to[i] * width, data + i * width, width)
+
+
+cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil:
+    """Serial of each output row: that of the input row at `origin`. 0, or -1: no memory."""
+    cdef int32_t i
+    out.serials = <int64_t*> chunk_alloc(w, out, <int64_t> out.n * 8 + 8)
+    if out.serials == NULL:
+        return -1
+    for i in range(out.n):
+        out.serials[i] = slot_serial(source, out.origin[i])
+    return 0
+
+
+cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil:
+    """Make `out` a one-row chunk with deep copies of the values at `slot`. 0, or -1: no memory."""
+    cdef int32_t j
+    cdef int64_t k
+    cdef char* data
+    cdef char* bytes
+    cdef View* v
+    cdef View* inner
+    cdef int64_t size
+    out.ncols = layout.ncols
+    out.n = 1
+    out.slots = 1
+    for j in range(layout.ncols):
+        out.cols[j].data = NULL
+        out.cols[j].valid = NULL
+        if cols[j].data == NULL:
+            continue
+        data = chunk_alloc(w, out, 16)
+        if data == NULL:
+            return -1
+        memcpy(data, cols[j].data + <int64_t> slot * layout.width[j], layout.width[j])
+        out.cols[j].data = data
+        if cols[j].valid != NULL and not cols[j].valid[slot]:
+            out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
+            if out.cols[j].valid == NULL:
+                return -1
+            out.cols[j].valid[0] = 0
+            memset(data, 0, 16)
+            continue
+        if layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST:
+            v = <View*> data
+            size = v.size
+            if layout.type[j] == PT_LIST:
+                size *= element_width(layout.element[j])
+            bytes = chunk_alloc(w, out, size + 1)
+            if bytes == NULL:
+                return -1
+            if size:
+                memcpy(bytes, v.data, size)
+            v.data = bytes
+            if layout.type[j] == PT_LIST and layout.element[j] == PT_VIEW:
+                inner = <View*> bytes
+                for k in range(v.size):
+                    bytes = chunk_alloc(w, out, inner[k].size + 1)
+                    if bytes == NULL:
+                        return -1
+                    if inner[k].size:
+                        memcpy(bytes, inner[k].data, inner[k].size)
+                    inner[k].data = bytes
+    return 0
+
+
+cdef inline int32_t element_width(int32_t type) noexcept nogil:
+    if type == PT_VIEW or type == PT_FIXED16:
+        return 16
+    if type == PT_I64 or type == PT_U64 or type == PT_F64:
+        return 8
+    if type == PT_I32 or type == PT_U32 or type == PT_F32:
+        return 4
+    if type == PT_I16 or type == PT_U16:
+        return 2
+    return 1
+
+
+cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noexcept nogil:
+    if n > 0x7fffffff:
+        return -1
+    return chunk_reserve(w, out, layout, <int32_t> n)
+
+
+cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil:
+    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot are dropped.
+
+    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where views point into
+    them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one pass over the slots, one per column.
+    """
+    cdef int32_t k
+    cdef int32_t j
+    cdef int32_t i
+    cdef int32_t n
+    cdef int64_t total = 0
+    cdef int32_t used = 0
+    cdef Chunk* only = NULL
+    cdef Chunk* part
+    cdef Chunk* out
+    cdef int32_t* position
+    cdef int32_t* to
+    cdef int32_t before
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        while part.n and part.origin[part.n - 1] >= before_slot:
+            part.n -= 1
+        part.slots = part.n
+        if part.n:
+            used += 1
+            only = part
+            total += part.n
+    if used == 0 or (used == 1 and c.nparts == 1):
+        if only == NULL:
+            for k in range(c.nparts):
+                if only == NULL and c.parts[k].out != NULL:
+                    only = c.parts[k].out
+            if only == NULL:
+                only = chunk_new(w)
+                if only == NULL:
+                    return NULL
+                if ensure_rows(w, only, layout, 1) != 0:
+                    return NULL
+            elif only.capacity == 0 and ensure_rows(w, only, layout, 1) != 0:
+                return NULL
+        for k in range(c.nparts):
+            if c.parts[k].out != NULL and c.parts[k].out != only:
+                chunk_free(w, c.parts[k].out)
+            c.parts[k].out = NULL
+        return only
+    out = chunk_new(w)
+    if out == NULL or ensure_rows(w, out, layout, total) != 0:
+        return NULL
+    arena_reset(&w.scratch, w.pool)
+    position = <int32_t*> scratch_alloc(w, <int64_t> (c.slots + 1) * 4)
+    to = <int32_t*> scratch_alloc(w, total * 4)
+    if position == NULL or to == NULL:
+        return NULL
+    memset(position, 0, <size_t> (c.slots + 1) * 4)
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part != NULL:
+            for i in range(part.n):
+                position[part.origin[i] + 1] += 1
+    for i in range(c.slots):
+        position[i + 1] += position[i]
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        n = part.n
+        for i in range(n):
+            before = part.origin[i]
+            to[i] = position[before]
+            position[before] += 1
+            out.origin[to[i]] = before
+        for j in range(layout.ncols):
+            if n:
+                scatter(out.cols[j].data, part.cols[j].data, to, n, layout.width[j])
+                if part.cols[j].valid != NULL:
+                    out.n = <int32_t> total
+                    if chunk_set_valid(w, out, j) != 0:
+                        return NULL
+                    scatter(<char*> out.cols[j].valid, <char*> part.cols[j].valid, to, n, 1)
+        c.parts[k].out = NULL
+        if has_views:
+            chunk_hold(out, part)
+        else:
+            chunk_free(w, part)
+    out.n = <int32_t> total
+    out.slots = out.n
+    return out
+
+
+cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys) noexcept nogil:
+    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
+
+    Thread safety, ownership, returns: as merge_parts. `keys` NULL (a stateful operator): emission order is kept.
+    Cost: O(n log n) comparisons of key records.
+    """
+    cdef int64_t total = 0
+    cdef int32_t k
+    cdef int32_t j
+    cdef int64_t i
+    cdef Chunk* part
+    cdef Chunk* out
+    cdef OrdFlushRow* rows
+    cdef int32_t width
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part != NULL:
+            total += part.n
+    out = chunk_new(w)
+    if out == NULL or ensure_rows(w, out, layout, total if total else 1) != 0:
+        return NULL
+    if total:
+        rows = <OrdFlushRow*> chunk_alloc(w, out, total * <int64_t> sizeof(OrdFlushRow))
+        if rows == NULL:
+            return NULL
+        total = 0
+        for k in range(c.nparts):
+            part = c.parts[k].out
+            if part == NULL:
+                continue
+            for i in range(part.n):
+                rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
+                rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
+                rows[total].part = k
+                rows[total].row = <int32_t> i
+                total += 1
+        if keys != NULL:
+            ord_sort_flush(rows, total, compare_keys, keys)
+        for j in range(layout.ncols):
+            width = layout.width[j]
+            for i in range(total):
+                part = c.parts[rows[i].part].out
+                memcpy(out.cols[j].data + i * width, part.cols[j].data + <int64_t> rows[i].row * width, width)
+                if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
+                    out.n = <int32_t> total
+                    if chunk_set_valid(w, out, j) != 0:
+                        return NULL
+                    out.cols[j].valid[i] = 0
+        for i in range(total):
+            out.origin[i] = 0
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        c.parts[k].out = NULL
+        if has_views:
+            chunk_hold(out, part)
+        else:
+            chunk_free(w, part)
+    out.n = <int32_t> total
+    out.slots = out.n
+    return out

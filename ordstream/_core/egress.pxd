@@ -1,0 +1,52 @@
+"""Egress: the end of the chain. Units arrive in order, from one worker at a time, and are written into output batches.
+
+a) The writer is the holder of the last operator's release flag: the current batch needs no lock.
+b) A batch crosses to the reading thread when it is full (64 k rows), when the reader asks for what is there (`wanted`), and at the end.
+c) `emitted_serial`: every output caused by that input tuple or an earlier one is in the egress; it lets the feeding thread release
+   input batches. A batch carries it as emitted_through: once the reader has it, that is the commit point (design.md 3.6).
+d) Room: at most `max_ready` finished batches wait; then the last operator's release parks, and so on up to the ingress.
+Memory ownership: batches belong to the egress until the reader takes them.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.arrow cimport Output
+from ordstream._core.atomics cimport a64
+from ordstream._core.chunk cimport Chunk, Failure, Layout, Worker
+from ordstream._core.ingress cimport Ingress
+from ordstream._core.spsc cimport Spsc
+
+cdef struct LatencySample:
+    int64_t serial
+    int64_t processing_ns   # from the dispatch of the chunk to the first operator
+    int64_t end_to_end_ns   # from the batch reaching the node (or the intended send time)
+
+cdef struct Egress:
+    Spsc ready             # Output*; producer: flag holder; consumer: reading thread
+    a64 wanted             # 1: the reader asks for a partial batch
+    a64 ended              # 1: the end of the stream or a failure was delivered
+    a64 rows_out           # rows written (total)
+    char[104] pad1
+    Output* current
+    const Layout* layout
+    Ingress* ingress
+    int64_t batch_rows
+    int64_t batch_bytes
+    int64_t max_ready
+    int32_t tags
+    int32_t no_memory
+    Failure* failure       # taken from the FAILURE chunk; owned
+    Chunk* failed          # that chunk (its columns are the failing row); owned
+    int32_t failed_operator
+    int64_t failed_serial
+    int64_t markers_time   # punctuations that arrived, by kind
+    int64_t markers_snapshot
+    LatencySample* samples
+    int64_t nsamples
+    int64_t sample_capacity
+    int64_t sample_every   # keep every n-th marker; doubles when the array is full
+    int64_t sample_seen
+
+cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, bint tags) noexcept nogil
+cdef void egress_free(Egress* e) noexcept nogil
+cdef bint egress_has_room(Egress* e) noexcept nogil
+cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil
+cdef void egress_publish(Egress* e) noexcept nogil

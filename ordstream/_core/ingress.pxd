@@ -1,0 +1,60 @@
+"""Ingress: where serials are assigned and chunks formed. The worklist of the first operator.
+
+a) The feeding thread pushes imported batches into `arriving` (SPSC); any worker takes the next chunk under `flag`, one at a time.
+b) Chunks form by taking what is there: at most `target_rows`, at most what is due (an open-loop schedule), never past a punctuation.
+c) The ticket of a chunk is given here, and only if it is below the reorder buffer's limit (gate at dispatch).
+d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
+   flight always admits one chunk.
+e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
+   seen. Snapshot markers follow every `snapshot_every` tuples.
+Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.arrow cimport Batch
+from ordstream._core.atomics cimport a64
+from ordstream._core.chunk cimport Chunk, Worker
+from ordstream._core.spsc cimport Spsc
+
+cdef struct Ingress:
+    Spsc arriving          # Batch*; producer: feeding thread; consumer: flag holder
+    a64 flag               # 1 while a worker forms a chunk
+    char[120] pad1
+    a64 issued_chunks      # chunks and punctuations issued = last ticket; written under flag
+    a64 ended              # 1: the end of the stream was issued; written under flag
+    a64 throttled          # 1: at the cap, until below 70 %; written under flag
+    a64 issued_serial      # last serial issued; written under flag
+    char[96] pad2
+    a64 retired_chunks     # written by the egress
+    a64 emitted_serial     # last serial all of whose outputs are in the egress; written by the egress
+    char[112] pad3
+    a64 queued_tuples      # rows pushed by the feeding thread (total)
+    a64 stop               # 1: form no more chunks (an operator failed)
+    # under flag:
+    Batch* current
+    int64_t offset         # next row of current
+    int32_t ncols
+    int32_t time_type      # PhysicalType of the time column
+    int32_t time_column    # -1: no time punctuations
+    int64_t time_every
+    int64_t time_now       # largest time // every seen
+    int32_t time_started
+    int64_t pending_time   # a punctuation due before the next row: its time
+    int32_t time_due
+    int64_t snapshot_every
+    int64_t snapshot_next
+    int64_t marker_every   # tuples between latency markers
+    int64_t marker_next    # serial of the next marker
+    const int64_t* schedule  # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
+    int64_t schedule_start
+    int64_t throttle_count
+    # set before the run, or by the controller:
+    a64 target_rows
+    int64_t max_chunks
+    int64_t max_bytes
+    a64* bytes             # in flight bytes counter (ChunkPool.bytes)
+    a64 pinned_bytes       # of imported batches not yet retired
+
+cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil
+cdef void ingress_free(Ingress* g) noexcept nogil
+cdef Chunk* ingress_take(Ingress* g, Worker* w, int64_t limit) noexcept nogil
+cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil

@@ -1,0 +1,78 @@
+"""Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer, edge.
+
+A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through these functions:
+  operator_run       a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
+  operator_send      split for the next operator, place in the reorder buffer, release what is ready
+  operator_release   deliver ready units downstream, in ticket order
+Edges have ports; this version accepts chains (one edge out, port 0).
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.atomics cimport a64
+from ordstream._core.chunk cimport Chunk, Worker
+from ordstream._core.egress cimport Egress
+from ordstream._core.ingress cimport Ingress
+from ordstream._core.kernel cimport Kernel
+from ordstream._core.keyed_state cimport KeySpec
+from ordstream._core.mpmc cimport Mpmc
+from ordstream._core.partition_queues cimport PartitionQueues
+from ordstream._core.reorder_buffer cimport ReorderBuffer
+from ordstream._core.spsc cimport Spsc
+from ordstream._core.split cimport Partitioner
+from ordstream._core.threads cimport EventCount
+
+cdef struct Edge:
+    Operator* to
+    int32_t port
+
+cdef struct RunState:
+    # What all operators of a run share.
+    a64 stop               # 1: cancelled, or out of memory; workers return at the next chunk
+    a64 parked             # workers waiting in `work`
+    a64 no_memory
+    char[104] pad1
+    EventCount* work       # runnable units appeared
+    EventCount* reader     # output, room for input, or the end
+    Ingress* ingress
+    int32_t workers
+
+cdef struct Operator:
+    int32_t index
+    int32_t kind           # OperatorKind
+    int32_t M              # maximum degree of parallelism
+    int32_t has_views      # output rows contain views
+    Kernel* kernel
+    RunState* run
+    Edge edge              # out; `to` NULL: the egress
+    Ingress* ingress       # not NULL: fed by the ingress (SL or SF)
+    Egress* egress         # not NULL: feeds the egress
+    const KeySpec* keys    # PS
+    Partitioner partitioner  # PS
+    int64_t depth          # chunks that may be in the operator
+    int64_t max_queued     # tuples that may wait (an empty worklist always admits)
+    char[128] pad0
+    a64 enqueued           # last ticket given; written by the upstream releaser
+    a64 tuples_enqueued    # written by the upstream releaser
+    char[112] pad1
+    a64 tuples_done        # added to by workers, once per slice
+    a64 reorder_height     # largest distance of an arriving ticket from `next` (statistic)
+    char[112] pad2
+    Mpmc worklist          # SL
+    Spsc input             # SF
+    PartitionQueues pq     # PS
+    void* state            # SF
+    ReorderBuffer rb
+    a64 sampled_rows       # rows timed one by one
+    a64 sampled_ns
+
+cdef struct Slice:
+    # What one slice did: handed to the scheduler.
+    int64_t tuples_in
+    int64_t tuples_out
+    int64_t chunks
+
+cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil
+cdef bint operator_has_input(Operator* op) noexcept nogil
+cdef bint operator_can_release(Operator* op) noexcept nogil
+cdef int64_t operator_waiting(Operator* op) noexcept nogil
+cdef void operator_run(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil
+cdef void operator_release(Operator* op, Worker* w) noexcept nogil

@@ -1,0 +1,586 @@
+"""Running operators (operator.pxd states the design). Everything here is nogil and non-blocking (but for the lock-based reorder
+scheme's lock); no worker ever waits while it holds a release flag or a bucket."""
+from cpython.ref cimport PyObject, Py_DECREF
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, merge_parts
+from ordstream._core.atomics cimport *
+from ordstream._core.chunk cimport *
+from ordstream._core.egress cimport egress_deliver, egress_has_room
+from ordstream._core.ingress cimport ingress_has_work, ingress_take
+from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
+from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_has_room, mpmc_peek, mpmc_size_approx, mpmc_try_push_single, mpmc_try_take
+from ordstream._core.partition_queues cimport (
+    PQ_NOTHING, PARTITIONED, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
+)
+from ordstream._core.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready, reorder_release
+from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.split cimport split_chunk, split_everywhere
+
+cdef enum:
+    NO_CUT = 0x7fffffff
+
+cdef struct Delivery:
+    # Context of one reorder_release.
+    Operator* op
+    Worker* worker
+    int32_t pushed         # units put into the next worklist
+    int32_t direct         # units put straight into the next reorder buffer
+
+
+cdef void out_of_memory(Operator* op) noexcept nogil:
+    """Nothing can be kept in order without memory: end the run; the caller's thread raises MemoryError."""
+    store_relaxed(&op.run.no_memory, 1)               # read after the run ended
+    store_release(&op.run.stop, 1)                    # pairs with load_acquire in the worker loop
+
+
+cdef void drop_exception(void* exc) noexcept with gil:
+    Py_DECREF(<object> <PyObject*> exc)
+
+
+# ---------------------------------------------------------------- worklists
+
+cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
+    """True when `chunks` chunks with `parts` parts in all can be enqueued. Exact for the one producer, a guess for others."""
+    cdef int64_t enqueued = load_relaxed(&op.enqueued)        # the producer's own
+    cdef int64_t inside = enqueued - load_acquire(&op.rb.next) + 1   # pairs with store_release in reorder_release
+    if inside > 0:
+        if inside + chunks > op.depth:
+            return False
+        # statistic: a stale tuples_done only makes the bound tighter
+        if load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done) > op.max_queued:
+            return False
+    if op.kind == PS:
+        return pq_has_room(&op.pq, parts)
+    return True
+
+
+cdef bint operator_has_input(Operator* op) noexcept nogil:
+    """True when a worker would probably find a chunk to process. Any thread."""
+    cdef int64_t position
+    if op.ingress != NULL:
+        return ingress_has_work(op.ingress, reorder_limit(&op.rb))
+    if op.kind == SL:
+        return mpmc_peek(&op.worklist, &position) != MPMC_EMPTY and position < reorder_limit(&op.rb)
+    if op.kind == SF:
+        return spsc_size_approx(&op.input) > 0
+    return pq_has_work(&op.pq, reorder_limit(&op.rb))
+
+
+cdef bint operator_can_release(Operator* op) noexcept nogil:
+    """True when the next unit may be delivered (if it is ready): there is room downstream. Any thread; a guess."""
+    if op.egress != NULL:
+        return egress_has_room(op.egress)
+    return operator_has_room(op.edge.to, 1, 1)
+
+
+cdef int64_t operator_waiting(Operator* op) noexcept nogil:
+    """I_i: tuples in the worklist (enqueued and not yet processed)."""
+    cdef int64_t n
+    if op.ingress != NULL:
+        n = load_relaxed(&op.ingress.queued_tuples) - load_relaxed(&op.tuples_done)
+    else:
+        n = load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done)
+    return n if n > 0 else 0
+
+
+cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
+    """Give a chunk its ticket and put it into the worklist. The one producer; room was checked."""
+    cdef int64_t ticket = load_relaxed(&op.enqueued) + 1      # own value
+    c.ticket = ticket
+    if c.n:
+        store_relaxed(&op.tuples_enqueued, load_relaxed(&op.tuples_enqueued) + c.n)   # own value; a statistic for others
+    store_relaxed(&op.enqueued, ticket)
+    if op.kind == SL:
+        mpmc_try_push_single(&op.worklist, as_int(c))
+    elif op.kind == SF:
+        spsc_try_push(&op.input, as_int(c))
+    elif c.nparts:
+        pq_add(&op.pq, c, ticket)
+    else:
+        reorder_put(&op.rb, ticket, as_int(c))                # nothing to process: straight to the order
+        d.direct += 1
+        return
+    d.pushed += 1
+
+
+# ---------------------------------------------------------------- sending
+
+cdef int deliver(void* context, void* unit) noexcept nogil:
+    """Hand one unit to the next worklist or to the egress. 0: no room. Holder of the release flag only."""
+    cdef Delivery* d = <Delivery*> context
+    cdef Operator* op = d.op
+    cdef Operator* to
+    cdef Chunk* c = <Chunk*> unit
+    cdef Chunk* following
+    cdef int64_t chunks = 0
+    cdef int64_t parts = 0
+    if op.egress != NULL:
+        return egress_deliver(op.egress, d.worker, c)
+    to = op.edge.to
+    if c.link == NULL:
+        if not operator_has_room(to, 1, c.nparts):
+            return 0
+        enqueue(to, c, d)
+        return 1
+    while c != NULL:
+        chunks += 1
+        parts += c.nparts
+        c = c.link
+    if not operator_has_room(to, chunks, parts):
+        return 0
+    c = <Chunk*> unit
+    while c != NULL:
+        following = c.link
+        c.link = NULL
+        enqueue(to, c, d)
+        c = following
+    return 1
+
+
+cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
+    """Deliver every unit that is ready, unless another worker is doing it; wake one parked worker per call that pushed.
+
+    Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of `parked`.
+    """
+    cdef Delivery d
+    cdef int64_t published = 0
+    d.op = op
+    d.worker = w
+    d.pushed = 0
+    d.direct = 0
+    if op.egress != NULL:
+        published = load_relaxed(&op.egress.ready.tail)       # moved by a publication: the reader is told
+    reorder_release(&op.rb, deliver, &d)
+    if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
+        op.run.work.notify_one()
+    if d.direct:
+        operator_release(op.edge.to, w)                       # at most as deep as the chain is long
+    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published):
+        op.run.reader.notify_all()
+
+
+cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
+    """Everything that a chunk needs before it enters a partitioned operator, done outside the serial section."""
+    if c.kind == DATA:
+        if c.n == 0:
+            c.nparts = 0
+            return 0
+        if split_chunk(&to.partitioner, w, c) != 0:
+            return -1
+        return prepare_rows(to.kernel, w, c)
+    c.nparts = 0
+    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
+        return 0
+    return split_everywhere(to.pq.p, w, c)
+
+
+cdef inline int prepare_rows(Kernel* kernel, Worker* w, Chunk* c) noexcept nogil:
+    c.keep = NULL
+    if kernel.prepare != NULL and kernel.prepare(kernel, w, c) != 0:
+        return -1
+    if kernel.in_place and kernel.on_error == ON_ERROR_SKIP and c.keep == NULL:
+        c.keep = <uint8_t*> chunk_alloc(w, c, c.slots)
+        if c.keep == NULL:
+            return -1
+        memset(c.keep, 1, c.slots)
+    return 0
+
+
+cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
+    """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
+    cdef Chunk* c
+    cdef int64_t height
+    if op.edge.to != NULL and op.edge.to.kind == PS:
+        c = unit
+        while c != NULL:
+            if prepare_for(op.edge.to, w, c) != 0:
+                out_of_memory(op)
+                c.nparts = 0
+            c = c.link
+    height = ticket - load_relaxed(&op.rb.next)               # statistic
+    if height > load_relaxed(&op.reorder_height):
+        store_relaxed(&op.reorder_height, height)
+    reorder_put(&op.rb, ticket, as_int(unit))
+    operator_release(op, w)
+
+
+# ---------------------------------------------------------------- failures
+
+cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out, Failure* failure) noexcept nogil:
+    """`out` (rows before the failing one) followed by a FAILURE chunk that carries the failing row. Ownership of failure: taken."""
+    cdef Chunk* f = chunk_new(w)
+    cdef int64_t serial
+    store_relaxed(&op.run.ingress.stop, 1)                    # no need to admit what will not be delivered; no partner
+    if f == NULL:
+        out_of_memory(op)
+        return out
+    serial = slot_serial(source, failure.slot) if failure.slot >= 0 else source.last_serial
+    f.kind = FAILURE
+    f.failure = failure
+    f.failed_operator = op.index
+    f.first_serial = serial
+    f.last_serial = serial
+    if failure.slot >= 0 and copy_row(w, f, cols, op.kernel.input, failure.slot) != 0:
+        f.n = 0
+    out.last_serial = serial - 1
+    out.link = f
+    return out
+
+
+cdef inline int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
+    """A new output chunk takes its input chunk's place: serials, markers; the input chunk is held or freed."""
+    if assign_serials(w, out, source) != 0:
+        return -1
+    out.last_serial = source.last_serial
+    out.counted = source.counted
+    out.arrived_ns = source.arrived_ns
+    out.dispatched_ns = source.dispatched_ns
+    if op.kernel.keeps_views:
+        chunk_hold(out, source)
+    else:
+        chunk_free(w, source)
+    return 0
+
+
+# ---------------------------------------------------------------- stateless
+
+cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
+    """Run an SL kernel on a chunk: the unit to send."""
+    cdef Chunk* out
+    cdef Failure* failure
+    cdef Column* cols = NULL
+    cdef int64_t bytes
+    if c.kind != DATA or c.n == 0:
+        return c
+    slice.tuples_in += c.n
+    arena_reset(&w.scratch, w.pool)
+    bytes = op.kernel.input.ncols * <int64_t> sizeof(Column)
+    cols = <Column*> scratch_alloc(w, bytes)
+    if cols == NULL:
+        out_of_memory(op)
+        return c
+    memcpy(cols, c.cols, bytes)                               # an in-place kernel may rearrange them before it fails
+    out = op.kernel.apply(op.kernel, w, c)
+    failure = c.failure
+    if failure != NULL:
+        c.failure = NULL
+        if out == NULL:
+            out = c
+            out.n = 0
+        if out != c:
+            out = fail_unit(op, w, c, cols, out, failure)
+            bytes = out.last_serial
+            if inherit(op, w, out, c) != 0:
+                out_of_memory(op)
+            out.last_serial = bytes
+        else:
+            out = fail_unit(op, w, c, cols, out, failure)
+    elif out == NULL:
+        out_of_memory(op)
+        c.n = 0
+        return c
+    elif out != c and inherit(op, w, out, c) != 0:
+        out_of_memory(op)
+        out.n = 0
+    slice.tuples_out += out.n
+    return out
+
+
+cdef inline Chunk* take_stateless(Operator* op, Worker* w) noexcept nogil:
+    cdef int64_t item
+    cdef int64_t position
+    if op.ingress != NULL:
+        return ingress_take(op.ingress, w, reorder_limit(&op.rb))
+    item = mpmc_try_take(&op.worklist, reorder_limit(&op.rb), &position)
+    return <Chunk*> as_pointer(item) if item > 0 else NULL
+
+
+cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
+    cdef Chunk* c
+    cdef int64_t ticket
+    while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
+        c = take_stateless(op, w)
+        if c == NULL:
+            return
+        slice.chunks += 1
+        ticket = c.ticket
+        operator_send(op, w, ticket, apply_stateless(op, w, c, slice))
+
+
+# ---------------------------------------------------------------- stateful and partitioned stateful
+
+cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
+    """Run a PS/SF kernel on a part's rows; sets part.out and part.failure."""
+    cdef Kernel* kernel = op.kernel
+    cdef Chunk* c = part.chunk
+    cdef Chunk* out = NULL
+    cdef Failure f
+    cdef int32_t done = 0
+    if not kernel.in_place:
+        out = chunk_new(w)
+        if out == NULL:
+            out_of_memory(op)
+            return
+        part.out = out
+    f.exc = NULL
+    while True:
+        arena_reset(&w.scratch, w.pool)
+        done += kernel.process(kernel, w, state, c, part.rows + done, part.n - done, out, &f)
+        if done >= part.n:
+            return
+        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY:
+            add_relaxed(&kernel.skipped, 1)                   # statistic
+            if f.exc != NULL:
+                drop_exception(f.exc)
+                f.exc = NULL
+            if kernel.in_place:
+                c.keep[part.rows[done]] = 0
+            done += 1
+            if done >= part.n:
+                return
+            continue
+        f.slot = part.rows[done]
+        part.failure = failure_new(f.slot, f.code, f.message)
+        if part.failure == NULL:
+            out_of_memory(op)
+            return
+        part.failure.exc = f.exc
+        return
+
+
+cdef Failure* first_failure(Chunk* c) noexcept nogil:
+    """The failure of the earliest row among a chunk's parts, taken; the others are dropped."""
+    cdef Failure* first = NULL
+    cdef Failure* f
+    cdef int32_t k
+    for k in range(c.nparts):
+        f = c.parts[k].failure
+        if f == NULL:
+            continue
+        c.parts[k].failure = NULL
+        if first == NULL or f.slot < first.slot:
+            first, f = f, first
+        if f != NULL:
+            if f.exc != NULL:
+                drop_exception(f.exc)
+            free(f)
+    return first
+
+
+cdef int narrow(Worker* w, Chunk* c, int32_t before_slot) noexcept nogil:
+    """Keep the rows of an in-place kernel that it kept, before the failing slot. 0, or -1: no memory."""
+    cdef int32_t* sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4 + 4)
+    cdef int32_t k
+    cdef int32_t s
+    cdef int32_t n = 0
+    if sel == NULL:
+        return -1
+    for k in range(c.n):
+        s = row_slot(c, k)
+        if s < before_slot and (c.keep == NULL or c.keep[s]):
+            sel[n] = s
+            n += 1
+    c.sel = sel
+    c.n = n
+    return 0
+
+
+cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
+    """All parts of a data chunk are processed: assemble, send."""
+    cdef Failure* failure = first_failure(c)
+    cdef int32_t cut = NO_CUT
+    cdef Chunk* out = c
+    cdef Chunk* tail = NULL
+    cdef Chunk empty_holder
+    cdef int64_t ticket = c.ticket
+    cdef int64_t last = c.last_serial
+    if failure != NULL:
+        cut = failure.slot
+        # Make the FAILURE chunk first: the row's columns are still those of the input.
+        fail_unit(op, w, c, c.cols, &empty_holder, failure)
+        tail = empty_holder.link
+        last = empty_holder.last_serial
+    if op.kernel.in_place:
+        if (c.keep != NULL or failure != NULL) and narrow(w, c, cut) != 0:
+            out_of_memory(op)
+        if op.kernel.finish != NULL and op.kernel.finish(op.kernel, w, c) != 0:
+            out_of_memory(op)
+        c.keep = NULL
+        c.nparts = 0
+    else:
+        out = merge_parts(w, c, op.kernel.output, op.has_views, cut)
+        if out == NULL or inherit(op, w, out, c) != 0:
+            out_of_memory(op)
+            return
+    out.last_serial = last
+    out.link = tail
+    slice.tuples_out += out.n
+    operator_send(op, w, ticket, out)
+
+
+cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
+    """Every bucket has met the punctuation: send what it made them emit, then the punctuation itself."""
+    cdef Chunk* out = NULL
+    cdef Failure* failure = first_failure(c)
+    cdef int64_t ticket = c.ticket
+    cdef int32_t k
+    for k in range(c.nparts):
+        if c.parts[k].out != NULL:
+            out = c.parts[k].out
+            break
+    if out != NULL:
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys if op.kind == PS else NULL)
+        if out == NULL:
+            out_of_memory(op)
+            return
+        out.serials = <int64_t*> chunk_alloc(w, out, <int64_t> out.n * 8 + 8)
+        if out.serials == NULL:
+            out_of_memory(op)
+            return
+        for k in range(out.n):
+            out.serials[k] = c.last_serial
+        out.first_serial = c.last_serial
+        out.last_serial = c.last_serial
+        if failure != NULL:
+            out.n = 0
+            out.slots = 0
+    c.nparts = 0
+    if failure != NULL:
+        failure.slot = -1
+        if out == NULL:
+            out = chunk_new(w)
+            if out == NULL:
+                out_of_memory(op)
+                return
+        fail_unit(op, w, c, NULL, out, failure)
+        out.link.link = c                                     # the punctuation follows; the egress drops it
+        operator_send(op, w, ticket, out)
+        return
+    if out == NULL:
+        operator_send(op, w, ticket, c)
+        return
+    slice.tuples_out += out.n
+    if out.n == 0:
+        chunk_free(w, out)
+        operator_send(op, w, ticket, c)
+        return
+    out.link = c
+    operator_send(op, w, ticket, out)
+
+
+cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* slice) noexcept nogil:
+    """Run one part; the worker that finishes a chunk's last part assembles and sends the chunk."""
+    cdef Chunk* c = part.chunk
+    cdef Failure f
+    if c.kind == DATA:
+        slice.tuples_in += part.n
+        run_rows(op, w, state, part)
+    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
+        part.out = chunk_new(w)
+        if part.out == NULL:
+            out_of_memory(op)
+        else:
+            part.out.kind = c.kind                            # makes chunk_reserve keep flush arrays
+            f.exc = NULL
+            arena_reset(&w.scratch, w.pool)
+            if op.kernel.punctuate(op.kernel, w, state, c, part.out, &f) != 0:
+                part.failure = failure_new(-1, f.code, f.message)
+                if part.failure != NULL:
+                    part.failure.exc = f.exc
+            part.out.kind = DATA
+    # acq_rel: the last one sees what the others wrote into the chunk and their outputs
+    if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
+        if c.kind == DATA:
+            complete_rows(op, w, c, slice)
+        else:
+            complete_punctuation(op, w, c, slice)
+
+
+cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
+    """consumeInputs of Fig. 7, for a time slice."""
+    cdef int64_t run = 0
+    cdef int64_t k
+    cdef int32_t b
+    cdef Part* part
+    cdef bint over
+    cdef int32_t start = <int32_t> (<int64_t> (w.id if w.id < op.run.workers else 0) * op.pq.p // (op.run.workers if op.run.workers > 0 else 1))
+    while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
+        b = pq_enter(&op.pq, reorder_limit(&op.rb), start, &run)
+        if b == PQ_NOTHING:
+            return
+        while run > 0:
+            k = 0
+            over = False
+            while k < run:
+                part = pq_next(&op.pq, b)
+                if part == NULL:
+                    break
+                op.pq.buckets[b].parts += 1
+                op.pq.buckets[b].tuples += part.n
+                slice.chunks += 1
+                process_part(op, w, op.pq.buckets[b].state, part, slice)
+                k += 1
+                over = slice.tuples_in + slice.chunks >= budget or load_relaxed(&op.run.stop) != 0
+                if over:
+                    break
+            run = pq_leave(&op.pq, b, k, over)
+
+
+cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
+    """One worker at a time (M = 1): take, process, send."""
+    cdef Chunk* c
+    cdef Part* part
+    cdef int32_t k
+    while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
+        if reorder_ready(&op.rb) and not operator_can_release(op):
+            return
+        if op.ingress != NULL:
+            c = ingress_take(op.ingress, w, reorder_limit(&op.rb))
+        else:
+            c = <Chunk*> as_pointer(spsc_try_take(&op.input))
+        if c == NULL:
+            return
+        slice.chunks += 1
+        if c.kind == FAILURE or (c.kind == DATA and c.n == 0):
+            operator_send(op, w, c.ticket, c)
+            continue
+        part = &c.one_part
+        part.chunk = c
+        part.bucket = 0
+        part.n = c.n if c.kind == DATA else 0
+        part.rows = c.sel
+        part.out = NULL
+        part.failure = NULL
+        c.parts = part
+        c.nparts = 1
+        if c.kind == DATA:
+            if part.rows == NULL:
+                part.rows = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
+                if part.rows == NULL:
+                    out_of_memory(op)
+                    return
+                for k in range(c.n):
+                    part.rows[k] = k
+            if prepare_rows(op.kernel, w, c) != 0:
+                out_of_memory(op)
+                return
+        process_part(op, w, op.state, part, slice)
+
+
+cdef void operator_run(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
+    """One slice of at most about `budget` tuples; returns early when the worklist is empty or the run stops.
+
+    Thread safety: up to M workers at a time (the scheduler's w). Never blocks.
+    """
+    if reorder_ready(&op.rb):
+        operator_release(op, w)                               # a parked or capped release
+    if op.kind == SL:
+        run_stateless(op, w, budget, slice)
+    elif op.kind == PS:
+        run_partitioned(op, w, budget, slice)
+    else:
+        run_stateful(op, w, budget, slice)
+    if slice.tuples_in:
+        add_relaxed(&op.tuples_done, slice.tuples_in)         # statistic

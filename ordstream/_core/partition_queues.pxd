@@ -1,0 +1,220 @@
+"""Worklists of a partitioned stateful operator: hybrid-queue (ordered paper 4.3, Fig. 7), partitioned-queue (4.2), shared-queue (4.1).
+
+What moves is a `Part`: the rows of one chunk that belong to one bucket. One interface for the three schemes:
+  pq_add     producer: put a chunk's parts into their buckets' queues (and the master queue)
+  pq_enter   worker: gain exclusive access to a bucket with parts to process
+  pq_leave   worker: give up the bucket, or learn that parts were delegated meanwhile
+
+Deviations from Fig. 7:
+a) count is added and subtracted acq_rel: the hand-over of a bucket's queue and state from one active worker to the next hangs on it.
+b) An active worker whose time slice is over hands its bucket to `handover`, which every entering worker looks at first; putting it at
+   the master queue's tail deadlocks once keys >= workers + 1. The count stays above zero, so nobody else can enter.
+c) A master item carries the part's ticket, so that the gate at dispatch can be checked before it is taken.
+d) A run of delegated parts is processed before count is lowered, once, by the run's length.
+Exactly one producer at a time (the release flag's holder upstream).
+In the shared-queue scheme a worker whose head-of-line bucket is busy returns to the scheduler instead of waiting for the lock.
+Memory ownership: pq_init/pq_free; parts belong to their chunk.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from ordstream._core.atomics cimport (
+    a64, add_acq_rel, cas_acquire, exchange_acq_rel, load_acquire, load_relaxed, store_release, sub_acq_rel,
+)
+from ordstream._core.chunk cimport Chunk, Part
+from ordstream._core.mpmc cimport (
+    Mpmc, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_single, mpmc_try_take,
+    mpmc_try_take_tagged,
+)
+from ordstream._core.spsc cimport Spsc, spsc_free, spsc_init, spsc_peek, spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.atomics cimport as_int, as_pointer
+
+cdef enum PartitionScheme:
+    HYBRID = 0
+    PARTITIONED = 1
+    SHARED = 2
+
+cdef enum:
+    PQ_NOTHING = -1        # no bucket can be entered now
+    NO_LIMIT = 0x7fffffffffff
+
+cdef struct Bucket:
+    char[128] pad0
+    a64 count              # parts taken from the master queue and not yet processed; 0: nobody has the bucket
+    char[120] pad1
+    Spsc queue             # Part*; producer: the upstream releaser; consumer: the active worker
+    void* state            # of the kernel; touched by the active worker only
+    int64_t parts          # parts processed; written by the active worker
+    int64_t tuples         # rows processed; written by the active worker (skew, choice of p)
+
+cdef struct PartitionQueues:
+    int32_t scheme         # PartitionScheme
+    int32_t p              # number of buckets, <= 65535
+    Bucket* buckets
+    Mpmc master            # hybrid, shared: ticket << 16 | bucket, in ticket order
+    Mpmc handover          # hybrid: bucket + 1, handed over at the end of a slice
+    char[128] pad0
+    a64 lock               # shared: makes "dequeue and acquire the bucket" one step
+
+
+cdef inline int64_t power_of_two(int64_t n) noexcept nogil:
+    """Smallest power of two >= n (>= 2)."""
+    cdef int64_t v = 2
+    while v < n:
+        v *= 2
+    return v
+
+
+cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth) noexcept nogil:
+    """Empty queues for `p` buckets and at most `depth` chunks in the operator. 0, or -1: no memory."""
+    cdef int32_t b
+    cdef int64_t slots = power_of_two(depth)
+    memset(<void*> pq, 0, sizeof(PartitionQueues))
+    pq.scheme = scheme
+    pq.p = p
+    pq.buckets = <Bucket*> calloc(p, sizeof(Bucket))
+    if pq.buckets == NULL:
+        return -1
+    for b in range(p):
+        if spsc_init(&pq.buckets[b].queue, slots, 0) != 0:
+            return -1
+    if mpmc_init(&pq.master, power_of_two(4 * p if 4 * p > 2 * depth else 2 * depth), 1) != 0:
+        return -1
+    return mpmc_init(&pq.handover, power_of_two(p + 1), 1)
+
+
+cdef inline void pq_free(PartitionQueues* pq) noexcept nogil:
+    cdef int32_t b
+    if pq.buckets != NULL:
+        for b in range(pq.p):
+            spsc_free(&pq.buckets[b].queue)
+    free(pq.buckets)
+    pq.buckets = NULL
+    mpmc_free(&pq.master)
+    mpmc_free(&pq.handover)
+
+
+cdef inline bint pq_has_room(PartitionQueues* pq, int64_t nparts) noexcept nogil:
+    """True when a chunk with `nparts` parts can be added. Producer only. The caller bounds the number of chunks by `depth`."""
+    if pq.scheme == PARTITIONED:
+        return True
+    return mpmc_has_room(&pq.master, nparts)
+
+
+cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept nogil:
+    """Fig. 7 addInput, for every part of a chunk: partition queue first, then master queue. Producer only; room was checked."""
+    cdef int32_t k
+    cdef int32_t n = c.nparts
+    cdef Part* parts = c.parts
+    if pq.scheme == PARTITIONED:
+        for k in range(n):
+            spsc_try_push(&pq.buckets[parts[k].bucket].queue, as_int(&parts[k]))
+        return
+    # After the push into the master queue the part, and its chunk, may be gone: read the bucket before.
+    cdef int32_t b
+    if n == 1:
+        b = parts.bucket
+        spsc_try_push(&pq.buckets[b].queue, as_int(parts))
+        mpmc_try_push_single(&pq.master, (ticket << 16) | b)
+        return
+    for k in range(n):
+        spsc_try_push(&pq.buckets[parts[k].bucket].queue, as_int(&parts[k]))
+    for k in range(n):
+        # The chunk lives until its last part is processed, and that one is not in the master queue before k == n - 1.
+        mpmc_try_push_single(&pq.master, (ticket << 16) | parts[k].bucket)
+
+
+cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run) noexcept nogil:
+    """A bucket that this worker now holds exclusively, and in `run` how many parts it may process; or PQ_NOTHING.
+
+    limit: first ticket that may not be dispatched. start: where a partitioned-queue worker begins to look.
+    Thread safety: any worker. Never blocks. Cost: hybrid 2 read-modify-writes.
+    """
+    cdef int64_t item
+    cdef int64_t taken
+    cdef int32_t b
+    cdef int32_t k
+    cdef Bucket* bucket
+    cdef int64_t part
+    if pq.scheme == HYBRID:
+        if mpmc_size_approx(&pq.handover) > 0:
+            item = mpmc_try_take(&pq.handover, NO_LIMIT, &taken)
+            if item > 0:
+                b = <int32_t> (item - 1)
+                run[0] = load_acquire(&pq.buckets[b].count)   # pairs with add/sub_acq_rel of delegating and active workers
+                return b
+        while True:
+            item = mpmc_try_take_tagged(&pq.master, limit)
+            if item <= 0:
+                return PQ_NOTHING
+            b = <int32_t> (item & 0xffff)
+            if add_acq_rel(&pq.buckets[b].count, 1) == 0:     # L10; pairs with sub_acq_rel in pq_leave
+                run[0] = 1
+                return b
+    if pq.scheme == PARTITIONED:
+        for k in range(pq.p):
+            b = start + k
+            if b >= pq.p:
+                b -= pq.p
+            bucket = &pq.buckets[b]
+            if spsc_size_approx(&bucket.queue) <= 0 or load_relaxed(&bucket.count) != 0:
+                continue
+            if not cas_acquire(&bucket.count, 0, 1):          # pairs with store_release in pq_leave
+                continue
+            part = spsc_peek(&bucket.queue)
+            if part == 0 or (<Part*> as_pointer(part)).chunk.ticket >= limit:
+                store_release(&bucket.count, 0)               # pairs with cas_acquire above
+                continue
+            run[0] = spsc_size_approx(&bucket.queue)
+            return b
+        return PQ_NOTHING
+    if exchange_acq_rel(&pq.lock, 1) != 0:                    # pairs with store_release(&pq.lock)
+        return PQ_NOTHING
+    item = mpmc_peek(&pq.master, &taken)
+    if item > 0 and item >> 16 < limit:
+        b = <int32_t> (item & 0xffff)
+        if load_acquire(&pq.buckets[b].count) == 0:           # pairs with store_release in pq_leave
+            store_release(&pq.buckets[b].count, 1)            # under the lock
+            mpmc_try_take(&pq.master, NO_LIMIT, &taken)
+            store_release(&pq.lock, 0)                        # pairs with exchange_acq_rel above
+            run[0] = 1
+            return b
+    store_release(&pq.lock, 0)                                # pairs with exchange_acq_rel above
+    return PQ_NOTHING
+
+
+cdef inline Part* pq_next(PartitionQueues* pq, int32_t b) noexcept nogil:
+    """The bucket's oldest part; NULL only in the partitioned-queue scheme when the queue ran empty. Holder of the bucket only."""
+    return <Part*> as_pointer(spsc_try_take(&pq.buckets[b].queue))
+
+
+cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed, bint slice_over) noexcept nogil:
+    """After processing `processed` parts: how many more to process now (the bucket stays held), or 0 (given up or handed over)."""
+    cdef int64_t left
+    if pq.scheme != HYBRID:
+        store_release(&pq.buckets[b].count, 0)                # pairs with cas_acquire / load_acquire in pq_enter
+        return 0
+    left = sub_acq_rel(&pq.buckets[b].count, processed) - processed   # L14; pairs with add_acq_rel in pq_enter
+    if left > 0 and slice_over:
+        mpmc_try_push(&pq.handover, b + 1)                    # has room: each bucket at most once
+        return 0
+    return left
+
+
+cdef inline bint pq_has_work(PartitionQueues* pq, int64_t limit) noexcept nogil:
+    """True when pq_enter would probably find a bucket. Any thread; may be stale."""
+    cdef int64_t position
+    cdef int64_t item
+    cdef int32_t b
+    if pq.scheme == HYBRID:
+        if mpmc_size_approx(&pq.handover) > 0:
+            return True
+        item = mpmc_peek(&pq.master, &position)
+        return item > 0 and item >> 16 < limit
+    if pq.scheme == PARTITIONED:
+        for b in range(pq.p):
+            if spsc_size_approx(&pq.buckets[b].queue) > 0 and load_relaxed(&pq.buckets[b].count) == 0:
+                return True
+        return False
+    item = mpmc_peek(&pq.master, &position)
+    return item > 0 and item >> 16 < limit and load_relaxed(&pq.buckets[item & 0xffff].count) == 0
