@@ -53,7 +53,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder gives its marker: what lies in ``tests/spark`` and ``tests/stress`` need not repeat it."""
+    """A test's folder gives its marker: nothing in ``tests/spark`` and ``tests/stress`` need repeat it."""
     for item in items:
         folder = item.path.relative_to(ROOT).parts[1:2]
         if folder in (("spark",), ("stress",)):
