@@ -1,8 +1,8 @@
 """The stage table: what a pipeline lowers to, what the core and `run_serial` execute, what `explain` shows.
 
-A pipeline is a chain of stages. `Stage.kind` is "SL" (stateless), "PS" (partitioned stateful: one state per key)
-or "SF" (stateful: one state, under the empty key). Column indexes are indexes into `Stage.input`. `fn?` means a
-callable or None. Output columns that are not said are those of the input.
+A pipeline is a chain of stages. `Stage.kind` is "SL" (stateless), "PS" (partitioned stateful: one state per
+key) or "SF" (stateful: one state, under the empty key). Column indexes are indexes into `Stage.input`. `fn?`
+means a callable or None. Output columns that are not said are those of the input.
 
 ===============  ======  =====================================================================================
 op               kind    params

@@ -214,6 +214,16 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def storage_values(array: pa.Array) -> list[Any]:
+    """Storage values of an Arrow array."""
+    return array.cast(storage_type(array.type)).to_pylist()  # type: ignore[no-any-return]
+
+
+def from_storage(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
+    """Arrow array of storage values."""
+    return pa.array(values, storage_type(type_)).cast(type_)
+
+
 def to_python(value: Any, type_: pa.DataType) -> Any:
     """The Python value (as `to_pylist` gives) of a storage value."""
     if value is None:
@@ -428,13 +438,6 @@ class DeclaredState:
 
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
-
-    def _save(self) -> dict[str, Any]:
-        """A copy of the values, for `_restore`."""
-        return dict(self._values)
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        object.__setattr__(self, "_values", saved)
 
 
 def zero_of(type_: pa.DataType) -> Any:

@@ -1,0 +1,212 @@
+"""The sequential reference: what every run of a pipeline must output, in values and in order.
+
+`run_serial` takes one tuple at a time from the source and follows it, and everything it causes, through the
+chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised. Whatever
+the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the same rows
+in the same order; see `docs/ordering.md`. What a single operator does is in `ordstream/serial_operators.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import OperatorError, SourceError
+from ordstream.operators import Every
+from ordstream.pipeline import Pipeline
+from ordstream.serial_operators import Row, SerialOperator, serial_operator
+from ordstream.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+
+__all__ = ["SerialResult", "run_serial"]
+
+
+@dataclass
+class SerialResult:
+    """What `run_serial` found.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the output.
+    tags : list of (int, int)
+        For each output row: the serial of the source tuple that caused it, and its position among the outputs
+        of that serial, from 0. What a time punctuation causes carries the serial of the tuple before it, what
+        the final flush causes that of the last tuple (0: there was none).
+    error : OperatorError or None
+        What stopped the run. The rows are then exactly those that come before the failing tuple in the output
+        order.
+    skipped : list of (str, int)
+        (operator name, serial) of every tuple that `on_error="skip"` dropped, in order.
+    """
+
+    schema: pa.Schema
+    tags: list[tuple[int, int]] = field(default_factory=list)
+    error: OperatorError | None = None
+    skipped: list[tuple[str, int]] = field(default_factory=list)
+    _storage: list[Row] = field(default_factory=list, repr=False)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The output, as tuples of Python values (what pyarrow's `to_pylist` gives)."""
+        types = self.schema.types
+        return [tuple(map(to_python, row, types)) for row in self._storage]
+
+    @property
+    def table(self) -> pa.Table:
+        """The output as a table of the pipeline's schema."""
+        columns = zip(*self._storage, strict=True) if self._storage else [()] * len(self.schema)
+        arrays = [from_storage(list(c), f.type) for c, f in zip(columns, self.schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def run_serial(pipeline: Pipeline, data: Any, *, time_punctuation: Every | None = None) -> SerialResult:
+    """Run a pipeline one tuple at a time.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data
+        Anything with `__arrow_c_stream__` (a table, a data frame), a RecordBatch, or an iterable of
+        RecordBatches, with the columns of `pipeline.source_schema`.
+    time_punctuation : Every, optional
+        `od.every("ts", 60)`.
+
+    Returns
+    -------
+    SerialResult
+        An operator's failure is in `.error`, it is not raised.
+
+    Raises
+    ------
+    SourceError
+        The data does not match the source schema.
+    SchemaError, PlanError
+        The punctuation does not.
+    """
+    run = _SerialRun(pipeline)
+    clock = None if time_punctuation is None else _Clock(*time_punctuation.bind(pipeline.source_schema))
+    try:
+        for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
+            time = None if clock is None else clock.tick(row)
+            if time is not None:
+                run.punctuate(time)  # comes before this tuple, so it belongs to the serial before
+            run.begin(serial)
+            run.feed(0, row)
+        run.flush()
+    except OperatorError as error:
+        run.result.error = error
+    return run.result
+
+
+class _SerialRun:
+    """The chain of operators, and where in the source the run is."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.operators = [serial_operator(stage) for stage in pipeline.stages()]
+        self.result = SerialResult(pipeline.schema)
+        self.begin(serial=0)
+
+    def begin(self, serial: int) -> None:
+        """From now on everything is caused by the source tuple with this serial."""
+        self.serial = serial
+        self.outputs_of_serial = 0
+
+    def feed(self, position: int, row: Row) -> None:
+        """Give a row to an operator; all that it causes reaches the end before this returns."""
+        if position == len(self.operators):
+            self.result._storage.append(row)
+            self.result.tags.append((self.serial, self.outputs_of_serial))
+            self.outputs_of_serial += 1
+            return
+        operator = self.operators[position]
+        for output in self.attempt(operator, lambda: operator.process(row), row):
+            self.feed(position + 1, output)
+
+    def punctuate(self, time: int) -> None:
+        """A time punctuation meets every operator in chain order, behind what it made the ones before emit."""
+        for position, operator in enumerate(self.operators):
+            for step in operator.on_time(time):
+                for output in self.attempt(operator, step):
+                    self.feed(position + 1, output)
+
+    def flush(self) -> None:
+        """End of stream: each operator flushes after all its inputs, those from flushes included."""
+        for position, operator in enumerate(self.operators):
+            for step in operator.flush():
+                for output in self.attempt(operator, step):
+                    self.feed(position + 1, output)
+
+    def attempt(
+        self, operator: SerialOperator, step: Callable[[], list[Row]], row: Row | None = None
+    ) -> list[Row]:
+        """The outputs of one step. A failing step has none: it is skipped, or it ends the run."""
+        try:
+            return step()
+        except Exception as error:
+            stage = operator.stage
+            if stage.on_error == "skip":
+                self.result.skipped.append((stage.name, self.serial))
+                return []
+            values = None
+            if row is not None:
+                values = {f.name: to_python(v, f.type) for v, f in zip(row, stage.input, strict=True)}
+            reason = f"{type(error).__name__}: {error}"
+            raise OperatorError(stage.name, self.serial, values, reason) from error
+
+
+class _Clock:
+    """Time punctuations: a pure function of the sequence of tuples."""
+
+    def __init__(self, column: int, period: int) -> None:
+        self.column = column
+        self.period = period
+        self.latest: int | None = None  # largest time // period so far
+
+    def tick(self, row: Row) -> int | None:
+        """The time of the punctuation that comes before this tuple, or None."""
+        time = row[self.column]
+        if time is None:
+            return None
+        now, before = time // self.period, self.latest
+        if before is not None and now <= before:
+            return None
+        self.latest = now
+        return None if before is None else now * self.period
+
+
+def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
+    """The tuples of the source, as rows of storage values."""
+    for batch in _batches(data):
+        columns = []
+        for expected in schema:
+            index = batch.schema.get_field_index(expected.name)
+            if index < 0:
+                raise SourceError(f"the data has no column {expected.name!r}; it has: {batch.schema.names}")
+            columns.append(storage_values(_matching(batch.column(index), expected)))
+        yield from zip(*columns, strict=True)
+
+
+def _batches(data: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)  # type: ignore[no-any-return]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        return (part for item in data for part in _batches(item))
+    raise SourceError(f"Arrow data is needed (a table, record batches, a stream), got {type(data).__name__}")
+
+
+def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
+    if pat.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    given, wanted = array.type, expected.type
+    same_values = any(test(given) and test(wanted) for test in (is_string, is_binary)) or (
+        is_list(given) and is_list(wanted) and given.value_type == wanted.value_type
+    )
+    if given != wanted and not same_values:
+        raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
+    return array.cast(wanted)
