@@ -40,7 +40,7 @@ $(VENV)/.packages: pyproject.toml setup.py tools/bootstrap.sh
 	@echo "installing the packages (a few minutes the first time)"
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/.build-requires
 	@$(PIP) install -q -r $(VENV)/.build-requires
-	@$(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	@ORDSTREAM_NO_CORE=1 $(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.packages $(CORE)

@@ -9,6 +9,9 @@ the package stands in ``pyproject.toml``. Environment variables that change the 
     Instrumented, ``-g -O1``; ``address`` brings ``undefined`` along.
 ``ORDSTREAM_NATIVE=1``
     ``-march=native``; never in a wheel, which must run on any processor of its family.
+``ORDSTREAM_NO_CORE=1``
+    No extension at all: ``make develop`` installs the package and its requirements so, then builds the core
+    in place, where a compiler's messages are seen.
 ``ORDSTREAM_JOBS=n``
     Parallel compilers; default: the processors this process may use.
 
@@ -30,9 +33,14 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)  # setuptools wants sources relative to the project, whatever the caller's folder
 
-DEBUG = os.environ.get("ORDSTREAM_DEBUG", "0") not in ("", "0")
+
+def asked(switch: str) -> bool:
+    return os.environ.get(switch, "0") not in ("", "0")
+
+
+DEBUG = asked("ORDSTREAM_DEBUG")
+NATIVE = asked("ORDSTREAM_NATIVE")
 SANITIZE = os.environ.get("ORDSTREAM_SANITIZE", "")
-NATIVE = os.environ.get("ORDSTREAM_NATIVE", "0") not in ("", "0")
 
 INCLUDE_DIRS = ["ordstream/_core", "ordstream/include"]
 
@@ -75,6 +83,8 @@ def compiler_flags() -> tuple[list[str], list[str]]:
 
 def extensions() -> list[Extension]:
     """One extension per ``.pyx`` file under ``ordstream/_core``; an empty list where there is none yet."""
+    if asked("ORDSTREAM_NO_CORE"):
+        return []
     compile_flags, link_flags = compiler_flags()
     headers = sorted(
         path.as_posix()
@@ -101,8 +111,8 @@ def extensions() -> list[Extension]:
 
 def jobs() -> int:
     """How many compilers may run at once."""
-    if asked := os.environ.get("ORDSTREAM_JOBS"):
-        return max(1, int(asked))
+    if wanted := os.environ.get("ORDSTREAM_JOBS"):
+        return max(1, int(wanted))
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
