@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -123,17 +124,21 @@ def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Ex
     if not modules:
         return []
     from Cython.Build import cythonize  # here: metadata commands need no Cython
+    from Cython.Compiler.Errors import CompileError
 
     # cythonize's own pool needs fork: a spawned child would run this file again.
     forks = multiprocessing.get_start_method() == "fork"
-    translated = cythonize(
-        modules,
-        build_dir=str(folder),
-        force=force,
-        nthreads=min(jobs(), len(modules)) if forks and len(modules) > 1 else 0,
-        compiler_directives=DIRECTIVES,
-        show_all_warnings=False,
-    )
+    try:
+        translated = cythonize(
+            modules,
+            build_dir=str(folder),
+            force=force,
+            nthreads=min(jobs(), len(modules)) if forks and len(modules) > 1 else 0,
+            compiler_directives=DIRECTIVES,
+            show_all_warnings=False,
+        )
+    except CompileError as error:
+        raise SystemExit(f"Cython could not translate {error}; its messages are above") from None
     by_name = {module.name: module for module in translated}
     return [by_name[module.name] for module in modules]
 
@@ -154,14 +159,14 @@ class BuildCore(build_ext):
         outside = [os.environ.get(name) for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS")]
         flags = repr((DIRECTIVES, compiler_flags(), DEBUG, Cython.__version__, sys.version, outside))
         if not stamp.exists() or stamp.read_text() != flags:
-            self.force = True
-        stamp.unlink(missing_ok=True)  # a build that fails half-way must start over
+            # C++ files made anew are newer than every object made with the old flags: all is compiled again.
+            shutil.rmtree(base / "cython", ignore_errors=True)
+            stamp.write_text(flags)
         translations = translate(self.extensions, base / "cython", force=bool(self.force))
         for module, translated in zip(self.extensions, translations, strict=True):
             module.sources = translated.sources
             module.depends = sorted({*module.depends, *translated.depends})
         super().build_extensions()
-        stamp.write_text(flags)
 
 
 class Translate(Command):
