@@ -37,10 +37,8 @@ class Expr:
             "(each side in parentheses), and (a < b) & (b < c) for a < b < c"
         )
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError(
-            f"the expression {self!r} can't be iterated over; for `x in column` write column.isin([...])"
-        )
+    def __contains__(self, value: Any) -> bool:
+        raise TypeError(f"`in` can't look into the expression {self!r}: write column.isin([...])")
 
     __hash__ = object.__hash__
 

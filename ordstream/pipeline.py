@@ -280,6 +280,7 @@ class Pipeline(StatefulOperators):
             Default: all columns but `by`.
         """
         where = self._operator_name("top_k", name)
+        k = positive_int(k, f"{where}: k")
         by_index = column_index(self._schema, by, where)
         if not is_fixed_number(self._schema.field(by_index).type):
             raise SchemaError(
@@ -299,7 +300,7 @@ class Pipeline(StatefulOperators):
         counts = previous is not None and previous.op == "count" and previous.kind == "PS"
         count_key = set(range(len(self._schema) - 1))
         grows = counts and by_index == len(self._schema) - 1 and set(indexes) == count_key
-        params = {"k": positive_int(k, f"{where}: k"), "by": by_index, "key": list(indexes), "grows": grows}
+        params = {"k": k, "by": by_index, "key": list(indexes), "grows": grows}
         return self._stateful("top_k", where, self._schema, params, on_error)
 
     # ---------------------------------------------------------------------------------------- running

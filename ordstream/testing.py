@@ -127,7 +127,7 @@ class _SerialRun:
             self.feed(position + 1, output)
 
     def punctuate(self, time: int) -> None:
-        """A time punctuation meets every operator in chain order, behind what it made the ones before emit."""
+        """A time punctuation meets every operator in chain order, behind what it made those before emit."""
         for position, operator in enumerate(self.operators):
             for step in operator.on_time(time):
                 for output in self.attempt(operator, step):
