@@ -11,8 +11,8 @@ as it was, and reports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ from ordstream.types import (
 )
 
 if TYPE_CHECKING:
-    from ordstream.node import Result
+    from ordstream.node import Result, Stream
 
 __all__ = ["KeyedPipeline", "Pipeline"]
 
@@ -324,12 +324,13 @@ class Pipeline(StatefulOperators):
         debug: bool = False,
         snapshot_every: Any = None,
         progress: Any = None,
+        **further: Any,
     ) -> Result:
-        """Run on this machine and return all output. The options are described at `ordstream.node.run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data")}
+        """Run on this machine and return all output. Options, `further` ones included: see `ordstream.node.run`."""
+        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
         from ordstream import node
 
-        return node.run(self, data, **options)
+        return node.run(self, data, **options, **further)
 
     def stream(
         self,
@@ -350,12 +351,13 @@ class Pipeline(StatefulOperators):
         debug: bool = False,
         snapshot_every: Any = None,
         progress: Any = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Run on this machine and yield output batches as they are ready. The options are those of `run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data")}
+        **further: Any,
+    ) -> Stream:
+        """Run on this machine: an iterator of output batches as they are ready. Options are those of `run`."""
+        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
         from ordstream import node
 
-        return cast(Iterator[pa.RecordBatch], node.stream(self, data, **options))
+        return node.stream(self, data, **options, **further)
 
     # ---------------------------------------------------------------------------------------- helpers
 
