@@ -326,7 +326,7 @@ class Pipeline(StatefulOperators):
         progress: Any = None,
         **further: Any,
     ) -> Result:
-        """Run on this machine and return all output. Options, `further` ones included: see `ordstream.node.run`."""
+        """Run on this machine and return all output. All options are described at `ordstream.node.run`."""
         options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
         from ordstream import node
 
@@ -353,7 +353,7 @@ class Pipeline(StatefulOperators):
         progress: Any = None,
         **further: Any,
     ) -> Stream:
-        """Run on this machine: an iterator of output batches as they are ready. Options are those of `run`."""
+        """Run on this machine: an iterator of output batches as they are ready. Options as for `run`."""
         options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
         from ordstream import node
 
