@@ -1,5 +1,6 @@
 """Owner of a kernel: keeps layouts, context and Python references alive while runs borrow the C struct."""
 from libc.string cimport memset
+from ordstream._core.atomics cimport load_relaxed
 
 
 cdef class KernelOwner:
@@ -19,3 +20,13 @@ cdef class KernelOwner:
     @property
     def on_error(self):
         return self.kernel.on_error
+
+    @property
+    def max_workers(self):
+        """Its own bound on workers; 0: none."""
+        return self.kernel.max_workers
+
+    @property
+    def skipped(self):
+        """Rows dropped by on_error="skip" in the run that uses this kernel."""
+        return load_relaxed(&self.kernel.skipped)

@@ -1,0 +1,209 @@
+"""What a run did: throughput, both latencies, per-operator figures, scheduler choices (design.md, promise 8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """Figures of one operator.
+
+    Attributes
+    ----------
+    name, kind : str
+        As in the stage table; kind is "SL", "PS" or "SF". The operator named "ingress" is the split in front of a
+        partitioned first operator.
+    tuples_in, tuples_out : int
+        Tuples, whatever the chunk size. What a punctuation made it emit is in tuples_out.
+    cost_ns : float
+        Worker time per input tuple: kernel, split for the next operator, ordering and sending included.
+    selectivity : float
+        tuples_out / tuples_in (0 without input).
+    worker_share : float
+        Its part of the worker time that all operators received, 0..1.
+    chunks, slices : int
+        Chunks (for PS: parts) processed, and time slices worked.
+    reorder_height : int
+        Largest distance of an output from the next ticket to release.
+    skipped : int
+        Tuples dropped by on_error="skip".
+    buckets : int or None
+        p of a partitioned operator, else None.
+    """
+
+    name: str
+    kind: str
+    tuples_in: int
+    tuples_out: int
+    cost_ns: float
+    selectivity: float
+    worker_share: float
+    chunks: int
+    slices: int
+    reorder_height: int
+    skipped: int
+    buckets: int | None
+    bucket_skew: float | None
+    state_bytes: int | None
+    max_waited: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Percentiles of marker tuples, microseconds; None where no marker arrived."""
+
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
+    mean_us: float | None
+    markers: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures of one run; `to_dict()` and `to_json()` keep the names.
+
+    Attributes
+    ----------
+    latency : dict of str to Latency
+        "processing": from the dispatch of a marker's chunk to the first operator until the egress (ordered paper 2.1);
+        "end_to_end": from its batch reaching the node, or its intended send time.
+    emitted_through : int
+        Serial up to which every output has been delivered: the commit point.
+    decisions, aged : int
+        Scheduler choices, and how many of them ageing forced.
+    throttled : int
+        How often the cap on chunks or bytes in flight stopped the source.
+    """
+
+    tuples: int
+    rows_out: int
+    seconds: float
+    tuples_per_second: float
+    latency: dict[str, Latency]
+    operators: tuple[OperatorReport, ...]
+    scheduler: str
+    partitioning: str
+    reorder: str
+    workers: int
+    chunk_rows: int
+    emitted_through: int
+    decisions: int
+    aged: int
+    throttled: int
+    parks: int
+    chunks: int
+    time_punctuations: int
+    snapshot_markers: int
+    leaked_chunks: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested dicts and lists of plain values."""
+        return asdict(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, default=str)
+
+    def __str__(self) -> str:
+        lines = [f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, {self.workers} workers"]
+        for name, latency in self.latency.items():
+            if latency.p50_us is not None:
+                lines.append(
+                    f"{name.replace('_', '-')} latency: p50 {latency.p50_us:,.0f} us, p95 {latency.p95_us:,.0f} us, "
+                    f"p99 {latency.p99_us:,.0f} us ({latency.markers} markers)"
+                )
+        lines.append(f"{'operator':<20} {'kind':<4} {'in':>12} {'out':>12} {'ns/tuple':>9} {'selectivity':>11} {'share':>6}")
+        for o in self.operators:
+            lines.append(
+                f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} {o.selectivity:>11.4f} "
+                f"{o.worker_share:>6.1%}"
+            )
+        return "\n".join(lines)
+
+
+def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> Latency:
+    """Latency of markers in arrival order; `within` keeps those between two percentiles of position (paper: 20, 80).
+
+    Parameters
+    ----------
+    samples : sequence of int
+        Nanoseconds.
+    within : pair of float or None
+        Percentile range of positions to keep.
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    if within is not None and len(values):
+        low, high = (int(len(values) * part / 100) for part in within)
+        values = values[low : max(high, low + 1)]
+    if not len(values):
+        return Latency(None, None, None, None, 0)
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]) / 1e3
+    return Latency(float(p50), float(p95), float(p99), float(values.mean() / 1e3), len(values))
+
+
+def make_report(
+    statistics: dict[str, Any],
+    samples: Sequence[tuple[int, int, int]],
+    *,
+    seconds: float,
+    emitted_through: int,
+    leaked_chunks: int,
+    settings: dict[str, Any],
+    within: tuple[float, float] | None,
+) -> Report:
+    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report."""
+    total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
+    operators = tuple(
+        OperatorReport(
+            name=o["name"],
+            kind=o["kind"],
+            tuples_in=o["tuples_in"],
+            tuples_out=o["tuples_out"],
+            cost_ns=o["worker_ns"] / o["tuples_in"] if o["tuples_in"] else 0.0,
+            selectivity=o["tuples_out"] / o["tuples_in"] if o["tuples_in"] else 0.0,
+            worker_share=o["worker_ns"] / total,
+            chunks=o["chunks"],
+            slices=o["slices"],
+            reorder_height=o["reorder_height"],
+            skipped=o["skipped"],
+            buckets=o["buckets"],
+            bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"] if o.get("bucket_tuples_mean") else None,
+            state_bytes=o.get("state_bytes"),
+            max_waited=o["max_waited"],
+        )
+        for o in statistics["operators"]
+    )
+    return Report(
+        tuples=statistics["tuples"],
+        rows_out=statistics["rows_out"],
+        seconds=seconds,
+        tuples_per_second=statistics["tuples"] / seconds if seconds > 0 else 0.0,
+        latency={
+            "processing": percentiles([s[1] for s in samples], within),
+            "end_to_end": percentiles([s[2] for s in samples], within),
+        },
+        operators=operators,
+        scheduler=settings["scheduler"],
+        partitioning=settings["partitioning"],
+        reorder=settings["reorder"],
+        workers=settings["workers"],
+        chunk_rows=statistics["chunk_rows"],
+        emitted_through=emitted_through,
+        decisions=statistics["decisions"],
+        aged=statistics["aged"],
+        throttled=statistics["throttled"],
+        parks=statistics["parks"],
+        chunks=statistics["chunks_issued"],
+        time_punctuations=statistics["time_punctuations"],
+        snapshot_markers=statistics["snapshot_markers"],
+        leaked_chunks=leaked_chunks,
+        options=settings,
+    )

@@ -1,0 +1,98 @@
+"""What a pipeline can be fed with: anything Arrow, as record batches of exactly the source schema.
+
+Columns are matched by name. A dictionary column is decoded, a string or list column may come in any of Arrow's layouts; every
+other difference of type is an error that names column, expected and got: nothing is cast silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import SourceError
+
+# Rows of one imported batch: bounds what is pinned and converted at a time.
+BATCH_ROWS = 131_072
+
+
+def is_live(data: Any) -> bool:
+    """Whether asking for the next batch may run user code or block (an iterator), so that a thread should do it."""
+    return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
+
+
+def batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
+
+    Raises
+    ------
+    SourceError
+        For data of another kind, or a batch that does not fit the schema.
+    """
+    for batch in _pieces(data):
+        fitted = conform(batch, schema)
+        for start in range(0, fitted.num_rows, BATCH_ROWS):
+            yield fitted.slice(start, BATCH_ROWS)
+
+
+def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(data)
+    elif hasattr(data, "__arrow_c_array__"):
+        yield pa.record_batch(data)
+    elif isinstance(data, Iterable):
+        for item in data:
+            if item is data:
+                raise SourceError("the source yields itself")
+            if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
+                raise SourceError(f"the source must yield Arrow record batches, it gave {type(item).__name__}")
+            yield from _pieces(item)
+    else:
+        raise SourceError(
+            f"cannot read {type(data).__name__}: give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ "
+            "(Polars, DuckDB, pandas), or an iterable of record batches"
+        )
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns of `schema`, by name."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            if batch.schema.names.count(field.name) > 1:
+                raise SourceError(f"column {field.name!r} appears more than once in the source")
+            raise SourceError(
+                f"the source has no column {field.name!r}; it has {', '.join(map(repr, batch.schema.names)) or 'none'}"
+            )
+        columns.append(_conform_column(batch.column(index), field))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([pa.field(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
+
+
+def _family(type_: pa.DataType) -> str:
+    """Arrow types that differ only in layout have the same family."""
+    if pat.is_dictionary(type_):
+        type_ = type_.value_type
+    if pat.is_string(type_) or pat.is_large_string(type_) or str(type_) == "string_view":
+        return "string"
+    if pat.is_binary(type_) or pat.is_large_binary(type_) or str(type_) == "binary_view":
+        return "binary"
+    if pat.is_list(type_) or pat.is_large_list(type_):
+        return f"list<{_family(type_.value_type)}>"
+    return str(type_)
+
+
+def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
+    if array.type.equals(field.type):
+        return array
+    if _family(array.type) != _family(field.type):
+        raise SourceError(f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source")
+    return array.cast(field.type)
