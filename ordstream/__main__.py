@@ -1,0 +1,7 @@
+"""``python -m ordstream``: the command line."""
+
+import sys
+
+from ordstream.cli import main
+
+sys.exit(main())

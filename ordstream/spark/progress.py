@@ -1,0 +1,260 @@
+"""Live counts and reports from the nodes in Spark's Python workers to the driver, over an authenticated
+loopback TCP connection.
+
+Spark's accumulators reach the driver only when a task ends, so a node says itself how far it is. The driver
+listens on 127.0.0.1; a node opens one connection per task attempt, proves that it knows the secret it was
+shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON. A node that can't
+reach the driver (an executor on another host) works on without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+HOST = "127.0.0.1"
+HELLO_BYTES = 512  # largest first frame, read before the sender is trusted
+FRAME_BYTES = 4 << 20  # largest later frame: a report
+HELLO_SECONDS = 5.0  # to prove the secret
+SEND_SECONDS = 2.0  # after which a node gives up on a driver that doesn't read
+INTERVAL_SECONDS = 0.1  # between two counts of a node
+
+
+class TaskKey(NamedTuple):
+    """Which task attempt a message is about."""
+
+    stage: int
+    partition: int
+    attempt: int
+
+
+class Door(NamedTuple):
+    """How a node reaches its driver: shipped to the workers inside the task."""
+
+    port: int
+    channel: int
+    secret: str
+
+
+OnProgress = Callable[[int], None]
+"""Called in a driver thread with the number of rows that the nodes have processed."""
+OnReport = Callable[[TaskKey, dict[str, Any]], None]
+"""Called in a driver thread with a finished node's report."""
+
+
+@dataclass
+class Channel:
+    """What the nodes of one `apply` have told so far.
+
+    Attributes
+    ----------
+    reports : dict
+        Report of each finished task attempt.
+    """
+
+    on_progress: OnProgress | None = None
+    on_report: OnReport | None = None
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    reports: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    _counts: dict[TaskKey, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def rows(self) -> int:
+        """Rows processed by the latest attempt of each partition of the latest stage."""
+        with self._lock:
+            stage = max((key.stage for key in self._counts), default=-1)
+            latest: dict[int, tuple[int, int]] = {}
+            for key, count in self._counts.items():
+                if key.stage == stage:
+                    latest[key.partition] = max(latest.get(key.partition, (-1, 0)), (key.attempt, count))
+            return sum(count for _, count in latest.values())
+
+    def take(self, key: TaskKey, message: dict[str, Any]) -> None:
+        """Take one message of a node."""
+        count, report = message.get("rows"), message.get("report")
+        if isinstance(count, int):
+            with self._lock:
+                self._counts[key] = count
+            if self.on_progress is not None:
+                self.on_progress(self.rows)
+        if isinstance(report, dict):
+            with self._lock:
+                self.reports[key] = report
+            if self.on_report is not None:
+                self.on_report(key, report)
+
+
+class Listener:
+    """The driver's end: one socket and one accepting thread per process, started at first use.
+
+    Thread safety: all methods. Memory ownership: channels are kept until closed, or for the life of the
+    process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._channels: dict[int, Channel] = {}
+        self._next = 1
+
+    def open(self, channel: Channel) -> Door:
+        """Start to listen for the nodes of a channel."""
+        with self._lock:
+            if self._socket is None:
+                self._socket = socket.create_server((HOST, 0))
+                threading.Thread(target=self._accept, name="spark-progress-listener", daemon=True).start()
+            number, self._next = self._next, self._next + 1
+            self._channels[number] = channel
+            return Door(self._socket.getsockname()[1], number, channel.secret)
+
+    def close(self, door: Door) -> None:
+        """Stop to listen for the nodes of a channel."""
+        with self._lock:
+            self._channels.pop(door.channel, None)
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=(connection,), name="spark-progress-node", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        # whatever is wrong with a sender (ValueError: not JSON, too long, KeyError: no such field) ends its
+        # connection only
+        with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            connection.settimeout(HELLO_SECONDS)
+            hello = _receive(connection, HELLO_BYTES)
+            with self._lock:
+                channel = self._channels.get(hello["channel"])
+            secret = channel.secret if channel is not None else ""
+            if not hmac.compare_digest(str(hello["secret"]).encode(), secret.encode()) or channel is None:
+                return
+            key = TaskKey(*(int(hello[name]) for name in TaskKey._fields))
+            connection.settimeout(None)
+            while True:
+                channel.take(key, _receive(connection, FRAME_BYTES))
+
+
+LISTENER = Listener()
+
+
+class Reporter:
+    """The node's end: sends the count every INTERVAL_SECONDS from its own thread, and the report at the end.
+
+    Parameters
+    ----------
+    door : Door or None
+        None: report nothing.
+    key : TaskKey
+        The task attempt.
+    count : callable
+        Returns the number of rows processed; called from the reporter's thread.
+    """
+
+    def __init__(self, door: Door | None, key: TaskKey, count: Callable[[], int]) -> None:
+        self._count = count
+        self._socket = _connect(door, key)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        if self._socket is not None:
+            self._thread = threading.Thread(target=self._run, name="ordstream-reporter", daemon=True)
+            self._thread.start()
+
+    def finish(self, report: dict[str, Any] | None) -> None:
+        """Send the last count and the report."""
+        self._join()
+        self._send({"rows": self._count()} | ({"report": report} if report is not None else {}))
+
+    def close(self) -> None:
+        """Stop the thread and close the connection; may be called more than once."""
+        self._join()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _join(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        last = -1
+        while not self._stopped.wait(INTERVAL_SECONDS):
+            count = self._count()
+            if count != last and not self._send({"rows": count}):
+                return
+            last = count
+
+    def _send(self, message: dict[str, Any]) -> bool:
+        if self._socket is None:
+            return False
+        try:
+            _send(self._socket, message)
+        except (
+            OSError,
+            ValueError,
+        ):  # the driver is gone or the report too long: the job itself is not touched
+            return False
+        return True
+
+
+def _connect(door: Door | None, key: TaskKey) -> socket.socket | None:
+    if door is None:
+        return None
+    try:
+        connection = socket.create_connection((HOST, door.port), timeout=SEND_SECONDS)
+        _send(connection, {"channel": door.channel, "secret": door.secret} | key._asdict())
+    except OSError:
+        return None
+    return connection
+
+
+def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode()
+    if len(data) > FRAME_BYTES:
+        raise ValueError(f"a message of {len(data)} bytes is longer than {FRAME_BYTES}")
+    connection.sendall(struct.pack(">I", len(data)) + data)
+
+
+def _receive(connection: socket.socket, limit: int) -> dict[str, Any]:
+    """Receive one frame.
+
+    Raises
+    ------
+    OSError
+        If the other side is gone.
+    ValueError
+        If the frame is longer than `limit` or not a JSON object.
+    """
+    (length,) = struct.unpack(">I", _exactly(connection, 4))
+    if length > limit:
+        raise ValueError(f"a frame of {length} bytes, {limit} allowed")
+    message = json.loads(_exactly(connection, length))
+    if not isinstance(message, dict):
+        raise ValueError("a frame that is not a JSON object")
+    return message
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        part = connection.recv(min(length - len(data), 65_536))
+        if not part:
+            raise ConnectionError("closed by the other side")
+        data += part
+    return bytes(data)

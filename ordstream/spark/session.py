@@ -1,0 +1,172 @@
+"""A quiet local Spark session for one ordered node: one task at a time, which holds all cores.
+
+Spark's own start prints up to ten lines that look like trouble and are none. A `log4j2` configuration,
+settings and warning filters silence them at their source; the one line that the Java launcher prints before
+any setting is read ("Using incubator modules") is taken out of the start-up part of its stderr. Everything
+after the start is passed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ordstream.cpus import allowed_cpus
+
+PANDAS_NOTICE = "PySpark does not yet fully support pandas"
+NOISE = (b"WARNING: Using incubator modules",)
+
+# PythonGatewayServer announces its log level unless that is the root's. Executor and TaskSetManager print a
+# Java trace for each exception in a Python task; the exception itself reaches the caller in a readable form.
+LOG4J = """\
+status = error
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.start.name = org.apache.spark.api.python.PythonGatewayServer
+logger.start.level = {level}
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+"""
+
+
+def local_session(
+    cores: int | None = None,
+    *,
+    node_cores: int | None = None,
+    retries: int = 0,
+    memory: str = "2g",
+    log_level: str = "error",
+    settings: dict[str, str] | None = None,
+) -> SparkSession:
+    """Start a Spark session in this process, on the loopback interface only.
+
+    Parameters
+    ----------
+    cores : int, optional
+        Cores that Spark uses; default all that this process may use.
+    node_cores : int, optional
+        Cores of one task (`spark.task.cpus`), which is what an ordered node gets; default all of `cores`.
+    retries : int
+        How often a failed task is tried again.
+    memory : str
+        Java heap, as Spark writes it (``"2g"``).
+    log_level : str
+        Lowest level of Spark's log that is printed.
+    settings : dict, optional
+        Further Spark settings, which win over the ones made here.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no Java, or this process already has a Spark context: it could not be given these
+        settings.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("this process already has a Spark context: stop it first, or use its session")
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise RuntimeError(
+            "Spark needs a Java runtime, 17 or newer: none is on PATH and JAVA_HOME is not set"
+        )
+    cores = cores or allowed_cpus()
+    # Spark takes the first python3 on PATH for its workers, which need not be this one.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
+    builder = SparkSession.builder.master(f"local[{cores},{retries + 1}]").appName("ordstream")
+    with _log4j_file(log_level) as log4j:
+        chosen = {
+            "spark.task.cpus": str(node_cores or cores),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": memory,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            "spark.executorEnv.PYTHONWARNINGS": f"ignore:{PANDAS_NOTICE}:FutureWarning",
+            "spark.sql.shuffle.partitions": str(cores),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        } | (settings or {})
+        for key, value in chosen.items():
+            builder = builder.config(key, value)
+        with _without_startup_noise():
+            session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(log_level.upper())
+    return session
+
+
+@contextlib.contextmanager
+def _log4j_file(level: str) -> Iterator[Path]:
+    """A log4j configuration; Java reads it once, at its start."""
+    descriptor, name = tempfile.mkstemp(prefix="ordstream-log4j-", suffix=".properties")
+    path = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(LOG4J.format(level=level))
+        yield path
+    finally:
+        path.unlink()
+
+
+@contextlib.contextmanager
+def _without_startup_noise() -> Iterator[None]:
+    """Let a Java process started inside write its stderr through a filter that drops NOISE lines.
+
+    The process keeps that pipe as its stderr for life, so a daemon thread goes on passing it through,
+    unfiltered once the block is left.
+    """
+    try:
+        real = os.dup(2)
+    except OSError:  # this process has no stderr: nothing to keep quiet
+        yield
+        return
+    reader, writer = os.pipe()
+    started = threading.Event()
+    os.dup2(writer, 2)
+    os.close(writer)
+    threading.Thread(target=_pass_on, args=(reader, real, started), name="spark-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+        started.set()
+
+
+def _pass_on(reader: int, real: int, started: threading.Event) -> None:
+    pending = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(reader, 65_536):
+            if started.is_set() and not pending:
+                _write_all(real, data)
+                continue
+            *lines, pending = (pending + data).split(b"\n")
+            if started.is_set():
+                lines, pending = [*lines, pending], b""
+                _write_all(real, b"\n".join(line for line in lines if not line.startswith(NOISE)))
+            else:
+                _write_all(real, b"".join(line + b"\n" for line in lines if not line.startswith(NOISE)))
+        _write_all(real, pending)
+    os.close(reader)
+    os.close(real)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

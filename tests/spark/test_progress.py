@@ -1,0 +1,103 @@
+"""The progress connection alone: what a node sends arrives; a stranger is not listened to. No Java needed."""
+
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from ordstream.spark import progress
+from ordstream.spark.progress import LISTENER, Channel, Reporter, TaskKey
+
+KEY = TaskKey(stage=3, partition=0, attempt=1)
+
+
+@pytest.fixture
+def channel():
+    return Channel()
+
+
+@pytest.fixture
+def door(channel):
+    door = LISTENER.open(channel)
+    yield door
+    LISTENER.close(door)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_counts_arrive_while_the_node_works_and_the_report_at_its_end(channel, door):
+    told = []
+    channel.on_progress = told.append
+    rows = 5
+    reporter = Reporter(door, KEY, lambda: rows)
+    wait_for(lambda: channel.rows == 5)
+    rows = 8
+    wait_for(lambda: channel.rows == 8)
+    rows = 9
+    reporter.finish({"tuples": 9})
+    reporter.close()
+    reporter.close()
+    wait_for(lambda: channel.reports == {KEY: {"tuples": 9}})
+    assert told == [5, 8, 9]
+
+
+def test_a_second_attempt_replaces_the_first_and_a_second_stage_the_first(channel):
+    channel.take(TaskKey(1, 0, 0), {"rows": 50})
+    channel.take(TaskKey(1, 0, 1), {"rows": 10})
+    channel.take(TaskKey(1, 1, 0), {"rows": 7})
+    assert channel.rows == 17
+    channel.take(TaskKey(1, 0, 0), {"rows": 60})  # the first attempt was late
+    assert channel.rows == 17
+    channel.take(TaskKey(4, 0, 0), {"rows": 3})
+    assert channel.rows == 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"secret": "0" * 64}, {"secret": ""}, {"channel": 0}, {"channel": []}, {"stage": "x"}]
+)
+def test_a_stranger_is_not_listened_to(channel, door, wrong):
+    hello = {"channel": door.channel, "secret": door.secret} | KEY._asdict() | wrong
+    with socket.create_connection((progress.HOST, door.port), timeout=10) as stranger:
+        progress._send(stranger, hello)
+        assert stranger.recv(1) == b""
+    assert channel.rows == 0
+
+
+def test_long_and_broken_frames_end_the_connection(channel, door):
+    for first in (
+        struct.pack(">I", progress.HELLO_BYTES + 1),
+        struct.pack(">I", 3) + b"{,}",
+        struct.pack(">I", 2) + b"[]",
+    ):
+        with socket.create_connection((progress.HOST, door.port), timeout=10) as stranger:
+            stranger.sendall(first)
+            assert stranger.recv(1) == b""
+    with socket.create_connection((progress.HOST, door.port), timeout=10) as known:
+        progress._send(known, {"channel": door.channel, "secret": door.secret} | KEY._asdict())
+        progress._send(known, {"rows": 4})
+        wait_for(lambda: channel.rows == 4)
+        known.sendall(struct.pack(">I", progress.FRAME_BYTES + 1))
+        assert known.recv(1) == b""
+
+
+def test_a_node_works_on_without_a_driver(channel, door):
+    LISTENER.close(door)
+    for where in (None, door, door._replace(port=1)):
+        reporter = Reporter(where, KEY, lambda: 1)
+        reporter.finish({"tuples": 1})
+        reporter.close()
+    assert channel.reports == {}
+
+
+def test_only_the_loopback_interface_listens(door):
+    assert LISTENER._socket.getsockname()[0] == "127.0.0.1"
+    assert any(thread.name == "spark-progress-listener" and thread.daemon for thread in threading.enumerate())

@@ -1,0 +1,52 @@
+"""The local session starts without a line that looks like trouble."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, sys
+from ordstream.spark import local_session
+
+session = local_session(2)
+
+def where(batches):
+    import pyarrow as pa
+
+    yield from batches
+    yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+one = session.createDataFrame([("driver",)], "python string")
+rows = one.mapInArrow(where, "python string").collect()
+assert {row.python for row in rows} == {"driver", sys.executable}, rows
+settings = session.sparkContext.getConf()
+assert settings.get("spark.task.cpus") == "2"
+assert settings.get("spark.driver.host") == "127.0.0.1"
+os.write(2, b"still here\\n")
+try:
+    local_session()
+except RuntimeError as error:
+    print(error)
+session.stop()
+"""
+
+
+@pytest.mark.spark
+def test_start_and_first_job_print_nothing(java):
+    pytest.importorskip("pyspark")
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == "still here\n"
+    assert ended.stdout == "this process already has a Spark context: stop it first, or use its session\n"
+
+
+def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
+    session = pytest.importorskip("ordstream.spark.session")
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(RuntimeError, match="Java runtime, 17 or newer"):
+        session.local_session()
