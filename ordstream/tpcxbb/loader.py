@@ -120,9 +120,9 @@ class DataFolder:
             row = check.first_violation(stream)
             if row is not None:
                 raise SourceError(
-                    f"web_clickstreams in {self.path} is not sorted: row {row + 1} comes before row {row} "
-                    f"web_clickstreams in {self.path} is not sorted: row {row + 1} comes before row {row} in the "
-                    f"order {', '.join(CLICK_ORDER)} (NULL first); sort it, or run it on Spark, which sorts"
+                    f"web_clickstreams in {self.path} is not sorted: row {row + 1} comes before row {row} in "
+                    f"the order {', '.join(CLICK_ORDER)}; sort it, or run it on Spark, which sorts"
+                )
             yield stream
 
     def dataframe(self, spark: SparkSession, table: str) -> DataFrame:
