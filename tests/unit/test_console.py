@@ -1,0 +1,67 @@
+"""What the command line prints."""
+
+import sys
+import time
+
+import pytest
+
+from ordstream import console
+
+
+def test_table_aligns_numbers_right_and_names_left():
+    text = console.table(["name", "tuples"], [["a", 1234567], ["longer", None]])
+    assert text.splitlines() == ["name       tuples", "a       1,234,567", "longer          -"]
+    assert console.table(["item", "count"], [["10", "7"]], right=True).splitlines() == ["item  count", "  10      7"]
+    assert console.table(["a"], []) == "a"
+
+
+def test_report_names_throughput_latencies_and_operators():
+    operator = {"name": "known", "kind": "SL", "tuples_in": 1000, "tuples_out": 579, "cost_ns": 12.34}
+    latency = {"p50_us": 10.0, "p95_us": 200.5, "p99_us": 3000.0}
+    text = console.report_text(
+        {
+            "tuples": 1000,
+            "seconds": 0.5,
+            "tuples_per_second": 2000.0,
+            "latency": {"processing": latency, "end_to_end": dict.fromkeys(latency)},
+            "operators": [operator | {"selectivity": 0.579, "worker_share": 0.25}],
+        }
+    )
+    assert text.splitlines() == [
+        "1,000 tuples in 0.50 s: 2,000 tuples/s",
+        "",
+        "microseconds        p50  p95    p99",
+        "processing latency   10  200  3,000",
+        "end-to-end latency    -    -      -",
+        "",
+        "operator  kind  tuples in  tuples out  ns per tuple  selectivity  % of worker time",
+        "known     SL        1,000         579          12.3        0.579                25",
+    ]
+
+
+def test_bar_writes_a_line_per_second_where_there_is_no_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.01)
+    done = 0
+    with console.Bar("processing", lambda: done, 2000):
+        time.sleep(0.1)
+        done = 500
+        time.sleep(0.1)
+        done = 2000
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" rows,")[0] for line in lines] == [
+        "processing   0 %  0 of 2,000",
+        "processing  25 %  500 of 2,000",
+        "processing 100 %  2,000 of 2,000",
+    ]
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_bar_on_a_terminal_ends_at_the_last_count(capsys, monkeypatch, rich):
+    if rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with console.Bar("processing", lambda: 2000):
+        pass
+    assert "2,000 rows" in capsys.readouterr().err
