@@ -443,7 +443,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             out.serials[k] = c.last_serial
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
-        if failure != NULL:
+        if failure != NULL and c.nparts > 1:
+            # Which keys of the other buckets come before the failing one is not known: none is delivered.
             out.n = 0
             out.slots = 0
     c.nparts = 0

@@ -40,6 +40,9 @@ from ordstream._core.threads cimport (
 
 cdef extern from *:
     """
+    #ifndef ORDSTREAM_DEBUG
+    #define ORDSTREAM_DEBUG 0
+    #endif
     static inline OrdEventCount* ord_event_new() { return new (std::nothrow) OrdEventCount(); }
     static inline void ord_event_delete(OrdEventCount* e) { delete e; }
     static inline std::mutex* ord_rt_mutex_new() { return new (std::nothrow) std::mutex(); }
@@ -47,6 +50,7 @@ cdef extern from *:
     """
     EventCount* ord_event_new() nogil
     void ord_event_delete(EventCount*) nogil
+    bint ORDSTREAM_DEBUG
     Mutex* ord_rt_mutex_new() nogil
     void ord_rt_mutex_delete(Mutex*) nogil
 
@@ -312,6 +316,19 @@ cdef class IdentityOwner(KernelOwner):
         self.kernel.apply = apply_identity
 
 
+# Debug counters (make debug): read by debug_counts.
+cdef int64_t runs_open = 0
+cdef int64_t chunks_leaked = 0
+cdef int64_t bytes_leaked = 0
+
+
+def debug_counts():
+    """Live objects that must balance to zero when every stream is closed: {} in a release build."""
+    if not ORDSTREAM_DEBUG:
+        return {}
+    return {"runs": runs_open, "chunks": chunks_leaked, "bytes": bytes_leaked}
+
+
 REORDER_SCHEMES = {"nonblocking": NON_BLOCKING, "lock": LOCK_BASED}
 PARTITION_SCHEMES = {"hybrid": 0, "partitioned": 1, "shared": 2}
 
@@ -350,8 +367,10 @@ cdef class Run:
 
     def __cinit__(self):
         memset(<void*> &self.rt, 0, sizeof(Runtime))
+        global runs_open
         memset(<void*> &self.main, 0, sizeof(Worker))
         self.closed = False
+        runs_open += 1
 
     def __init__(self, operators, LayoutOwner source_layout not None, BatchFormats formats not None, used, LayoutOwner out_layout not None,
                  out_schema, *, int workers, str scheduler, str partitioning, str reorder, chunk_rows, int64_t depth,
@@ -724,9 +743,11 @@ cdef class Run:
         cdef Batch* following
         cdef Operator* op
         cdef int64_t live
+        global runs_open, chunks_leaked, bytes_leaked
         if self.closed:
             return 0
         self.closed = True
+        runs_open -= 1
         if self.rt.operators != NULL:
             for i in range(self.rt.n):
                 drain(&self.rt.operators[i], &self.main)
@@ -744,6 +765,7 @@ cdef class Run:
             if batch.failure != NULL:
                 if (<Failure*> batch.failure).exc != NULL:
                     Py_DECREF(<object> <PyObject*> (<Failure*> batch.failure).exc)
+            add_relaxed(&self.rt.pool.bytes, -batch.bytes)
             batch_free(batch)
             batch = following
         self.pinned_head = NULL
@@ -774,6 +796,8 @@ cdef class Run:
             worker_free(&self.main)
         live = load_relaxed(&self.rt.pool.live)
         pool_free(&self.rt.pool)
+        chunks_leaked += live
+        bytes_leaked += load_relaxed(&self.rt.pool.bytes)
         free(self.rt.operators)
         free(self.rt.stats)
         free(self.workers)
