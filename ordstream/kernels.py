@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ordstream.errors import PlanError
 from ordstream.plan import Stage
+
+_registered: dict[str, Callable[[Stage], Any]] = {}
+
+
+def register(op: str, build: Callable[[Stage], Any]) -> None:
+    """Make `build(stage)` the maker of kernels for stages whose op is `op` (benchmarks and tests bring their own)."""
+    _registered[op] = build
 
 
 def build_kernel(stage: Stage) -> Any:
@@ -18,6 +26,8 @@ def build_kernel(stage: Stage) -> Any:
     ImportError
         For a compiled function where Numba is missing.
     """
+    if stage.op in _registered:
+        return _registered[stage.op](stage)
     if stage.op == "compiled":
         from ordstream.kernels_python import build_compiled
 
@@ -28,6 +38,6 @@ def build_kernel(stage: Stage) -> Any:
         return build_python(stage)
     from ordstream._core import builtin
 
-    if stage.op not in builtin.BUILDERS:
+    if stage.op not in builtin.BUILTIN_OPS:
         raise PlanError(f"operator {stage.name!r}: the core has no kernel {stage.op!r}")
     return builtin.build_builtin(stage)

@@ -24,6 +24,7 @@ from ordstream import plan, source
 from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
 from ordstream._core import runtime as core
+from ordstream._core.keyed_state import KeySpecOwner
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import Cancelled, OperatorError, PlanError, SourceError
 from ordstream.kernels import build_kernel
@@ -189,9 +190,7 @@ class Stream(Iterator[pa.RecordBatch]):
             own = owner.max_workers or 1 << 20
             buckets, bounds, keys = 0, None, None
             if stage.kind == "PS":
-                from ordstream._core.builtin import key_spec
-
-                keys = key_spec(stage)
+                keys = KeySpecOwner(list(stage.key), owner.input_layout.types)
                 buckets, bounds = self._buckets(stage, own)
                 parallelism = min(buckets, own)
             elif stage.kind == "SF":
