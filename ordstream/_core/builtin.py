@@ -1,0 +1,57 @@
+"""From a stage of the plan to the kernel that runs it: the built-in operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ordstream._core.kernels_expression import FilterKernel, ProjectKernel
+from ordstream._core.kernels_flat import FlatKernel
+from ordstream._core.kernels_keyed import CountKernel, ScanKernel
+from ordstream._core.kernels_session import SessionKernel
+from ordstream._core.kernels_top import TopKernel
+
+if TYPE_CHECKING:
+    from ordstream.plan import Stage
+
+__all__ = ["BUILTIN_OPS", "build_builtin"]
+
+_KERNELS: dict[str, Any] = {
+    "filter": FilterKernel,
+    "project": ProjectKernel,
+    "pairs": FlatKernel,
+    "explode": FlatKernel,
+    "sessionize": SessionKernel,
+    "count": CountKernel,
+    "scan": ScanKernel,
+    "top_k": TopKernel,
+}
+
+#: Values of `Stage.op` that `build_builtin` takes.
+BUILTIN_OPS = frozenset(_KERNELS)
+
+
+def build_builtin(stage: Stage) -> Any:
+    """The kernel of a built-in operator.
+
+    Parameters
+    ----------
+    stage : Stage
+        `stage.op` in `BUILTIN_OPS`; the parameters that each takes are listed in `ordstream/plan.py`.
+
+    Returns
+    -------
+    KernelOwner
+        Owns the kernel and all that it needs; must outlive the run.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The stage is no built-in operator, or its parameters and schemas do not fit together: a defect of the
+        plan.
+    MemoryError
+    """
+    try:
+        kernel = _KERNELS[stage.op]
+    except KeyError:
+        raise ValueError(f"{stage.op!r} is not a built-in operator; these are: {sorted(BUILTIN_OPS)}") from None
+    return kernel(stage)

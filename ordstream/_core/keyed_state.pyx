@@ -1,0 +1,571 @@
+"""Key records and the keyed map. See keyed_state.pxd for the design and the meaning of every field."""
+from libc.math cimport isnan
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memset
+from ordstream._core.chunk cimport (
+    PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk,
+    Column, Layout, View, Worker, arena_alloc, arena_free, chunk_alloc, chunk_set_valid, row_slot,
+)
+from ordstream._core.threads cimport prefetch_write
+
+cdef extern from *:
+    """
+    #include <cstdint>
+    #include <cstring>
+    #if defined(_MSC_VER) && defined(_M_X64)
+    #include <intrin.h>
+    #endif
+    // High and low half of a 64x64 product, folded.
+    static inline uint64_t ord_fold(uint64_t a, uint64_t b) {
+    #if defined(__SIZEOF_INT128__)
+        unsigned __int128 p = (unsigned __int128) a * b;
+        return (uint64_t) p ^ (uint64_t) (p >> 64);
+    #elif defined(_MSC_VER) && defined(_M_X64)
+        uint64_t high, low = _umul128(a, b, &high);
+        return low ^ high;
+    #else
+        uint64_t ah = a >> 32, al = (uint32_t) a, bh = b >> 32, bl = (uint32_t) b;
+        uint64_t hh = ah * bh, hl = ah * bl, lh = al * bh, ll = al * bl;
+        uint64_t mid = hl + (ll >> 32) + (uint32_t) lh;
+        return ((mid << 32) | (uint32_t) ll) ^ (hh + (mid >> 32) + (lh >> 32));
+    #endif
+    }
+    // Bytes of a string: eight at a time (after wyhash's idea of folded products), the length in the seed.
+    static inline uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed) {
+        uint64_t h = seed ^ ((uint64_t) n * 0x9E3779B97F4A7C15ull), w;
+        for (; n >= 8; p += 8, n -= 8) {
+            std::memcpy(&w, p, 8);
+            h = ord_fold(h ^ w ^ 0xA0761D6478BD642Full, 0xE7037ED1A0B428DBull) + w;
+        }
+        w = 0;
+        if (n) std::memcpy(&w, p, (size_t) n);
+        return ord_fold(h ^ w ^ 0x8EBC6AF09C88C6E3ull, 0x589965CC75374CC3ull);
+    }
+    """
+    uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed) noexcept nogil
+
+cdef enum:
+    FIRST_CAPACITY = 64        # entries of an empty map
+    FIRST_RECORDS = 32
+
+cdef uint64_t GOLDEN = <uint64_t> 0x9E3779B97F4A7C15
+cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
+cdef uint64_t NAN_BITS = <uint64_t> 0x7FF8000000000000
+
+
+cdef inline uint64_t mix(uint64_t x) noexcept nogil:
+    # Bijective (SplitMix64's output function, public domain, after D. Stafford): both halves depend on every input bit.
+    x = x + <uint64_t> 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+cdef inline uint64_t float_word(double v) noexcept nogil:
+    cdef uint64_t bits
+    if v == 0.0:
+        return 0
+    if isnan(v):
+        return NAN_BITS
+    memcpy(&bits, &v, 8)
+    return bits
+
+
+cdef inline uint64_t word_at(int32_t type, const char* data, int32_t row) noexcept nogil:
+    """Normal form of a fixed-width value."""
+    if type == PT_I64 or type == PT_U64:
+        return (<const uint64_t*> data)[row]
+    if type == PT_I32:
+        return <uint64_t> <int64_t> (<const int32_t*> data)[row]
+    if type == PT_F64:
+        return float_word((<const double*> data)[row])
+    if type == PT_F32:
+        return float_word(<double> (<const float*> data)[row])
+    if type == PT_U32:
+        return (<const uint32_t*> data)[row]
+    if type == PT_I16:
+        return <uint64_t> <int64_t> (<const int16_t*> data)[row]
+    if type == PT_I8:
+        return <uint64_t> <int64_t> (<const int8_t*> data)[row]
+    if type == PT_U16:
+        return (<const uint16_t*> data)[row]
+    return (<const uint8_t*> data)[row]
+
+
+cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil:
+    """Hash of one row's key.
+
+    Thread safety: pure. Ownership: none. Returns: equal for equal keys, in every process. Cost: ~1 ns per fixed-width column.
+    """
+    cdef uint64_t h = GOLDEN
+    cdef uint64_t part
+    cdef const Column* col
+    cdef const View* v
+    cdef int32_t j
+    for j in range(ks.ncols):
+        col = &c.cols[ks.column[j]]
+        if col.valid != NULL and col.valid[row] == 0:
+            part = NULL_HASH
+        elif ks.type[j] == PT_VIEW:
+            v = &(<const View*> col.data)[row]
+            part = mix(ord_hash_bytes(v.data, v.size, GOLDEN))
+        else:
+            part = mix(word_at(ks.type[j], col.data, row))
+        if ks.ncols == 1:
+            return part
+        h = mix(h ^ part)
+    return h
+
+
+cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil:
+    """Fill c.hash[slot] (allocated by the caller, one per slot) for every selected row.
+
+    Thread safety: the chunk's owner. Ownership: none. Returns: nothing. Cost: ~1 ns per row and fixed-width column.
+    """
+    cdef int32_t k
+    cdef int32_t row
+    cdef const Column* col = &c.cols[ks.column[0]] if ks.ncols else NULL
+    cdef uint64_t* h = c.hash
+    if ks.simple and col.valid == NULL and c.sel == NULL and (ks.type[0] == PT_I64 or ks.type[0] == PT_U64):
+        for k in range(c.n):
+            h[k] = mix((<const uint64_t*> col.data)[k])
+        return
+    if ks.simple and col.valid == NULL:
+        for k in range(c.n):
+            row = row_slot(c, k)
+            h[row] = mix(word_at(ks.type[0], col.data, row))
+        return
+    for k in range(c.n):
+        row = row_slot(c, k)
+        h[row] = key_hash_row(ks, c, row)
+
+
+cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil:
+    """<0, 0, >0 as the records sort.
+
+    Thread safety: pure. Ownership: none. Returns: the sign. Cost: a few ns per column until the first difference.
+    """
+    cdef uint64_t nulls_a = (<const uint64_t*> a)[0]
+    cdef uint64_t nulls_b = (<const uint64_t*> b)[0]
+    cdef int32_t j
+    cdef int32_t type
+    cdef bint null_a
+    cdef bint null_b
+    cdef const char* p
+    cdef const char* q
+    cdef int64_t n
+    cdef int order
+    for j in range(ks.ncols):
+        null_a = (nulls_a >> j) & 1
+        null_b = (nulls_b >> j) & 1
+        if null_a or null_b:
+            if null_a != null_b:
+                return -1 if null_a else 1
+            continue
+        p = a + ks.offset[j]
+        q = b + ks.offset[j]
+        type = ks.type[j]
+        if type == PT_VIEW:
+            n = min((<const View*> p).size, (<const View*> q).size)
+            order = memcmp((<const View*> p).data, (<const View*> q).data, n) if n else 0
+            if order != 0:
+                return order
+            if (<const View*> p).size != (<const View*> q).size:
+                return -1 if (<const View*> p).size < (<const View*> q).size else 1
+        elif (<const uint64_t*> p)[0] == (<const uint64_t*> q)[0]:
+            continue
+        elif type == PT_F64 or type == PT_F32:
+            if isnan((<const double*> p)[0]):
+                return 1
+            if isnan((<const double*> q)[0]):
+                return -1
+            return -1 if (<const double*> p)[0] < (<const double*> q)[0] else 1
+        elif type == PT_U64:
+            return -1 if (<const uint64_t*> p)[0] < (<const uint64_t*> q)[0] else 1
+        else:
+            return -1 if (<const int64_t*> p)[0] < (<const int64_t*> q)[0] else 1
+    return 0
+
+
+cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record) noexcept nogil:
+    """The key of a row as a record whose views still point into the chunk.
+
+    Thread safety: pure. Ownership: `record` (ks.size bytes) is the caller's; views are borrowed. Returns: nothing. Cost: ~1 ns per column.
+    """
+    cdef uint64_t nulls = 0
+    cdef const Column* col
+    cdef int32_t j
+    memset(record, 0, ks.size)
+    for j in range(ks.ncols):
+        col = &c.cols[ks.column[j]]
+        if col.valid != NULL and col.valid[row] == 0:
+            nulls |= (<uint64_t> 1) << j
+        elif ks.type[j] == PT_VIEW:
+            (<View*> (record + ks.offset[j]))[0] = (<const View*> col.data)[row]
+        else:
+            (<uint64_t*> (record + ks.offset[j]))[0] = word_at(ks.type[j], col.data, row)
+    (<uint64_t*> record)[0] = nulls
+
+
+cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char* record) noexcept nogil:
+    cdef uint64_t nulls = (<const uint64_t*> record)[0]
+    cdef const Column* col
+    cdef const View* v
+    cdef const View* stored
+    cdef int32_t j
+    cdef bint is_null
+    for j in range(ks.ncols):
+        col = &c.cols[ks.column[j]]
+        is_null = col.valid != NULL and col.valid[row] == 0
+        if is_null != <bint> ((nulls >> j) & 1):
+            return False
+        if is_null:
+            continue
+        if ks.type[j] == PT_VIEW:
+            v = &(<const View*> col.data)[row]
+            stored = <const View*> (record + ks.offset[j])
+            if v.size != stored.size or (v.size and memcmp(v.data, stored.data, v.size) != 0):
+                return False
+        elif (<const uint64_t*> (record + ks.offset[j]))[0] != word_at(ks.type[j], col.data, row):
+            return False
+    return True
+
+
+cdef void word_put(int32_t type, char* data, int64_t index, uint64_t word) noexcept nogil:
+    """Inverse of word_at."""
+    cdef double real
+    if type == PT_I64 or type == PT_U64 or type == PT_F64:
+        (<uint64_t*> data)[index] = word
+    elif type == PT_I32 or type == PT_U32:
+        (<uint32_t*> data)[index] = <uint32_t> word
+    elif type == PT_F32:
+        memcpy(&real, &word, 8)
+        (<float*> data)[index] = <float> real
+    elif type == PT_I16 or type == PT_U16:
+        (<uint16_t*> data)[index] = <uint16_t> word
+    else:
+        (<uint8_t*> data)[index] = <uint8_t> word
+
+
+cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil:
+    """Write a record's key into columns 0..ncols-1 of `out` (reserved) at `index`.
+
+    Thread safety: the owner of `out`. Ownership: string columns point to the record's bytes, which live as long as the state.
+    Returns: 0, or -1: no memory. Cost: ~1 ns per column.
+    """
+    cdef uint64_t nulls = (<const uint64_t*> record)[0]
+    cdef int32_t j
+    for j in range(ks.ncols):
+        if ks.type[j] == PT_VIEW:
+            (<View*> out.cols[j].data)[index] = (<const View*> (record + ks.offset[j]))[0]
+        else:
+            word_put(ks.type[j], out.cols[j].data, index, (<const uint64_t*> (record + ks.offset[j]))[0])
+        if (nulls >> j) & 1:
+            if chunk_set_valid(w, out, j) != 0:
+                return -1
+            out.cols[j].valid[index] = 0
+        elif out.cols[j].valid != NULL:
+            out.cols[j].valid[index] = 1
+    return 0
+
+
+cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, char* to) noexcept nogil:
+    """Copy a record to `to` (ks.size bytes in out's arena), its strings into out's arena.
+
+    Thread safety: the owner of `out`. Ownership: out's arena. Returns: 0, or -1: no memory. Cost: a copy.
+    """
+    cdef View* v
+    cdef char* bytes
+    cdef int32_t j
+    memcpy(to, record, ks.size)
+    if ks.has_views:
+        for j in range(ks.ncols):
+            v = <View*> (to + ks.offset[j])
+            if ks.type[j] == PT_VIEW and v.size > 0:
+                bytes = chunk_alloc(w, out, v.size)
+                if bytes == NULL:
+                    return -1
+                memcpy(bytes, v.data, v.size)
+                v.data = bytes
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------- map
+
+
+cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil:
+    """An empty map whose states start as zero bytes.
+
+    Thread safety: the creator. Ownership: the caller, until keyed_free. `pool` counts the heap's bytes.
+    Returns: 0, or -1: no memory. Cost: three allocations of a few hundred bytes.
+    """
+    memset(<void*> s, 0, sizeof(KeyedState))
+    s.keys = ks
+    s.state_size = (state_size + 7) & ~7
+    s.stride = ks.size + s.state_size
+    s.null_slot = -1
+    s.pool = pool
+    s.table = <KeyEntry*> calloc(FIRST_CAPACITY, sizeof(KeyEntry))
+    s.records = <char*> calloc(FIRST_RECORDS, s.stride)
+    if s.table == NULL or s.records == NULL:
+        free(s.table)
+        free(s.records)
+        s.table = NULL
+        s.records = NULL
+        return -1
+    s.capacity = FIRST_CAPACITY
+    s.limit = FIRST_CAPACITY * 6 // 10
+    s.reserved = FIRST_RECORDS
+    return 0
+
+
+cdef void keyed_free(KeyedState* s) noexcept nogil:
+    """Free everything. Safe on zeroed memory."""
+    free(s.table)
+    free(s.records)
+    s.table = NULL
+    s.records = NULL
+    if s.heap.first != NULL:
+        arena_free(&s.heap, s.pool)
+
+
+cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil:
+    """Bytes of table and records (string bytes are counted by the pool). Any thread that holds the bucket."""
+    return s.capacity * <int64_t> sizeof(KeyEntry) + s.reserved * s.stride
+
+
+cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
+    """Room for `keys` keys. Doubling splits each cell in two, so the new table is filled in two sequential streams."""
+    cdef int64_t capacity = s.capacity
+    cdef int64_t mask
+    cdef int64_t i
+    cdef int64_t at
+    cdef KeyEntry* table
+    while capacity * 6 // 10 < keys:
+        capacity *= 2
+    if capacity == s.capacity:
+        return 0
+    table = <KeyEntry*> calloc(capacity, sizeof(KeyEntry))
+    if table == NULL:
+        return -1
+    mask = capacity - 1
+    for i in range(s.capacity):
+        if s.table[i].record != 0:
+            at = <int64_t> (s.table[i].hash & <uint64_t> mask)
+            while table[at].record != 0:
+                at = (at + 1) & mask
+            table[at] = s.table[i]
+    free(s.table)
+    s.table = table
+    s.capacity = capacity
+    s.limit = capacity * 6 // 10
+    return 0
+
+
+cdef int grow_records(KeyedState* s, int64_t needed) noexcept nogil:
+    cdef int64_t reserved = s.reserved
+    cdef char* records
+    while reserved < needed:
+        reserved *= 2
+    if reserved > 0x7fffffff:
+        return -1
+    records = <char*> realloc(s.records, <size_t> (reserved * s.stride))
+    if records == NULL:
+        return -1
+    s.records = records
+    s.reserved = reserved
+    return 0
+
+
+cdef inline int keyed_ensure(KeyedState* s, int64_t more) noexcept nogil:
+    """Room for `more` new keys, so that inserting cannot fail for lack of table or records."""
+    if s.count + more > s.limit and grow_table(s, s.count + more) != 0:
+        return -1
+    if s.count + more > s.reserved and grow_records(s, s.count + more) != 0:
+        return -1
+    return 0
+
+
+cdef int64_t insert(KeyedState* s, const Chunk* c, int32_t row) noexcept nogil:
+    """Append the record of a new key (room ensured). Its slot, or -1: no memory for its strings."""
+    cdef int64_t slot = s.count
+    cdef char* record = keyed_record(s, slot)
+    cdef View* v
+    cdef char* bytes
+    cdef int32_t j
+    key_read(s.keys, c, row, record)
+    if s.keys.has_views:
+        for j in range(s.keys.ncols):
+            v = <View*> (record + s.keys.offset[j])
+            if s.keys.type[j] == PT_VIEW and v.size > 0:
+                bytes = arena_alloc(&s.heap, v.size, s.pool)
+                if bytes == NULL:
+                    return -1
+                memcpy(bytes, v.data, v.size)
+                v.data = bytes
+    memset(record + s.keys.size, 0, s.state_size)
+    s.count = slot + 1
+    return slot
+
+
+cdef inline int64_t find_or_insert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
+    """Slot of a row's key (room for one more ensured), or -1: no memory."""
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at = <int64_t> (hash & <uint64_t> mask)
+    cdef int64_t slot
+    cdef const uint8_t* valid
+    cdef KeyEntry* e
+    if s.keys.simple:
+        valid = c.cols[s.keys.column[0]].valid
+        if valid != NULL and valid[row] == 0:
+            if s.null_slot < 0:
+                s.null_slot = <int32_t> insert(s, c, row)
+            return s.null_slot
+    while True:
+        e = &s.table[at]
+        if e.record == 0:
+            slot = insert(s, c, row)
+            if slot >= 0:
+                e.hash = hash
+                e.record = slot + 1
+            return slot
+        if e.hash == hash and (s.keys.simple or key_equals(s.keys, c, row, keyed_record(s, e.record - 1))):
+            return e.record - 1
+        at = (at + 1) & mask
+
+
+cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
+    """Slot of one row's key, inserting a zeroed state where it is new.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: the slot, or -1: no memory. Cost: one or two cache misses.
+    """
+    if keyed_ensure(s, 1) != 0:
+        return -1
+    return find_or_insert(s, c, row, hash)
+
+
+cdef int64_t keyed_find(const KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
+    """Slot of one row's key, or -1 when it is not there. The bucket's holder; pure. Cost: one or two cache misses."""
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at = <int64_t> (hash & <uint64_t> mask)
+    cdef const uint8_t* valid
+    cdef const KeyEntry* e
+    if s.keys.simple:
+        valid = c.cols[s.keys.column[0]].valid
+        if valid != NULL and valid[row] == 0:
+            return s.null_slot
+    while True:
+        e = &s.table[at]
+        if e.record == 0:
+            return -1
+        if e.hash == hash and (s.keys.simple or key_equals(s.keys, c, row, s.records + (e.record - 1) * s.stride)):
+            return e.record - 1
+        at = (at + 1) & mask
+
+
+cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil:
+    """The record slot of each row, inserting a zeroed state where the key is new. Needs c.hash.
+
+    Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert. Returns: 0, or -1: no
+    memory (every inserted key is whole). Cost per row of an existing simple key: ~2 ns at 1e3 keys, ~9 ns at 1e6.
+    """
+    cdef const uint64_t* hash = c.hash
+    cdef const uint8_t* valid = NULL
+    cdef KeyEntry* table
+    cdef KeyEntry* e
+    cdef int64_t mask
+    cdef int64_t at
+    cdef int64_t slot
+    cdef uint64_t h
+    cdef int32_t k0 = 0
+    cdef int32_t m
+    cdef int32_t k
+    cdef bint far
+    if s.keys.simple:
+        valid = c.cols[s.keys.column[0]].valid
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        if keyed_ensure(s, m) != 0:
+            return -1
+        table = s.table
+        mask = s.capacity - 1
+        far = s.capacity >= PREFETCH_ENTRIES and m > 1
+        if far:
+            for k in range(k0, k0 + m):
+                prefetch_write(&table[<int64_t> (hash[rows[k]] & <uint64_t> mask)])
+        if s.keys.simple and valid == NULL:
+            for k in range(k0, k0 + m):
+                h = hash[rows[k]]
+                at = <int64_t> (h & <uint64_t> mask)
+                while True:
+                    e = &table[at]
+                    if e.hash == h and e.record != 0:
+                        slot = e.record - 1
+                        break
+                    if e.record == 0:
+                        slot = insert(s, c, rows[k])
+                        e.hash = h
+                        e.record = slot + 1
+                        break
+                    at = (at + 1) & mask
+                out_slots[k] = <int32_t> slot
+        else:
+            for k in range(k0, k0 + m):
+                slot = find_or_insert(s, c, rows[k], hash[rows[k]])
+                if slot < 0:
+                    return -1
+                out_slots[k] = <int32_t> slot
+        if far:
+            for k in range(k0, k0 + m):
+                prefetch_write(s.records + out_slots[k] * <int64_t> s.stride + s.keys.size)
+        k0 += m
+    return 0
+
+
+cdef class KeySpecOwner:
+    """Arrays of a KeySpec. Memory ownership: allocates in __cinit__, frees in __dealloc__.
+
+    Parameters
+    ----------
+    columns : sequence of int
+        Key columns, indexes into the operator's input; at most 64.
+    types : sequence of int
+        PhysicalType of every input column.
+
+    Raises
+    ------
+    TypeError
+        A list or decimal column: these can't be keys.
+    """
+
+    def __cinit__(self, columns, types):
+        cdef int32_t n = <int32_t> len(columns)
+        cdef int32_t j
+        cdef int32_t at = 8
+        if n > 64:
+            raise ValueError(f"at most 64 key columns, got {n}")
+        self.spec.ncols = n
+        self.spec.column = <int32_t*> calloc(n + 1, 4)
+        self.spec.type = <int32_t*> calloc(n + 1, 4)
+        self.spec.offset = <int32_t*> calloc(n + 1, 4)
+        if self.spec.column == NULL or self.spec.type == NULL or self.spec.offset == NULL:
+            raise MemoryError
+        for j in range(n):
+            self.spec.column[j] = columns[j]
+            self.spec.type[j] = types[columns[j]]
+            self.spec.offset[j] = at
+            if self.spec.type[j] == PT_LIST or self.spec.type[j] == PT_FIXED16:
+                raise TypeError(f"column {columns[j]} can't be a key: lists and decimals are not supported as keys")
+            if self.spec.type[j] == PT_VIEW:
+                self.spec.has_views = 1
+                at += 16
+            else:
+                at += 8
+        self.spec.size = at
+        self.spec.simple = n == 1 and not self.spec.has_views
+
+    def __dealloc__(self):
+        free(self.spec.column)
+        free(self.spec.type)
+        free(self.spec.offset)
