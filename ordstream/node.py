@@ -34,7 +34,7 @@ from ordstream.settings import Settings, make_settings
 # Batches given to the core before a worker has begun the first of them.
 FEED_AHEAD = 4
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
-READ_WAIT_S = 0.02
+READ_WAIT_S = 0.05
 # A stream without a finished batch for this long asks for what is there.
 PARTIAL_AFTER_S = 0.005
 WORKER_STACK_BYTES = 2 << 20
@@ -170,6 +170,7 @@ class Stream(Iterator[pa.RecordBatch]):
         self._tag_index = 0
         self._told = 0.0
         self._emitted_through = 0
+        self._rows_taken = 0
 
     # ---------------------------------------------------------------------------------------- building
 
@@ -219,7 +220,7 @@ class Stream(Iterator[pa.RecordBatch]):
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=settings.max_chunks if settings.max_chunks is not None else 4 * depth,
+            max_chunks=settings.max_chunks or (4 * depth if tuple_at_a_time else 8 + 8 * max(self.workers, 1)),
             max_bytes=settings.max_bytes if settings.max_bytes is not None else 512 << 20,
             max_queued=1 << 17,
             chunk_ns=settings.chunk_us * 1e3,
@@ -348,7 +349,7 @@ class Stream(Iterator[pa.RecordBatch]):
             if self.workers == 0:
                 if self._wants_batch():
                     self._feed_one()
-                if self._settings.partial and waited:
+                if self._settings.partial and waited and self._has_unread():
                     core_run.want()
                 core_run.work()
                 waited = PARTIAL_AFTER_S
@@ -357,13 +358,18 @@ class Stream(Iterator[pa.RecordBatch]):
                 self._feed_one()
                 continue
             if not core_run.wait(READ_WAIT_S if not self._settings.partial or waited else PARTIAL_AFTER_S):
-                if self._settings.partial:
+                if self._settings.partial and self._has_unread():
                     core_run.want()
                 waited += PARTIAL_AFTER_S
+
+    def _has_unread(self) -> bool:
+        """Whether rows lie in the egress that no finished batch holds."""
+        return bool(self._core.progress()[3] > self._rows_taken)
 
     def _shape(self, batch: pa.RecordBatch, serials: list[int] | None) -> pa.RecordBatch:
         """The batch with the pipeline's types, and its order tags where asked for."""
         self._emitted_through = self._core.emitted_through
+        self._rows_taken += batch.num_rows
         schema = self._pipeline.schema
         columns = [
             column if column.type.equals(field.type) else column.cast(field.type)

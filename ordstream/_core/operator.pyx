@@ -47,7 +47,7 @@ cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcep
     cdef int64_t inside = enqueued - load_acquire(&op.rb.next) + 1   # pairs with store_release in reorder_release
     if inside > 0:
         if inside + chunks > op.depth:
-            return False
+            return False                                      # a unit of several chunks waits for an emptier operator
         # statistic: a stale tuples_done only makes the bound tighter
         if load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done) > op.max_queued:
             return False
@@ -72,7 +72,7 @@ cdef bint operator_can_release(Operator* op) noexcept nogil:
     """True when the next unit may be delivered (if it is ready): there is room downstream. Any thread; a guess."""
     if op.egress != NULL:
         return egress_has_room(op.egress)
-    return operator_has_room(op.edge.to, 1, 1)
+    return operator_has_room(op.edge.to, 1, op.edge.to.pq.p if op.edge.to.kind == PS else 1)
 
 
 cdef int64_t operator_waiting(Operator* op) noexcept nogil:

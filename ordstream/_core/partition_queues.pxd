@@ -37,6 +37,7 @@ cdef enum PartitionScheme:
 cdef enum:
     PQ_NOTHING = -1        # no bucket can be entered now
     NO_LIMIT = 0x7fffffffffff
+    MASTER_MAX = 1 << 14   # items of a master queue, where 4 p and the number of chunks allow
 
 cdef struct Bucket:
     char[128] pad0
@@ -69,6 +70,7 @@ cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t 
     """Empty queues for `p` buckets and at most `depth` chunks in the operator. 0, or -1: no memory."""
     cdef int32_t b
     cdef int64_t slots = power_of_two(depth)
+    cdef int64_t items = depth * p if depth * p < MASTER_MAX else MASTER_MAX
     memset(<void*> pq, 0, sizeof(PartitionQueues))
     pq.scheme = scheme
     pq.p = p
@@ -78,7 +80,7 @@ cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t 
     for b in range(p):
         if spsc_init(&pq.buckets[b].queue, slots, 0) != 0:
             return -1
-    if mpmc_init(&pq.master, power_of_two(4 * p if 4 * p > 2 * depth else 2 * depth), 1) != 0:
+    if mpmc_init(&pq.master, power_of_two(4 * p if 4 * p > items else items), 1) != 0:
         return -1
     return mpmc_init(&pq.handover, power_of_two(p + 1), 1)
 
