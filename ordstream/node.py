@@ -100,6 +100,8 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
         Time slice s, CT's window w, QST's capacity C (tuples).
     marker_every : int, optional
         Tuples between latency markers. `marker_percentiles`: (20, 80) keeps the paper's range of markers.
+    sample_every : int, optional
+        Time one of so many parts of every stateful operator row by row (report: sampled_cost_ns).
     snapshot_every : int, optional
         A snapshot marker passes after so many tuples.
     tags : bool
@@ -235,6 +237,7 @@ class Stream(Iterator[pa.RecordBatch]):
             time_every=time_every,
             arrivals=settings.arrivals,
             max_ready=settings.max_ready,
+            sample_every=settings.sample_every or 0,
         )
 
     def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:

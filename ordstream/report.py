@@ -34,7 +34,11 @@ class OperatorReport:
     skipped : int
         Tuples dropped by on_error="skip".
     buckets : int or None
-        p of a partitioned operator, else None.
+        p of a partitioned operator, else None; bucket_skew is the largest bucket's tuples over the mean.
+    state_bytes : int or None
+        Memory of its state at the end.
+    sampled_rows, sampled_cost_ns, sampled_max_ns : int, float or None, int
+        Rows timed one by one (`sample_every`), their mean and largest cost.
     """
 
     name: str
@@ -52,6 +56,9 @@ class OperatorReport:
     bucket_skew: float | None
     state_bytes: int | None
     max_waited: int
+    sampled_rows: int
+    sampled_cost_ns: float | None
+    sampled_max_ns: int
 
 
 @dataclass(frozen=True)
@@ -178,6 +185,9 @@ def make_report(
             bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"] if o.get("bucket_tuples_mean") else None,
             state_bytes=o.get("state_bytes"),
             max_waited=o["max_waited"],
+            sampled_rows=o["sampled_rows"],
+            sampled_cost_ns=o["sampled_ns"] / o["sampled_rows"] if o["sampled_rows"] else None,
+            sampled_max_ns=o["sampled_max_ns"],
         )
         for o in statistics["operators"]
     )

@@ -46,6 +46,7 @@ class Settings:
     tags: bool = False
     debug: bool = False
     snapshot_every: int | None = None
+    sample_every: int | None = None
     progress: Any = None
     arrivals: Any = None
     depth: int | None = None
@@ -86,6 +87,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     _whole("max_chunks", settings.max_chunks, 1, 1 << 40)
     _whole("marker_every", settings.marker_every, 1, 1 << 60)
     _whole("snapshot_every", settings.snapshot_every, 1, 1 << 60)
+    _whole("sample_every", settings.sample_every, 1, 1 << 60)
     _whole("depth", settings.depth, 2, 1 << 20)
     _whole("max_ready", settings.max_ready, 1, 4000)
     for name in ("slice_us", "window_us", "capacity", "chunk_us"):

@@ -61,8 +61,11 @@ cdef struct Operator:
     PartitionQueues pq     # PS
     void* state            # SF
     ReorderBuffer rb
+    int64_t sample_every   # parts between two that are timed row by row (sampling.pxd); 0: none
+    a64 sample_clock       # parts seen
     a64 sampled_rows       # rows timed one by one
     a64 sampled_ns
+    a64 sampled_max_ns     # the dearest row
 
 cdef struct Slice:
     # What one slice did: handed to the scheduler.

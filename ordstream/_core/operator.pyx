@@ -16,6 +16,7 @@ from ordstream._core.partition_queues cimport (
 )
 from ordstream._core.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.sampling cimport sample_rows
 from ordstream._core.split cimport split_chunk, split_everywhere
 
 cdef enum:
@@ -311,6 +312,25 @@ cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) n
 
 # ---------------------------------------------------------------- stateful and partitioned stateful
 
+cdef int32_t process_sampled(Operator* op, Worker* w, void* state, Part* part, int32_t done, Chunk* out, Failure* f) noexcept nogil:
+    """kernel.process for the part's rows from `done`, timed row by row."""
+    cdef int32_t n = part.n - done
+    cdef int64_t* costs = <int64_t*> scratch_alloc(w, <int64_t> n * 8)
+    cdef int64_t total = 0
+    cdef int32_t k
+    cdef int32_t finished
+    if costs == NULL:
+        return op.kernel.process(op.kernel, w, state, part.chunk, part.rows + done, n, out, f)
+    finished = sample_rows(op.kernel, w, state, part.chunk, part.rows + done, n, out, f, costs, NULL, NULL)
+    for k in range(finished):
+        total += costs[k]
+        if costs[k] > load_relaxed(&op.sampled_max_ns):
+            store_relaxed(&op.sampled_max_ns, costs[k])       # statistic
+    add_relaxed(&op.sampled_rows, finished)                   # statistic
+    add_relaxed(&op.sampled_ns, total)                        # statistic
+    return finished
+
+
 cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
     """Run a PS/SF kernel on a part's rows; sets part.out and part.failure."""
     cdef Kernel* kernel = op.kernel
@@ -318,6 +338,7 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
     cdef Chunk* out = NULL
     cdef Failure f
     cdef int32_t done = 0
+    cdef bint sampled = op.sample_every > 0 and add_relaxed(&op.sample_clock, 1) % op.sample_every == 0
     if not kernel.in_place:
         out = chunk_new(w)
         if out == NULL:
@@ -327,7 +348,10 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
     f.exc = NULL
     while True:
         arena_reset(&w.scratch, w.pool)
-        done += kernel.process(kernel, w, state, c, part.rows + done, part.n - done, out, &f)
+        if sampled:
+            done += process_sampled(op, w, state, part, done, out, &f)
+        else:
+            done += kernel.process(kernel, w, state, c, part.rows + done, part.n - done, out, &f)
         if done >= part.n:
             return
         if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY:

@@ -376,7 +376,8 @@ cdef class Run:
                  out_schema, *, int workers, str scheduler, str partitioning, str reorder, chunk_rows, int64_t depth,
                  double slice_ns, double window_ns, double capacity, int64_t max_chunks, int64_t max_bytes, int64_t max_queued,
                  double chunk_ns, int64_t min_rows, int64_t max_rows, bint spin, bint tags, int64_t seed, int64_t marker_every,
-                 int64_t snapshot_every, time_column, int64_t time_every, arrivals, int64_t max_ready):
+                 int64_t snapshot_every, time_column, int64_t time_every, arrivals, int64_t max_ready,
+                 int64_t sample_every):
         """operators: list of (name, kind, KernelOwner, KeySpecOwner | None, p, bounds | None, M)."""
         cdef int32_t i
         cdef int32_t b
@@ -457,6 +458,7 @@ cdef class Run:
             op.run = &self.rt.run
             op.depth = depth
             op.max_queued = max_queued
+            op.sample_every = sample_every if owner.kernel.kind != SL else 0
             op.M = m
             for b in range(owner.kernel.output.ncols):
                 if owner.kernel.output.type[b] == PT_VIEW or owner.kernel.output.type[b] == PT_LIST:
@@ -713,6 +715,8 @@ cdef class Run:
                 "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
                 "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
                 "buckets": op.pq.p if op.kind == PS else None, "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
+                "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
+                "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
             }
             if op.kind == PS:
                 per_bucket = [op.pq.buckets[b].tuples for b in range(op.pq.p)]
