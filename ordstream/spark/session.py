@@ -86,7 +86,7 @@ def local_session(
         )
     cores = cores or allowed_cpus()
     # Spark takes the first python3 on PATH for its workers, which need not be this one.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
     builder = SparkSession.builder.master(f"local[{cores},{retries + 1}]").appName("ordstream")

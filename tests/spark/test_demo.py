@@ -1,10 +1,14 @@
 """The main job as a newcomer starts it: everything it prints."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import ordstream
 
 pytestmark = pytest.mark.spark
 
@@ -12,7 +16,12 @@ pytestmark = pytest.mark.spark
 def test_demo_generates_runs_verifies_and_prints_nothing_confusing(java, tmp_path):
     pytest.importorskip("pyspark")
     command = [sys.executable, "-m", "ordstream", "demo", "--rows", "30000", "--json", "answer.json"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(ordstream.__file__).parents[1])
+    }  # the build under test
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "data" / "clicks-30000" / "web_clickstreams.parquet").exists()
     out, told = ended.stdout.splitlines(), ended.stderr.splitlines()

@@ -1,9 +1,13 @@
 """The local session starts without a line that looks like trouble."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import ordstream
 
 PROGRAM = """
 import os, sys
@@ -35,9 +39,11 @@ session.stop()
 @pytest.mark.spark
 def test_start_and_first_job_print_nothing(java):
     pytest.importorskip("pyspark")
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200, check=False
-    )
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(ordstream.__file__).parents[1])
+    }  # the build under test
+    command = [sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == "still here\n"
     assert ended.stdout == "this process already has a Spark context: stop it first, or use its session\n"
