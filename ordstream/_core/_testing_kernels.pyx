@@ -8,8 +8,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memset
 from ordstream._core.atomics cimport load_relaxed
 from ordstream._core.chunk cimport (
-    DATA, END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
-    PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Column, Failure, Layout, LayoutOwner, View, Worker, arena_reset, chunk_alloc,
+    END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
+    PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Failure, Layout, LayoutOwner, View, Worker, arena_reset, chunk_alloc,
     chunk_free, chunk_new, pool_free, pool_init, row_slot, worker_free, worker_init,
 )
 from ordstream._core.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
@@ -296,7 +296,6 @@ cdef class KernelRun:
         cdef Chunk* out
         cdef Failure f
         cdef int32_t i
-        cdef int32_t order
         if self.failure is not None or k.punctuate == NULL:
             return []
         found = []
@@ -335,7 +334,7 @@ cdef class KernelRun:
         cdef Chunk* c
         cdef Chunk* out
         cdef Failure f
-        cdef int r
+        cdef int _
         cdef int32_t i
         cdef int32_t j
         cdef int64_t start
@@ -346,7 +345,7 @@ cdef class KernelRun:
         cdef void* state = <void*> <size_t> self.states[0] if self.states else NULL
         for i in range(n):
             rows[i] = row_slot(base, i)
-        for r in range(repeats):
+        for _ in range(repeats):
             c = chunk_new(w)
             c.ncols = base.ncols
             c.slots = base.slots
@@ -459,7 +458,6 @@ cdef class MapRun:
 
     def ascending(self):
         """Slots in the order of their keys."""
-        cdef int64_t i
 
         def compare(a, b):
             return key_compare(&self.keys.spec, keyed_record(&self.state, a), keyed_record(&self.state, b))
@@ -471,7 +469,6 @@ cdef class MapRun:
         cdef const int64_t[::1] values = keys
         cdef int64_t n = values.shape[0]
         cdef Chunk* c = chunk_new(&self.worker)
-        cdef uint64_t* hashes
         cdef int32_t* slots
         cdef int32_t* rows
         cdef int64_t start
@@ -503,4 +500,5 @@ cdef class MapRun:
                     (<int64_t*> keyed_state(&self.state, slots[i]))[0] += 1
                 spent += now_ns() - start
         chunk_free(&self.worker, c)
-        return spent / (repeats * (n // 1024 * 1024)), hashing / (repeats * (n // 1024 * 1024))
+        total = float(repeats * (n // 1024 * 1024))
+        return spent / total, hashing / total

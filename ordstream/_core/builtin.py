@@ -53,5 +53,7 @@ def build_builtin(stage: Stage) -> Any:
     try:
         kernel = _KERNELS[stage.op]
     except KeyError:
-        raise ValueError(f"{stage.op!r} is not a built-in operator; these are: {sorted(BUILTIN_OPS)}") from None
+        raise ValueError(
+            f"{stage.op!r} is not a built-in operator; these are: {sorted(BUILTIN_OPS)}"
+        ) from None
     return kernel(stage)

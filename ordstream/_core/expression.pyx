@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport (
-    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, chunk_set_valid, row_slot,
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, row_slot,
     scratch_alloc,
 )
 from ordstream._core.kernel cimport ON_ERROR_SKIP
@@ -516,7 +516,6 @@ cdef class CodeOwner:
 
     cdef int load_literal(self, Instruction* op, str vm, value) except -1:
         cdef bytes data
-        cdef int64_t integer
         cdef double real
         op.op = OP_LITERAL
         op.constant_valid = vm != "null"

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.chunk cimport FAIL_MEMORY, Chunk, Column, LayoutOwner, Worker, chunk_alloc, scratch_alloc
+from ordstream._core.chunk cimport FAIL_MEMORY, Chunk, Column, Worker, chunk_alloc, scratch_alloc
 from ordstream._core.expression cimport (
     Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
 )

@@ -19,7 +19,7 @@ from ordstream._core.chunk cimport (
 from ordstream._core.kernel cimport SF, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_state cimport (
-    KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_find, keyed_free, keyed_init,
+    KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init,
     keyed_record, keyed_state, keyed_upsert,
 )
 
@@ -240,13 +240,11 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
     for i in range(b.keyed.capacity):
         e = &b.keyed.table[i]
         if e.record and moved[e.record - 1]:
-            at = <int64_t> (e.hash & <uint64_t> (fresh.capacity - 1))
+            at = e.tag & (fresh.capacity - 1)
             while fresh.table[at].record:
                 at = (at + 1) & (fresh.capacity - 1)
-            fresh.table[at].hash = e.hash
-            fresh.table[at].record = moved[e.record - 1]
-    if b.keyed.null_slot >= 0:
-        fresh.null_slot = <int32_t> moved[b.keyed.null_slot] - 1
+            fresh.table[at].tag = e.tag
+            fresh.table[at].record = <int32_t> moved[e.record - 1]
     fresh.count = n
     keyed_free(&b.keyed)
     b.keyed = fresh

@@ -4,19 +4,19 @@ A *key record* is the normal form of a key: 8 bytes of null bits (bit j set: key
 (integers, dates, bool widened to int64; float64 bits with -0.0 as 0.0 and one NaN) or a 16-byte View (strings; bytes owned by the
 bucket's string heap). A null column's field is zero. Records compare as Arrow sorts: nulls first, NaN last, strings by bytes.
 
-a) Open addressing, linear probing, load <= 0.6, no removal. An entry is 16 bytes (hash and record together: one cache line).
+a) Open addressing, linear probing, load <= 0.5, no removal. An entry is 8 bytes: 32 bits of the hash and the record.
 b) The hash is a function of the normal form alone: the same in every process and on every machine of one byte order. The table
-   uses its lower bits, the bucket its upper half (split.pyx).
-c) *Simple* specs (one column of at most 8 bytes) use a bijective mix: equal hashes are equal keys, so no record is read. The null
-   key of a simple spec lies outside the table. Every other spec compares the record.
-d) Lookups go in blocks: prefetch table entries, find, prefetch records; no prefetching while the table is small.
+   uses its lower half (all of it is kept in the entry, so that growing reads no record), the bucket its upper half (split.pyx).
+c) A matching entry is a candidate: the record's key always decides.
+d) Lookups go in blocks of three passes, so that cache misses overlap: prefetch entries; find candidates and prefetch their records;
+   compare keys. No prefetching while the table is small.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from ordstream._core.chunk cimport Arena, Chunk, ChunkPool, Layout, Worker
 
 cdef enum:
     LOOKUP_BLOCK = 64      # rows whose lookups overlap
-    PREFETCH_ENTRIES = 8192  # tables of at least this capacity (128 KiB) are prefetched
+    PREFETCH_ENTRIES = 8192  # tables of at least this capacity (64 KiB) are prefetched
 
 cdef struct KeySpec:
     int32_t ncols
@@ -25,24 +25,23 @@ cdef struct KeySpec:
     int32_t* offset        # of the field in a key record
     int32_t size           # bytes of a key record (multiple of 8)
     int32_t has_views
-    int32_t simple         # one column without views: see (c)
+    int32_t simple         # one column without views
 
 cdef struct KeyEntry:
-    uint64_t hash
-    int64_t record         # slot + 1; 0 = empty
+    uint32_t tag           # lower half of the hash
+    int32_t record         # slot + 1; 0 = empty
 
 cdef struct KeyedState:
     # Memory ownership: owns table, records and heap. One worker at a time.
     const KeySpec* keys
     int64_t capacity       # entries, power of two
-    int64_t limit          # keys at which the table grows: 0.6 * capacity
+    int64_t limit          # keys at which the table grows: capacity / 2
     KeyEntry* table
     int64_t count          # keys; their slots are 0..count-1, in order of first arrival
     int64_t reserved       # records allocated
     char* records          # [key | state] of `stride` bytes, by slot; moves when it grows
     int32_t state_size
     int32_t stride         # keys.size + state_size, multiple of 8
-    int32_t null_slot      # simple specs: slot of the null key, -1: none yet
     Arena heap             # string bytes of keys
     ChunkPool* pool
 
@@ -57,7 +56,6 @@ cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkP
 cdef void keyed_free(KeyedState* s) noexcept nogil
 cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil
 cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil
-cdef int64_t keyed_find(const KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil
 cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil
 
 

@@ -1,49 +1,18 @@
 """Key records and the keyed map. See keyed_state.pxd for the design and the meaning of every field."""
 from libc.math cimport isnan
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 from ordstream._core.chunk cimport (
-    PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk,
+    PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk,
     Column, Layout, View, Worker, arena_alloc, arena_free, chunk_alloc, chunk_set_valid, row_slot,
 )
 from ordstream._core.threads cimport prefetch_write
 
-cdef extern from *:
-    """
-    #include <cstdint>
-    #include <cstring>
-    #if defined(_MSC_VER) && defined(_M_X64)
-    #include <intrin.h>
-    #endif
-    // High and low half of a 64x64 product, folded.
-    static inline uint64_t ord_fold(uint64_t a, uint64_t b) {
-    #if defined(__SIZEOF_INT128__)
-        unsigned __int128 p = (unsigned __int128) a * b;
-        return (uint64_t) p ^ (uint64_t) (p >> 64);
-    #elif defined(_MSC_VER) && defined(_M_X64)
-        uint64_t high, low = _umul128(a, b, &high);
-        return low ^ high;
-    #else
-        uint64_t ah = a >> 32, al = (uint32_t) a, bh = b >> 32, bl = (uint32_t) b;
-        uint64_t hh = ah * bh, hl = ah * bl, lh = al * bh, ll = al * bl;
-        uint64_t mid = hl + (ll >> 32) + (uint32_t) lh;
-        return ((mid << 32) | (uint32_t) ll) ^ (hh + (mid >> 32) + (lh >> 32));
-    #endif
-    }
-    // Bytes of a string: eight at a time (after wyhash's idea of folded products), the length in the seed.
-    static inline uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed) {
-        uint64_t h = seed ^ ((uint64_t) n * 0x9E3779B97F4A7C15ull), w;
-        for (; n >= 8; p += 8, n -= 8) {
-            std::memcpy(&w, p, 8);
-            h = ord_fold(h ^ w ^ 0xA0761D6478BD642Full, 0xE7037ED1A0B428DBull) + w;
-        }
-        w = 0;
-        if (n) std::memcpy(&w, p, (size_t) n);
-        return ord_fold(h ^ w ^ 0x8EBC6AF09C88C6E3ull, 0x589965CC75374CC3ull);
-    }
-    """
-    uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed) noexcept nogil
+cdef extern from "key_tools.hpp" nogil:
+    uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed)
+    void* ord_zeroed(size_t size)
+    void* ord_grown(void* old, size_t used, size_t size)     # `old` is untouched when it returns NULL
 
 cdef enum:
     FIRST_CAPACITY = 64        # entries of an empty map
@@ -304,7 +273,6 @@ cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkP
     s.keys = ks
     s.state_size = (state_size + 7) & ~7
     s.stride = ks.size + s.state_size
-    s.null_slot = -1
     s.pool = pool
     s.table = <KeyEntry*> calloc(FIRST_CAPACITY, sizeof(KeyEntry))
     s.records = <char*> calloc(FIRST_RECORDS, s.stride)
@@ -315,7 +283,7 @@ cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkP
         s.records = NULL
         return -1
     s.capacity = FIRST_CAPACITY
-    s.limit = FIRST_CAPACITY * 6 // 10
+    s.limit = FIRST_CAPACITY // 2
     s.reserved = FIRST_RECORDS
     return 0
 
@@ -342,24 +310,24 @@ cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
     cdef int64_t i
     cdef int64_t at
     cdef KeyEntry* table
-    while capacity * 6 // 10 < keys:
+    while capacity // 2 < keys:
         capacity *= 2
     if capacity == s.capacity:
         return 0
-    table = <KeyEntry*> calloc(capacity, sizeof(KeyEntry))
+    table = <KeyEntry*> ord_zeroed(capacity * sizeof(KeyEntry))
     if table == NULL:
         return -1
     mask = capacity - 1
     for i in range(s.capacity):
         if s.table[i].record != 0:
-            at = <int64_t> (s.table[i].hash & <uint64_t> mask)
+            at = s.table[i].tag & mask
             while table[at].record != 0:
                 at = (at + 1) & mask
             table[at] = s.table[i]
     free(s.table)
     s.table = table
     s.capacity = capacity
-    s.limit = capacity * 6 // 10
+    s.limit = capacity // 2
     return 0
 
 
@@ -370,7 +338,7 @@ cdef int grow_records(KeyedState* s, int64_t needed) noexcept nogil:
         reserved *= 2
     if reserved > 0x7fffffff:
         return -1
-    records = <char*> realloc(s.records, <size_t> (reserved * s.stride))
+    records = <char*> ord_grown(s.records, <size_t> (s.count * s.stride), <size_t> (reserved * s.stride))
     if records == NULL:
         return -1
     s.records = records
@@ -409,28 +377,40 @@ cdef int64_t insert(KeyedState* s, const Chunk* c, int32_t row) noexcept nogil:
     return slot
 
 
-cdef inline int64_t find_or_insert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
-    """Slot of a row's key (room for one more ensured), or -1: no memory."""
+cdef int64_t candidate(KeyedState* s, const Chunk* c, int32_t row, uint32_t tag) noexcept nogil:
+    """Slot of the first record that may be the row's, inserted where there is none (room ensured). -1: no memory."""
     cdef int64_t mask = s.capacity - 1
-    cdef int64_t at = <int64_t> (hash & <uint64_t> mask)
+    cdef int64_t at = tag & mask
     cdef int64_t slot
-    cdef const uint8_t* valid
     cdef KeyEntry* e
-    if s.keys.simple:
-        valid = c.cols[s.keys.column[0]].valid
-        if valid != NULL and valid[row] == 0:
-            if s.null_slot < 0:
-                s.null_slot = <int32_t> insert(s, c, row)
-            return s.null_slot
     while True:
         e = &s.table[at]
         if e.record == 0:
             slot = insert(s, c, row)
             if slot >= 0:
-                e.hash = hash
-                e.record = slot + 1
+                e.tag = tag
+                e.record = <int32_t> slot + 1
             return slot
-        if e.hash == hash and (s.keys.simple or key_equals(s.keys, c, row, keyed_record(s, e.record - 1))):
+        if e.tag == tag:
+            return e.record - 1
+        at = (at + 1) & mask
+
+
+cdef int64_t find_or_insert(KeyedState* s, const Chunk* c, int32_t row, uint32_t tag) noexcept nogil:
+    """Slot of a row's key, inserted where it is new (room ensured). -1: no memory."""
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at = tag & mask
+    cdef int64_t slot
+    cdef KeyEntry* e
+    while True:
+        e = &s.table[at]
+        if e.record == 0:
+            slot = insert(s, c, row)
+            if slot >= 0:
+                e.tag = tag
+                e.record = <int32_t> slot + 1
+            return slot
+        if e.tag == tag and key_equals(s.keys, c, row, keyed_record(s, e.record - 1)):
             return e.record - 1
         at = (at + 1) & mask
 
@@ -438,88 +418,83 @@ cdef inline int64_t find_or_insert(KeyedState* s, const Chunk* c, int32_t row, u
 cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
     """Slot of one row's key, inserting a zeroed state where it is new.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: the slot, or -1: no memory. Cost: one or two cache misses.
+    Thread safety: the bucket's holder. Ownership: none. Returns: the slot, or -1: no memory. Cost: two cache misses.
     """
     if keyed_ensure(s, 1) != 0:
         return -1
-    return find_or_insert(s, c, row, hash)
-
-
-cdef int64_t keyed_find(const KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
-    """Slot of one row's key, or -1 when it is not there. The bucket's holder; pure. Cost: one or two cache misses."""
-    cdef int64_t mask = s.capacity - 1
-    cdef int64_t at = <int64_t> (hash & <uint64_t> mask)
-    cdef const uint8_t* valid
-    cdef const KeyEntry* e
-    if s.keys.simple:
-        valid = c.cols[s.keys.column[0]].valid
-        if valid != NULL and valid[row] == 0:
-            return s.null_slot
-    while True:
-        e = &s.table[at]
-        if e.record == 0:
-            return -1
-        if e.hash == hash and (s.keys.simple or key_equals(s.keys, c, row, s.records + (e.record - 1) * s.stride)):
-            return e.record - 1
-        at = (at + 1) & mask
+    return find_or_insert(s, c, row, <uint32_t> hash)
 
 
 cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil:
     """The record slot of each row, inserting a zeroed state where the key is new. Needs c.hash.
 
     Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert. Returns: 0, or -1: no
-    memory (every inserted key is whole). Cost per row of an existing simple key: ~2 ns at 1e3 keys, ~9 ns at 1e6.
+    memory (every inserted key is whole). Cost per row of an existing int64 key: ~2 ns at 1e3 keys, ~10 ns at 1e6.
     """
     cdef const uint64_t* hash = c.hash
-    cdef const uint8_t* valid = NULL
-    cdef KeyEntry* table
-    cdef KeyEntry* e
+    cdef const uint64_t* words = NULL                        # simple 64-bit key without nulls: its values
+    cdef const uint64_t* record
+    cdef const KeyEntry* table
+    cdef char* records
+    cdef int64_t stride = s.stride
     cdef int64_t mask
+    cdef int64_t first
     cdef int64_t at
     cdef int64_t slot
-    cdef uint64_t h
+    cdef uint32_t tag
     cdef int32_t k0 = 0
-    cdef int32_t m
+    cdef int32_t end
     cdef int32_t k
     cdef bint far
-    if s.keys.simple:
-        valid = c.cols[s.keys.column[0]].valid
+    cdef bint near
+    if (s.keys.simple and (s.keys.type[0] == PT_I64 or s.keys.type[0] == PT_U64)
+            and c.cols[s.keys.column[0]].valid == NULL):
+        words = <const uint64_t*> c.cols[s.keys.column[0]].data
     while k0 < n:
-        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if keyed_ensure(s, m) != 0:
+        end = min(n, k0 + <int32_t> LOOKUP_BLOCK)
+        if keyed_ensure(s, end - k0) != 0:
             return -1
         table = s.table
+        records = s.records
         mask = s.capacity - 1
-        far = s.capacity >= PREFETCH_ENTRIES and m > 1
+        far = s.capacity >= PREFETCH_ENTRIES and end - k0 > 1
+        near = words != NULL and not far                     # nothing to wait for: compare at once
         if far:
-            for k in range(k0, k0 + m):
-                prefetch_write(&table[<int64_t> (hash[rows[k]] & <uint64_t> mask)])
-        if s.keys.simple and valid == NULL:
-            for k in range(k0, k0 + m):
-                h = hash[rows[k]]
-                at = <int64_t> (h & <uint64_t> mask)
-                while True:
-                    e = &table[at]
-                    if e.hash == h and e.record != 0:
-                        slot = e.record - 1
-                        break
-                    if e.record == 0:
-                        slot = insert(s, c, rows[k])
-                        e.hash = h
-                        e.record = slot + 1
-                        break
-                    at = (at + 1) & mask
-                out_slots[k] = <int32_t> slot
-        else:
-            for k in range(k0, k0 + m):
-                slot = find_or_insert(s, c, rows[k], hash[rows[k]])
+            for k in range(k0, end):
+                prefetch_write(&table[<uint32_t> hash[rows[k]] & mask])
+        for k in range(k0, end):
+            tag = <uint32_t> hash[rows[k]]
+            first = tag & mask
+            at = (first + (table[first].tag != tag)) & mask  # the first or the second cell, without a branch
+            slot = table[at].record - 1
+            if table[at].tag != tag or slot < 0 or table[first].record == 0:
+                slot = candidate(s, c, rows[k], tag)
                 if slot < 0:
                     return -1
-                out_slots[k] = <int32_t> slot
-        if far:
-            for k in range(k0, k0 + m):
-                prefetch_write(s.records + out_slots[k] * <int64_t> s.stride + s.keys.size)
-        k0 += m
+            out_slots[k] = <int32_t> slot
+            if near:
+                record = <const uint64_t*> (records + slot * stride)
+                if record[1] != words[rows[k]] or record[0] != 0:
+                    out_slots[k] = <int32_t> find_or_insert(s, c, rows[k], tag)   # no strings: cannot fail
+            elif far:
+                prefetch_write(records + slot * stride)
+                if stride > 64:
+                    prefetch_write(records + slot * stride + 64)
+        if near:
+            k0 = end
+            continue
+        for k in range(k0, end):
+            record = <const uint64_t*> (records + out_slots[k] * stride)
+            if words != NULL:
+                if record[1] == words[rows[k]] and record[0] == 0:
+                    continue
+            elif key_equals(s.keys, c, rows[k], <const char*> record):
+                continue
+            slot = find_or_insert(s, c, rows[k], <uint32_t> hash[rows[k]])
+            if slot < 0:
+                return -1
+            out_slots[k] = <int32_t> slot
+        k0 = end
     return 0
 
 

@@ -1,8 +1,9 @@
-"""The keyed map: keys against a dict of their normal forms, order against Arrow's, hashes across processes."""
+"""The keyed map: keys against a dict of normal forms, order against Arrow's, hashes across processes."""
 
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -61,7 +62,8 @@ def test_equal_keys_share_a_record_and_records_sort_as_arrow(case):
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.uint64(), pa.float64()], ids=str)
 def test_order_is_that_of_arrow(type_):
-    edges = [math.nan, -math.inf, 0.5] if type_ == pa.float64() else [2**63 - 1, 0, 2**63 if type_ == pa.uint64() else -(2**63)]
+    low_or_high = 2**63 if type_ == pa.uint64() else -(2**63)
+    edges = [math.nan, -math.inf, 0.5] if type_ == pa.float64() else [2**63 - 1, 0, low_or_high]
     values = [3, *edges, 1]
     expected = pa.array(values, type_).sort().to_pylist()
     run = testing.MapRun([PT[{"double": "f64", "uint64": "u64", "int64": "i64"}[str(type_)]]])
@@ -84,7 +86,7 @@ def test_many_keys_grow_the_table():
 
 
 def test_hash_halves_are_uniform():
-    """Buckets come from the upper half and table cells from the lower bits: sequential keys must spread in both."""
+    """Buckets come from the upper half, table cells from the lower bits: sequential keys spread in both."""
     for types, columns in (
         (["i64"], [list(range(50_000))]),
         (["i64"], [[i << 40 for i in range(50_000)]]),
@@ -102,11 +104,24 @@ def test_hash_halves_are_uniform():
             assert chi2 < 125  # 63 degrees of freedom: p < 1e-5
 
 
-def test_simple_hashes_tell_keys_apart():
+def test_near_by_keys_have_different_hashes():
     """The mix of one 8-byte key is bijective: no two keys share a hash, not even near-by bit patterns."""
     keys = [i ^ (1 << b) for i in range(-500, 500) for b in range(63)]
     run = testing.MapRun([PT["i64"]])
     assert len(set(run.hashes([keys]))) == len(set(keys))
+    run.close()
+
+
+def test_keys_whose_tags_collide_are_told_apart():
+    """The table keeps 32 bits of a hash: with 400,000 keys some pairs share them, and the key decides."""
+    run = testing.MapRun([PT["i64"]])
+    tags = [h & 0xFFFFFFFF for h in run.hashes([list(range(400_000))])]
+    shared = {tag for tag, n in Counter(tags).items() if n > 1}
+    assert shared
+    keys = [key for key, tag in enumerate(tags) if tag in shared]
+    slots = run.add([keys * 3])
+    assert slots == list(range(len(keys))) * 3
+    assert run.counts() == [3] * len(keys)
     run.close()
 
 
@@ -123,7 +138,7 @@ def test_hashes_are_the_same_in_every_process():
     found = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=True,

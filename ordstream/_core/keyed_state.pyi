@@ -1,0 +1,4 @@
+from collections.abc import Sequence
+
+class KeySpecOwner:
+    def __init__(self, columns: Sequence[int], types: Sequence[int]) -> None: ...
