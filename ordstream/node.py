@@ -1,7 +1,7 @@
 """One shared-memory machine: run a pipeline on its cores, in order.
 
 `run` collects all output, `stream` yields it as it is ready; both are a `Stream` over one core run
-(`ordstream._core.runtime.Run`). Workers are daemon `threading.Thread`s, started when the first output is asked for (so after
+(`ordstream._core.run.Run`). Workers are daemon `threading.Thread`s, started when the first output is asked for (so after
 any fork) and joined before the stream ends, at exit, on Ctrl-C and when the stream is dropped: a native thread that takes the
 GIL costs 7 us each time and aborts the interpreter at exit. The caller's thread feeds and reads; a source that may block (a plain
 iterator) gets a feeding thread of its own, unless `feeder="caller"`.
@@ -23,7 +23,7 @@ import pyarrow as pa
 from ordstream import plan, source
 from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
-from ordstream._core import runtime as core
+from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import Cancelled, OperatorError, PlanError, SourceError

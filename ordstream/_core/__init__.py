@@ -10,9 +10,9 @@ from typing import Any
 
 def debug_counts() -> dict[str, int]:
     """Live core objects of a debug build (`make debug`), {} in a release build; all zero when every stream is closed."""
-    from ordstream._core import runtime
+    from ordstream._core import run
 
-    counts: dict[str, int] = runtime.debug_counts()
+    counts: dict[str, int] = run.debug_counts()
     return counts
 
 

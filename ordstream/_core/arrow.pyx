@@ -1,8 +1,8 @@
 """Import and export of Arrow data (arrow.pxd states the contract)."""
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset, strcmp
+from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport *
 
 import pyarrow as pa

@@ -190,7 +190,6 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil
 cdef void chunk_return_slow(Worker* w) noexcept nogil
 
 
-
 cdef inline Chunk* chunk_new(Worker* w) noexcept nogil:
     """An empty DATA chunk without columns (cols is NULL-filled only by chunk_reserve or by its user).
 

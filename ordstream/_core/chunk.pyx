@@ -2,20 +2,13 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncpy
-from ordstream._core.atomics cimport add_relaxed, load_relaxed
+from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport *
+from ordstream._core.threads cimport mutex_delete, mutex_new
 
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
     BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
-
-cdef extern from *:
-    """
-    static inline std::mutex* ord_mutex_new() { return new (std::nothrow) std::mutex(); }
-    static inline void ord_mutex_delete(std::mutex* m) { delete m; }
-    """
-    Mutex* ord_mutex_new() nogil
-    void ord_mutex_delete(Mutex*) nogil
 
 # bytes per value, indexed by PhysicalType
 cdef int32_t[14] WIDTH = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
@@ -101,7 +94,7 @@ cdef void arena_reset(Arena* a, ChunkPool* pool) noexcept nogil:
 cdef int pool_init(ChunkPool* pool, int32_t max_cols, int64_t max_free) except -1:
     """An empty pool. Raises MemoryError. Ownership: caller, until pool_free."""
     memset(<void*> pool, 0, sizeof(ChunkPool))
-    pool.mutex = ord_mutex_new()
+    pool.mutex = mutex_new()
     if pool.mutex == NULL:
         raise MemoryError
     pool.max_cols = max_cols
@@ -125,7 +118,7 @@ cdef void pool_free(ChunkPool* pool) noexcept nogil:
     pool.free = NULL
     pool.nfree = 0
     if pool.mutex != NULL:
-        ord_mutex_delete(pool.mutex)
+        mutex_delete(pool.mutex)
         pool.mutex = NULL
 
 
@@ -186,8 +179,8 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
     cdef Chunk* head = w.cached
     cdef Chunk* tail = head
     cdef Chunk* following
-    cdef int32_t k
-    for k in range(CACHED_MAX // 2 - 1):
+    cdef int32_t _k
+    for _k in range(CACHED_MAX // 2 - 1):
         tail = tail.link
     w.cached = tail.link
     w.ncached -= CACHED_MAX // 2

@@ -1,6 +1,6 @@
 """Writing output batches (egress.pxd states the design)."""
-from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from ordstream._core.arrow cimport Output, output_append, output_free, output_new
 from ordstream._core.atomics cimport as_int, as_pointer, load_relaxed, store_relaxed, store_release

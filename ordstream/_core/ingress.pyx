@@ -1,9 +1,9 @@
 """Forming chunks (ingress.pxd states the design)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, int8_t, int16_t, uint16_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, int8_t, int16_t, uint16_t
 from libc.string cimport memset
 from ordstream._core.arrow cimport Batch
 from ordstream._core.atomics cimport (
-    a64, add_relaxed, as_pointer, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
+    as_pointer, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.chunk cimport *
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_take

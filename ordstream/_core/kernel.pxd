@@ -67,5 +67,3 @@ cdef class KernelOwner:
     cdef public object input_layout
     cdef public object output_layout
     cdef public object references
-
-

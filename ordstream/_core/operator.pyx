@@ -10,9 +10,9 @@ from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_deliver, egress_has_room
 from ordstream._core.ingress cimport ingress_has_work, ingress_take
 from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
-from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_has_room, mpmc_peek, mpmc_size_approx, mpmc_try_push_single, mpmc_try_take
+from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.partition_queues cimport (
-    PQ_NOTHING, PARTITIONED, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
+    PQ_NOTHING, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
 )
 from ordstream._core.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
@@ -530,7 +530,8 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int32_t b
     cdef Part* part
     cdef bint over
-    cdef int32_t start = <int32_t> (<int64_t> (w.id if w.id < op.run.workers else 0) * op.pq.p // (op.run.workers if op.run.workers > 0 else 1))
+    cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
+    cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
         b = pq_enter(&op.pq, reorder_limit(&op.rb), start, &run)
         if b == PQ_NOTHING:

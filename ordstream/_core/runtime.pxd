@@ -1,6 +1,6 @@
 """Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the reading side."""
 from libc.stdint cimport int32_t, int64_t
-from ordstream._core.atomics cimport a64
+from ordstream._core.atomics cimport a64, load_acquire
 from ordstream._core.chunk cimport Chunk, ChunkPool, Worker
 from ordstream._core.egress cimport Egress
 from ordstream._core.ingress cimport Ingress
@@ -26,4 +26,12 @@ cdef struct Runtime:
     int32_t auto_rows      # 1: the controller sets ingress.target_rows
     a64 parks              # statistic: how often a worker parked
 
+
+cdef inline bint finished(Runtime* rt) noexcept nogil:
+    """True when the end or a failure was delivered, or the run was stopped. Any thread."""
+    # pairs with store_release of `ended` in the egress and of `stop`
+    return load_acquire(&rt.egress.ended) != 0 or load_acquire(&rt.run.stop) != 0
+
+
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil
+cdef void drain(Operator* op, Worker* w) noexcept

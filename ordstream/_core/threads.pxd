@@ -12,6 +12,7 @@ cdef extern from * nogil:
     #include <condition_variable>
     #include <cstdint>
     #include <mutex>
+    #include <new>
     #include <thread>
     #if defined(_MSC_VER)
     #include <intrin.h>
@@ -51,6 +52,10 @@ cdef extern from * nogil:
         void notify_one() { { std::lock_guard<std::mutex> g(mutex); epoch++; } changed.notify_one(); }
         void notify_all() { { std::lock_guard<std::mutex> g(mutex); epoch++; } changed.notify_all(); }
     };
+    static inline OrdEventCount* ord_event_count_new() { return new (std::nothrow) OrdEventCount(); }
+    static inline void ord_event_count_delete(OrdEventCount* e) { delete e; }
+    static inline std::mutex* ord_mutex_new() { return new (std::nothrow) std::mutex(); }
+    static inline void ord_mutex_delete(std::mutex* m) { delete m; }
     #endif
     """
     int64_t now_ns "ord_now_ns"()          # steady clock, nanoseconds
@@ -66,6 +71,11 @@ cdef extern from * nogil:
         void lock()
         void unlock()
         cbool try_lock()
+    # Owner: the caller, until the matching delete. NULL: no memory.
+    EventCount* event_count_new "ord_event_count_new"()
+    void event_count_delete "ord_event_count_delete"(EventCount*)
+    Mutex* mutex_new "ord_mutex_new"()
+    void mutex_delete "ord_mutex_delete"(Mutex*)
 
 
 # Limits of a worker that finds nothing to do: pauses, then yields, then parks (ordstream/_core/worker_pool.py).

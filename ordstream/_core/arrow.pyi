@@ -1,0 +1,6 @@
+import pyarrow as pa
+
+class BatchFormats:
+    def __init__(self, schema: pa.Schema) -> None: ...
+
+def core_schema(schema: pa.Schema) -> pa.Schema: ...

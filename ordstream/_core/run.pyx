@@ -1,0 +1,560 @@
+"""One run of a chain of kernels, as a Python object: what ordstream/node.py drives.
+
+The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired input. It never waits with
+the GIL held.
+"""
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from ordstream._core.arrow cimport (
+    ArrowArray, Batch, BatchFormats, Output, batch_free, batch_import, batch_new, output_append, output_export, output_new,
+)
+from ordstream._core.atomics cimport *
+from ordstream._core.chunk cimport *
+from ordstream._core.egress cimport egress_free, egress_init
+from ordstream._core.ingress cimport ingress_free, ingress_init
+from ordstream._core.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.keyed_state cimport KeySpecOwner
+from ordstream._core.mpmc cimport mpmc_free, mpmc_init
+from ordstream._core.operator cimport Operator
+from ordstream._core.partition_queues cimport pq_free, pq_init, power_of_two
+from ordstream._core.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
+from ordstream._core.runtime cimport Runtime, drain, finished, worker_loop
+from ordstream._core.scheduler cimport OperatorStats, scheduler_init, stats_cumulate, stats_init
+from ordstream._core.scheduler import HEURISTICS
+from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new, now_ns
+
+cdef extern from *:
+    """
+    #ifndef ORDSTREAM_DEBUG
+    #define ORDSTREAM_DEBUG 0
+    #endif
+    """
+    bint ORDSTREAM_DEBUG
+
+
+# ---------------------------------------------------------------- identity operator
+
+cdef Chunk* apply_identity(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    return c
+
+
+cdef class IdentityOwner(KernelOwner):
+    """The stateless operator in front of a partitioned first operator: its only work is the split, done in parallel."""
+
+    def __init__(self, LayoutOwner layout):
+        self.input_layout = layout
+        self.output_layout = layout
+        self.kernel.kind = SL
+        self.kernel.on_error = ON_ERROR_FAIL
+        self.kernel.input = &layout.layout
+        self.kernel.output = &layout.layout
+        self.kernel.apply = apply_identity
+
+
+# Debug counters (make debug): read by debug_counts.
+cdef int64_t runs_open = 0
+cdef int64_t chunks_leaked = 0
+cdef int64_t bytes_leaked = 0
+
+
+def debug_counts():
+    """Live objects that must balance to zero when every stream is closed: {} in a release build."""
+    if not ORDSTREAM_DEBUG:
+        return {}
+    return {"runs": runs_open, "chunks": chunks_leaked, "bytes": bytes_leaked}
+
+
+REORDER_SCHEMES = {"nonblocking": NON_BLOCKING, "lock": LOCK_BASED}
+PARTITION_SCHEMES = {"hybrid": 0, "partitioned": 1, "shared": 2}
+
+
+cdef class Run:
+    """One run of a chain of kernels. Not re-usable.
+
+    Memory ownership: operators, stats, queues, pool, workers' C state, imported batches. Borrows kernels from their owners,
+    which it keeps alive.
+    Thread safety: worker(i) once per worker thread; everything else from the one feeding and reading thread, except cancel()
+    and progress(), which any thread may call.
+    """
+    cdef Runtime rt
+    cdef Worker* workers
+    cdef Worker main
+    cdef readonly int nworkers
+    cdef list owners
+    cdef list names
+    cdef list kinds
+    cdef object source_layout
+    cdef LayoutOwner layout_owner
+    cdef BatchFormats formats
+    cdef uint8_t* used
+    cdef object out_schema
+    cdef LayoutOwner out_layout
+    cdef Batch* pinned_head
+    cdef Batch* pinned_tail
+    cdef int64_t pinned
+    cdef int64_t pushed_rows
+    cdef bint closed
+    cdef readonly bint source_ended
+    cdef object arrivals
+    cdef object bounds
+    cdef readonly int64_t emitted_through
+    cdef Output* output_in_hand
+
+    def __cinit__(self):
+        memset(<void*> &self.rt, 0, sizeof(Runtime))
+        global runs_open
+        memset(<void*> &self.main, 0, sizeof(Worker))
+        self.closed = False
+        runs_open += 1
+
+    def __init__(self, operators, LayoutOwner source_layout not None, BatchFormats formats not None, used, LayoutOwner out_layout not None,
+                 out_schema, *, int workers, str scheduler, str partitioning, str reorder, chunk_rows, int64_t depth,
+                 double slice_ns, double window_ns, double capacity, int64_t max_chunks, int64_t max_bytes, int64_t max_queued,
+                 double chunk_ns, int64_t min_rows, int64_t max_rows, bint spin, bint tags, int64_t seed, int64_t marker_every,
+                 int64_t snapshot_every, time_column, int64_t time_every, arrivals, int64_t max_ready,
+                 int64_t sample_every):
+        """operators: list of (name, kind, KernelOwner, KeySpecOwner | None, p, bounds | None, M)."""
+        cdef int32_t i
+        cdef int32_t b
+        cdef Operator* op
+        cdef KernelOwner owner
+        cdef KeySpecOwner keys
+        cdef int32_t max_cols = source_layout.layout.ncols
+        cdef int64_t slots = power_of_two(depth)
+        cdef int64_t[::1] schedule
+        cdef int64_t[::1] ints
+        cdef double[::1] floats
+        self.owners = [o[2] for o in operators]
+        self.names = [o[0] for o in operators]
+        self.kinds = [o[1] for o in operators]
+        self.layout_owner = source_layout
+        self.formats = formats
+        self.out_schema = out_schema
+        self.out_layout = out_layout
+        self.nworkers = workers
+        self.bounds = []
+        n = len(operators)
+        for o in operators:
+            owner = o[2]
+            max_cols = max(max_cols, owner.kernel.input.ncols + owner.kernel.extra_cols,
+                           owner.kernel.output.ncols + owner.kernel.extra_cols)
+        pool_init(&self.rt.pool, max_cols + 2, 8192)
+        self.rt.n = n
+        self.rt.spin = spin
+        self.rt.operators = <Operator*> calloc(n, sizeof(Operator))
+        self.rt.stats = <OperatorStats*> calloc(n, sizeof(OperatorStats))
+        self.workers = <Worker*> calloc(workers + 1, sizeof(Worker))
+        self.used = <uint8_t*> calloc(source_layout.layout.ncols + 1, 1)
+        self.rt.run.work = event_count_new()
+        self.rt.run.reader = event_count_new()
+        if (self.rt.operators == NULL or self.rt.stats == NULL or self.workers == NULL or self.used == NULL
+                or self.rt.run.work == NULL or self.rt.run.reader == NULL):
+            raise MemoryError
+        for i, flag in enumerate(used):
+            self.used[i] = 1 if flag else 0
+        self.rt.run.ingress = &self.rt.ingress
+        self.rt.run.workers = workers if workers > 0 else 1
+        for i in range(workers):
+            worker_init(&self.workers[i], &self.rt.pool, i)
+            self.workers[i].node = &self.rt
+        worker_init(&self.main, &self.rt.pool, workers)
+        self.main.node = &self.rt
+        if (ingress_init(&self.rt.ingress, source_layout.layout.ncols) != 0
+                or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, tags) != 0):
+            raise MemoryError
+        self.rt.egress.max_ready = max_ready
+        self.rt.ingress.max_chunks = max_chunks
+        self.rt.ingress.max_bytes = max_bytes
+        self.rt.ingress.bytes = &self.rt.pool.bytes
+        self.rt.ingress.marker_every = marker_every
+        self.rt.ingress.snapshot_every = snapshot_every
+        self.rt.ingress.snapshot_next = snapshot_every
+        if time_column is not None:
+            self.rt.ingress.time_column = time_column
+            self.rt.ingress.time_type = source_layout.layout.type[<int> time_column]
+            self.rt.ingress.time_every = time_every
+        if arrivals is not None:
+            self.arrivals = arrivals
+            schedule = arrivals
+            if schedule.shape[0]:
+                self.rt.ingress.schedule = &schedule[0]
+        self.rt.auto_rows = chunk_rows is None
+        self.rt.chunk_ns = chunk_ns
+        self.rt.min_rows = min_rows
+        self.rt.max_rows = max_rows
+        store_relaxed(&self.rt.ingress.target_rows, min_rows if chunk_rows is None else <int64_t> chunk_rows)
+        scheduler_init(&self.rt.scheduler, HEURISTICS[scheduler], slice_ns, window_ns, capacity, seed)
+        for i in range(n):
+            op = &self.rt.operators[i]
+            _, _, owner, keys, p, bounds, m = operators[i]
+            op.index = i
+            op.kind = owner.kernel.kind
+            op.kernel = &owner.kernel
+            op.run = &self.rt.run
+            op.depth = depth
+            op.max_queued = max_queued
+            op.sample_every = sample_every if owner.kernel.kind != SL else 0
+            op.M = m
+            for b in range(owner.kernel.output.ncols):
+                if owner.kernel.output.type[b] == PT_VIEW or owner.kernel.output.type[b] == PT_LIST:
+                    op.has_views = 1
+            if i == 0:
+                op.ingress = &self.rt.ingress
+            if i == n - 1:
+                op.egress = &self.rt.egress
+            else:
+                op.edge.to = &self.rt.operators[i + 1]
+            stats_init(&self.rt.stats[i], m)
+            if reorder_init(&op.rb, slots, 1, REORDER_SCHEMES[reorder],
+                            mutex_new() if REORDER_SCHEMES[reorder] == LOCK_BASED else NULL) != 0:
+                raise MemoryError
+            if op.kind == SL:
+                if mpmc_init(&op.worklist, slots, 1) != 0:
+                    raise MemoryError
+            elif op.kind == SF:
+                if spsc_init(&op.input, slots, 0) != 0:
+                    raise MemoryError
+                if op.kernel.bucket_new != NULL:
+                    op.state = op.kernel.bucket_new(op.kernel, 0)
+                    if op.state == NULL:
+                        raise MemoryError
+            else:
+                if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, depth) != 0:
+                    raise MemoryError
+                op.keys = &keys.spec
+                self.owners.append(keys)
+                op.partitioner.keys = &keys.spec
+                op.partitioner.layout = owner.kernel.input
+                op.partitioner.p = p
+                if bounds is not None:
+                    self.bounds.append(bounds)
+                    op.partitioner.by_range = 1
+                    op.partitioner.nbounds = len(bounds)
+                    op.partitioner.column = keys.spec.column[0]
+                    if bounds.dtype.kind == "f":
+                        op.partitioner.is_float = 1
+                        floats = bounds
+                        op.partitioner.float_bounds = &floats[0] if len(bounds) else NULL
+                    else:
+                        ints = bounds
+                        op.partitioner.int_bounds = &ints[0] if len(bounds) else NULL
+                for b in range(p):
+                    op.pq.buckets[b].state = op.kernel.bucket_new(op.kernel, b)
+                    if op.pq.buckets[b].state == NULL:
+                        raise MemoryError
+
+    # ------------------------------------------------------------ feeding
+
+    def push(self, batch):
+        """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an unsupported column layout."""
+        cdef Batch* b
+        cdef ArrowArray* array
+        cdef int rc
+        _, array_capsule = batch.__arrow_c_array__()
+        array = <ArrowArray*> PyCapsule_GetPointer(array_capsule, b"arrow_array")
+        b = batch_new(self.layout_owner.layout.ncols, DATA)
+        if b == NULL:
+            raise MemoryError
+        memcpy(&b.array, array, sizeof(ArrowArray))
+        array.release = NULL
+        with nogil:
+            rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
+        if rc == -1:
+            batch_free(b)
+            raise MemoryError
+        if rc < 0:
+            batch_free(b)
+            raise TypeError(f"column {-2 - rc} has a layout that the core does not read (a list with null elements?)")
+        if b.rows == 0:
+            batch_free(b)
+            return
+        self.put(b)
+
+    cdef int put(self, Batch* b) except -1:
+        b.arrived_ns = now_ns()
+        b.first_serial = self.pushed_rows + 1
+        self.pushed_rows += b.rows
+        if self.pinned_tail == NULL:
+            self.pinned_head = b
+        else:
+            self.pinned_tail.next = b
+        self.pinned_tail = b
+        self.pinned += 1
+        add_relaxed(&self.rt.pool.bytes, b.bytes)
+        add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see the batch first
+        if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
+            raise BufferError("too many batches wait at the ingress")
+        with nogil:
+            self.rt.run.work.notify_all()
+        return 0
+
+    def finish(self):
+        """The end of the stream."""
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, END_OF_STREAM)
+        if b == NULL:
+            raise MemoryError
+        self.source_ended = True
+        self.put(b)
+
+    def fail_source(self, exception):
+        """An error of the source, in order: what it gave before is processed and delivered first."""
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, FAILURE)
+        cdef Failure* f = failure_new(-1, FAIL_SOURCE, b"the source failed")
+        if b == NULL or f == NULL:
+            raise MemoryError
+        Py_INCREF(exception)
+        f.exc = <void*> <PyObject*> exception
+        b.failure = f
+        self.source_ended = True
+        self.put(b)
+
+    def retire(self):
+        """Release input batches all of whose outputs have been emitted; returns how many are still pinned."""
+        cdef Batch* b
+        cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)   # pairs with store_release in the egress
+        while self.pinned_head != NULL and self.pinned_head.next != NULL and self.pinned_head.next.first_serial <= emitted:
+            # Something of the following batch has left the egress, so the ingress has moved on from this one.
+            b = self.pinned_head
+            self.pinned_head = b.next
+            self.pinned -= 1
+            add_relaxed(&self.rt.pool.bytes, -b.bytes)
+            b.bytes = 0
+            batch_free(b)
+        return self.pinned
+
+    @property
+    def waiting_batches(self):
+        """Batches that no worker has begun."""
+        return spsc_size_approx(&self.rt.ingress.arriving)
+
+    # ------------------------------------------------------------ reading
+
+    def take(self):
+        """(RecordBatch, serials or None), or None: no finished output batch is there."""
+        cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
+        if o == NULL:
+            return None
+        with nogil:
+            if load_seq(&self.rt.run.parked) > 0:             # room again: a parked release may go on
+                self.rt.run.work.notify_all()
+        self.emitted_through = o.emitted_through
+        serials = None
+        if o.serials != NULL:
+            serials = [o.serials[i] for i in range(o.rows)]
+        return output_export(o, self.out_schema), serials
+
+    def want(self):
+        """Ask for a partial output batch."""
+        store_relaxed(&self.rt.egress.wanted, 1)              # seen by the next release or idle worker; no partner
+        with nogil:
+            self.rt.run.work.notify_one()
+
+    def wait(self, double seconds):
+        """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there."""
+        cdef int64_t seen
+        cdef int64_t ns = <int64_t> (seconds * 1e9)
+        with nogil:
+            seen = self.rt.run.reader.prepare()
+            if spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt):
+                self.rt.run.reader.wait(seen, ns)
+        return spsc_size_approx(&self.rt.egress.ready) > 0
+
+    @property
+    def ended(self):
+        """True when the end of the stream or a failure was delivered, or the run was stopped."""
+        return finished(&self.rt)
+
+    @property
+    def stopped(self):
+        return load_acquire(&self.rt.run.stop) != 0
+
+    @property
+    def out_of_memory(self):
+        return load_relaxed(&self.rt.run.no_memory) != 0 or self.rt.egress.no_memory != 0
+
+    # ------------------------------------------------------------ working
+
+    def start_clock(self):
+        """Time zero of an open-loop schedule."""
+        self.rt.ingress.schedule_start = now_ns()
+
+    def worker(self, int i):
+        """Body of worker thread i."""
+        with nogil:
+            worker_loop(&self.rt, &self.workers[i], False)
+
+    def work(self):
+        """workers = 0: work on the caller's thread until output is ready, input is needed, or the run ends."""
+        with nogil:
+            worker_loop(&self.rt, &self.main, True)
+
+    def cancel(self):
+        """Stop as soon as every worker has finished its chunk. Any thread."""
+        store_release(&self.rt.run.stop, 1)                   # pairs with load_acquire in finished()
+        with nogil:
+            self.rt.run.work.notify_all()
+            self.rt.run.reader.notify_all()
+
+    def progress(self):
+        """(tuples pushed, tuples issued to the first operator, serial emitted through, rows out). Any thread."""
+        return (load_relaxed(&self.rt.ingress.queued_tuples), load_relaxed(&self.rt.ingress.issued_serial),
+                load_relaxed(&self.rt.ingress.emitted_serial), load_relaxed(&self.rt.egress.rows_out))
+
+    # ------------------------------------------------------------ results
+
+    def failure(self):
+        """None, or (operator index, serial, code, message, exception or None, failing row as a RecordBatch or None)."""
+        cdef Failure* f = self.rt.egress.failure
+        if f == NULL:
+            return None
+        exc = None
+        if f.exc != NULL:
+            exc = <object> <PyObject*> f.exc
+        return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, f.message.decode("utf-8", "replace"), exc
+
+    def failing_row(self, schema):
+        """The failing row as a RecordBatch of `schema` (the operator's input in core types), or None."""
+        cdef Chunk* c = self.rt.egress.failed
+        cdef KernelOwner owner
+        cdef Output* o
+        cdef int32_t j
+        if c == NULL or c.n != 1 or self.rt.egress.failed_operator < 0:
+            return None
+        owner = self.owners[self.rt.egress.failed_operator]
+        for j in range(owner.kernel.input.ncols):
+            if c.cols[j].data == NULL:
+                return None
+        o = output_new(owner.kernel.input, 4, False)
+        if o == NULL or output_append(o, c) != 0:
+            raise MemoryError
+        return output_export(o, schema)
+
+    def samples(self):
+        """Latency markers: list of (serial, processing ns, end-to-end ns), in order."""
+        return [(self.rt.egress.samples[i].serial, self.rt.egress.samples[i].processing_ns, self.rt.egress.samples[i].end_to_end_ns)
+                for i in range(self.rt.egress.nsamples)]
+
+    def statistics(self):
+        """Figures of the run as a dict (ordstream/report.py shapes them)."""
+        cdef Operator* op
+        cdef OperatorStats* o
+        operators = []
+        stats_cumulate(self.rt.stats, self.rt.n)
+        for i in range(self.rt.n):
+            op = &self.rt.operators[i]
+            o = &self.rt.stats[i]
+            entry = {
+                "name": self.names[i], "kind": self.kinds[i], "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
+                "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
+                "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
+                "buckets": op.pq.p if op.kind == PS else None, "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
+                "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
+                "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
+            }
+            if op.kind == PS:
+                per_bucket = [op.pq.buckets[b].tuples for b in range(op.pq.p)]
+                entry["bucket_tuples_max"] = max(per_bucket)
+                entry["bucket_tuples_mean"] = sum(per_bucket) / len(per_bucket)
+                if op.kernel.bucket_bytes != NULL:
+                    entry["state_bytes"] = sum(
+                        [op.kernel.bucket_bytes(op.kernel, op.pq.buckets[b].state) for b in range(op.pq.p)])
+            elif op.kind == SF and op.kernel.bucket_bytes != NULL and op.state != NULL:
+                entry["state_bytes"] = op.kernel.bucket_bytes(op.kernel, op.state)
+            operators.append(entry)
+        return {
+            "operators": operators, "decisions": self.rt.scheduler.decisions, "aged": self.rt.scheduler.aged,
+            "throttled": self.rt.ingress.throttle_count, "parks": load_relaxed(&self.rt.parks),
+            "chunk_rows": load_relaxed(&self.rt.ingress.target_rows), "time_punctuations": self.rt.egress.markers_time,
+            "snapshot_markers": self.rt.egress.markers_snapshot, "tuples": load_relaxed(&self.rt.ingress.issued_serial),
+            "rows_out": load_relaxed(&self.rt.egress.rows_out), "emitted_serial": load_relaxed(&self.rt.ingress.emitted_serial),
+            "chunks_issued": load_relaxed(&self.rt.ingress.issued_chunks), "bytes": load_relaxed(&self.rt.pool.bytes),
+        }
+
+    # ------------------------------------------------------------ the end
+
+    def close(self):
+        """Give all memory back. Workers must have ended. Returns chunks that were not returned (0 unless there is a leak)."""
+        cdef int32_t i
+        cdef int32_t b
+        cdef Batch* batch
+        cdef Batch* following
+        cdef Operator* op
+        cdef int64_t live
+        global runs_open, chunks_leaked, bytes_leaked
+        if self.closed:
+            return 0
+        self.closed = True
+        runs_open -= 1
+        if self.rt.operators != NULL:
+            for i in range(self.rt.n):
+                drain(&self.rt.operators[i], &self.main)
+        if self.rt.egress.failed != NULL:
+            if self.rt.egress.failure != NULL and self.rt.egress.failure.exc != NULL:
+                Py_DECREF(<object> <PyObject*> self.rt.egress.failure.exc)
+                self.rt.egress.failure.exc = NULL
+            chunk_free(&self.main, self.rt.egress.failed)
+            self.rt.egress.failed = NULL
+        if self.rt.egress.layout != NULL:
+            egress_free(&self.rt.egress)
+        batch = self.pinned_head
+        while batch != NULL:
+            following = batch.next
+            if batch.failure != NULL:
+                if (<Failure*> batch.failure).exc != NULL:
+                    Py_DECREF(<object> <PyObject*> (<Failure*> batch.failure).exc)
+            add_relaxed(&self.rt.pool.bytes, -batch.bytes)
+            batch_free(batch)
+            batch = following
+        self.pinned_head = NULL
+        self.pinned_tail = NULL
+        ingress_free(&self.rt.ingress)
+        if self.rt.operators != NULL:
+            for i in range(self.rt.n):
+                op = &self.rt.operators[i]
+                if op.kind == SL:
+                    mpmc_free(&op.worklist)
+                elif op.kind == SF:
+                    spsc_free(&op.input)
+                    if op.state != NULL and op.kernel.bucket_free != NULL:
+                        op.kernel.bucket_free(op.kernel, op.state)
+                else:
+                    if op.pq.buckets != NULL:
+                        for b in range(op.pq.p):
+                            if op.pq.buckets[b].state != NULL:
+                                op.kernel.bucket_free(op.kernel, op.pq.buckets[b].state)
+                    pq_free(&op.pq)
+                if op.rb.mutex != NULL:
+                    mutex_delete(op.rb.mutex)
+                reorder_free(&op.rb)
+        if self.workers != NULL:
+            for i in range(self.nworkers):
+                worker_free(&self.workers[i])
+        if self.main.pool != NULL:
+            worker_free(&self.main)
+        live = load_relaxed(&self.rt.pool.live)
+        pool_free(&self.rt.pool)
+        chunks_leaked += live
+        bytes_leaked += load_relaxed(&self.rt.pool.bytes)
+        free(self.rt.operators)
+        free(self.rt.stats)
+        free(self.workers)
+        free(self.used)
+        self.rt.operators = NULL
+        self.workers = NULL
+        if self.rt.run.work != NULL:
+            event_count_delete(self.rt.run.work)
+        if self.rt.run.reader != NULL:
+            event_count_delete(self.rt.run.reader)
+        self.rt.run.work = NULL
+        self.rt.run.reader = NULL
+        self.owners = []
+        return live
+
+    def __dealloc__(self):
+        # A run that was never closed (an exception in __init__): close() is safe on a half-built object.
+        if not self.closed:
+            self.close()
