@@ -1,4 +1,4 @@
-"""Built-in kernels, one operator at a time, against the sequential reference: values, order, failures, skips."""
+"""Built-in kernels, one operator at a time, against the sequential reference: values, order, failures."""
 
 from __future__ import annotations
 
