@@ -73,7 +73,6 @@ inline int compare_bytes(const View& a, const View& b) {
 }
 
 // ------------------------------------------------------------------------------------------------ shapes
-
 template <class R, class A, class B, class F>
 inline void map2(R* ORD_RESTRICT r, const A* a, int sa, const B* b, int sb, int64_t n, F f) {
     if (sa && sb) {
@@ -148,7 +147,6 @@ void mark_checked1(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n)
 }
 
 // ------------------------------------------------------------------------------------------------ instructions
-
 #define ORD_CHECKED(name, can_divide, body)                                  \
     struct name {                                                            \
         static const bool divides = can_divide;                              \
@@ -257,7 +255,6 @@ ORD_BINARY(GeV, View, uint8_t, { return ORD_BYTES(>=); });
 #undef ORD_COMPARE
 #undef ORD_PLAIN
 #undef ORD_BYTES
-
 #define ORD_UNARY(name, in, out, body)                 \
     struct name {                                      \
         typedef in A;                                  \
@@ -386,7 +383,6 @@ inline const UnaryEntry* find_unary(const char* name) {
 }
 
 // ------------------------------------------------------------------------------------------------ loads and stores
-
 // Selected rows of a column, widened. R: class on the stack, T: in the chunk.
 template <class R, class T>
 inline void gather(void* r, const void* data, const int32_t* sel, int64_t n) {
@@ -488,7 +484,6 @@ inline void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void*
 }
 
 // ------------------------------------------------------------------------------------------------ null-aware instructions
-
 // Dense operands, never scalar.
 inline void kleene(bool is_or, uint8_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv, const uint8_t* a, const uint8_t* av,
                    const uint8_t* b, const uint8_t* bv, int64_t n) {
