@@ -21,7 +21,6 @@
 #endif
 
 namespace ord {
-
 // Same layout as `View` of chunk.pxd.
 struct View {
     const char* data;
@@ -596,6 +595,5 @@ inline int64_t first_bad(const uint8_t* bad, int64_t n) {
         if (bad[i]) return i;
     return n;
 }
-
 }  // namespace ord
 #endif
