@@ -35,15 +35,11 @@ def chain(spins: int) -> harness.Chain:
     columns = {"spins": spins, "column": 1}
     return harness.Chain(
         plan.Stage("spin", "SL", "bench_spin", harness.KEY_VALUE, harness.KEY_VALUE, params=columns),
-        plan.Stage(
-            "count", "PS", "bench_count", harness.KEY_VALUE, harness.KEY_RESULT, key=(0,), params=columns
-        ),
+        plan.Stage("count", "PS", "bench_count", harness.KEY_VALUE, harness.KEY_RESULT, key=(0,), params=columns),
     )
 
 
-def verify(
-    pipeline: harness.Chain, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any
-) -> None:
+def verify(pipeline: harness.Chain, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any) -> None:
     """Values and order of one run."""
     table = node.run(pipeline, batches, **options).table
     once = harness.Data(
@@ -64,19 +60,12 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
     batches = harness.data().batches(closed, True)
     verify(pipeline, spins, batches, closed, workers=WORKERS)
 
-    runs = [
-        harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed)
-        for _ in range(harness.PAIRS)
-    ]
-    capacity = 1e9 / statistics.median(
-        [run.wall for run in runs if run.disturbed is None] or [run.wall for run in runs]
-    )
+    runs = [harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed) for _ in range(harness.PAIRS)]
+    capacity = 1e9 / statistics.median([run.wall for run in runs if run.disturbed is None] or [run.wall for run in runs])
     per_second = capacity * load / 100
     tuples = int(per_second * SECONDS)
     rng = np.random.default_rng(7)
-    gaps = (
-        np.full(tuples, 1e9 / per_second) if arrivals == "even" else rng.exponential(1e9 / per_second, tuples)
-    )
+    gaps = np.full(tuples, 1e9 / per_second) if arrivals == "even" else rng.exponential(1e9 / per_second, tuples)
     # Nothing is due in the first 20 ms: threads start and the first batches arrive.
     schedule = (20e6 + np.cumsum(gaps)).astype(np.int64)
     due = harness.data().batches(tuples, True)

@@ -60,9 +60,7 @@ def about() -> dict[str, Any]:
     def output(*command: str) -> str:
         try:
             here = Path(__file__).parent
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True, cwd=here
-            ).stdout.strip()
+            return subprocess.run(command, capture_output=True, text=True, check=True, cwd=here).stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             return "unknown"
 

@@ -40,7 +40,7 @@ KEYS = 1_000
 PAIRS = int(os.environ.get("ORDSTREAM_BENCH_PAIRS", "5"))
 MAX_ROUNDS = 4 * PAIRS
 # Wall time that one run should take, about.
-RUN_SECONDS = float(os.environ.get("ORDSTREAM_BENCH_SECONDS", "0.15"))
+RUN_SECONDS = float(os.environ.get("ORDSTREAM_BENCH_SECONDS", "0.25"))
 WORK_NS = (0, 100, 1000)
 
 for _op, _kernel in _bench.KERNELS.items():
@@ -324,9 +324,7 @@ def onetbb_body(tuples: int, spins: int, unit: int, threads: int) -> tuple[Calla
     tokens = 16 * threads
 
     def body() -> int:
-        ns = found.onetbb_stateless(
-            values.ctypes.data, len(values), rounds, unit, spins, threads, tokens, results.ctypes.data
-        )
+        ns = found.onetbb_stateless(values.ctypes.data, len(values), rounds, unit, spins, threads, tokens, results.ctypes.data)
         return int(ns * scale)
 
     return body, results

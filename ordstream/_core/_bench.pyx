@@ -3,8 +3,8 @@
 a) The work is `spins` steps of a linear congruential generator on the tuple's value: integer arithmetic in one dependency chain, so
    that its time is the same wherever it runs. The chain goes on from row to row (through `opaque_zero`), else a processor overlaps
    the work of neighbouring rows, and more so in a tight loop than in a runtime: the difference would look like overhead.
-b) "bench_spin" (SL): the value column becomes spin(value). "bench_count" (PS): output columns = key, spin(value) + running count of the key.
-c) The plain loops do the same to the same batches, without tickets, queues or threads: "work" in
+b) "bench_spin" (SL): the value column becomes spin(value). "bench_count" (PS): output key, spin(value) + running count of the key.
+c) The plain loop does the same to the same batches, without tickets, queues or threads: "work" in
    per-tuple overhead = workers * wall - work. Keys are below `nkeys`, so the loop's state is a dense array.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -32,8 +32,8 @@ cdef struct Spin:
 cdef inline int64_t spin(int64_t value, int64_t steps) noexcept nogil:
     """`steps` steps of the generator, and one more: never the value itself. Cost: 4-5 cycles per step."""
     cdef uint64_t x = <uint64_t> value
-    cdef int64_t i
-    for i in range(steps):
+    cdef int64_t _i
+    for _i in range(steps):
         x = x * <uint64_t> 6364136223846793005 + <uint64_t> 1442695040888963407
     return <int64_t> (x + 1)
 
@@ -208,7 +208,7 @@ def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_
     cdef int64_t n = values.shape[0]
     cdef int64_t start
     cdef int64_t end
-    cdef int64_t r
+    cdef int64_t _r
     cdef int64_t zero = opaque_zero
     cdef const int64_t* key = NULL
     cdef int64_t* count = NULL
@@ -221,7 +221,7 @@ def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_
         count = &counts[0]
     with nogil:
         start = now_ns()
-        for r in range(rounds):
+        for _r in range(rounds):
             loop_rows(key, &values[0], count, &results[0], n, spins, zero)
         end = now_ns()
     return end - start
