@@ -26,6 +26,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.types import physical_type, to_storage
 
 SIGNATURE = "int64_t (int64_t, void *, void *)"
+_C_FUNCTION = ctypes.CFUNCTYPE(None).__mro__[1]  # base class of every ctypes function
 _WANTED = ("i8", "i8", "ptr", "ptr")  # result, arguments; i8: a signed integer of 8 bytes
 
 
@@ -126,7 +127,7 @@ def _kind(obj: Any) -> str | None:
         return "scipy"
     if type(obj).__name__ == "PyCapsule":
         return "capsule"
-    if isinstance(obj, ctypes._CFuncPtr):
+    if isinstance(obj, _C_FUNCTION):
         return "ctypes"
     cffi = sys.modules.get("_cffi_backend")
     if cffi is not None and isinstance(obj, cffi._CDataBase):

@@ -1,7 +1,7 @@
 """Doors to user-function kernels for tests and benchmarks: one thread, one bucket, no runtime. Used for testing only."""
 cimport cython
 from cpython.ref cimport Py_DECREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.chunk cimport *
@@ -12,8 +12,6 @@ from ordstream._core.kernels_compiled cimport ordstream_call
 from ordstream._core.sampling cimport sample_rows
 from ordstream._core.threads cimport now_ns
 from ordstream._core.values cimport ColumnWriter, RowReader, RowWriter
-
-
 
 
 @cython.no_gc_clear                    # __dealloc__ needs the owner
@@ -180,7 +178,7 @@ cdef class PyKernel:
         cdef int64_t best = 1 << 62
         cdef int32_t* rows = <int32_t*> chunk_alloc(&self.worker, c, 4 * <int64_t> c.n)
         cdef int32_t i
-        cdef int k
+        cdef int _
         cdef Column[64] cols
         cdef int32_t ncols = c.ncols
         cdef Arena arena
@@ -191,7 +189,7 @@ cdef class PyKernel:
         c.arena.top -= 1 << 18
         arena = c.arena
         with nogil:
-            for k in range(calls):
+            for _ in range(calls):
                 memcpy(c.cols, cols, ncols * sizeof(Column))
                 c.ncols = ncols
                 c.arena = arena

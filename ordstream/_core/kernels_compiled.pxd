@@ -77,4 +77,4 @@ cdef class CompiledKernel(KernelOwner):
     cdef CompiledStates states       # None: stateless
     cdef object output_schema
     cdef object key_spec             # KeySpecOwner, or None
-    cdef int interpret(self, object row, bytes record) except -1
+    cdef int run_plain(self, object row, bytes record) except -1

@@ -57,7 +57,7 @@ cdef inline row_function choose(const CompiledContext* x, const Chunk* c) noexce
 
 
 cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n, int64_t done) noexcept nogil:
-    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: are the rows). ~0.3 ns per output."""
+    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: are the rows)."""
     cdef const int32_t* origin = call.origin
     cdef int64_t m = call.n_out
     cdef int64_t fan_out = x.fan_out
@@ -87,7 +87,7 @@ cdef int64_t call_rows(
     cdef ordstream_call call
     cdef CallRuntime runtime
     cdef ordstream_column* cols
-    cdef int64_t status, k, i
+    cdef int64_t status, k
     cdef int64_t capacity = n * x.fan_out
     cdef int32_t j
     result.outputs = 0
@@ -171,7 +171,7 @@ cdef void replay_row(CompiledKernel owner, Chunk* c, int32_t slot, const char* s
         row = owner.reader.row(c, slot)
         record = b"" if state == NULL else state[:owner.context.state_size]
         try:
-            owner.interpret(row, record)
+            owner.run_plain(row, record)
         except BaseException as error:
             exception_set(f, slot, error)
             f.code = FAIL_COMPILED
@@ -423,7 +423,7 @@ cdef class CompiledKernel(KernelOwner):
         if x.liveness:
             self.kernel.punctuate = compiled_punctuate
 
-    cdef int interpret(self, object row, bytes record) except -1:
+    cdef int run_plain(self, object row, bytes record) except -1:
         """Run the interpreted function on one row as run_serial would; raises what it raises."""
         state = None if self.states is None else self.states.state_of(record)
         interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)

@@ -277,7 +277,7 @@ cdef class PythonStates(Callbacks):
     cdef int save(self, void* bucket, char* record, object state) except -1:
         return 0
 
-    cdef object copy(self, object state):
+    cdef object preserve(self, object state):
         """What `restore` needs: the values of a declared state, else a second state."""
         if self.spec is not None:
             return list((<State> state).values)
@@ -375,7 +375,7 @@ cdef class ProcessKernel(KernelOwner):
             if position:
                 state = states[position - 1]
                 if skips:
-                    before = self.states.copy(state)
+                    before = self.states.preserve(state)
             else:
                 state = self.states.new_state()
             result = self.fn(row, state, emit)

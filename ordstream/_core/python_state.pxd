@@ -43,7 +43,7 @@ cdef class Callbacks:
     cdef int64_t fan_out             # bound of emits per call, -1: none
     cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
     cdef int save(self, void* bucket, char* record, object state) except -1
-    cdef object copy(self, object state)
+    cdef object preserve(self, object state)
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
                       Emitter emit, object callback, Failure* f) except -1

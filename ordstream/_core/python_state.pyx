@@ -2,18 +2,17 @@
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
 from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_reserve, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, failure_set,
 )
 from ordstream._core.kernel cimport ON_ERROR_SKIP, Kernel
 from ordstream._core.kernel_tools cimport flush_reserve
-from ordstream._core.keyed_state cimport KeyedState, KeySpec, key_copy, keyed_record
-from ordstream._core.values cimport KeyReader, RowWriter, exception_set, sorted_records
+from ordstream._core.keyed_state cimport KeyedState, key_copy, keyed_record
+from ordstream._core.values cimport exception_set, sorted_records
 
 import pyarrow.types as pat
-from ordstream.types import integer_range, is_string, is_temporal, storage_type, to_python, to_storage, zero_of
+from ordstream.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of
 
 cdef enum FastKind:
     FAST_NONE = 0
@@ -154,7 +153,7 @@ cdef class Callbacks:
     cdef int save(self, void* bucket, char* record, object state) except -1:
         raise NotImplementedError
 
-    cdef object copy(self, object state):
+    cdef object preserve(self, object state):
         return None
 
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
@@ -172,7 +171,6 @@ cdef class Callbacks:
         cdef int32_t i
         cdef int64_t n = 1
         cdef char* record
-        cdef char* key
         cdef Emitter emit
         callback = self.on_flush if punctuation.kind == END_OF_STREAM else self.on_time
         if callback is None:
@@ -220,7 +218,7 @@ cdef class Callbacks:
         state = self.load(bucket, user)
         if state is None:
             return True
-        before = self.copy(state) if skips else None
+        before = self.preserve(state) if skips else None
         if keyed != NULL:
             if flush_reserve(w, out, k.output, 1) < 0:
                 raise MemoryError

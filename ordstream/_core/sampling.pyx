@@ -15,8 +15,8 @@ cdef int64_t clock_cost_ns() noexcept nogil:
     """
     cdef int64_t best = 1000000
     cdef int64_t t
-    cdef int32_t i
-    for i in range(CLOCK_READS):
+    cdef int32_t _
+    for _ in range(CLOCK_READS):
         t = now_ns()
         t = now_ns() - t
         if t < best:

@@ -9,15 +9,15 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport (
-    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U32, PT_U64, PT_VIEW,
+    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U64, PT_VIEW,
     Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
-from ordstream._core.keyed_state cimport KeyedState, KeySpec, key_compare, keyed_record
+from ordstream._core.keyed_state cimport KeyedState, KeySpec, key_compare
 
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.types import (
-    is_list, is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
+    is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
 )
 
 cdef extern from "Python.h":
@@ -495,7 +495,7 @@ cdef class RowWriter:
         """Write one row at slot out.n and count it. Room must have been reserved. An error leaves out.n as it was."""
         cdef int32_t j
         if len(values) != self.ncols:
-            raise ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: {values!r}")
+            raise self.wrong_count(values)
         for j in range(self.ncols):
             (<ColumnWriter> self.writers[j]).write(w, out, j, out.n, values[j])
         out.origin[out.n] = origin
@@ -513,7 +513,13 @@ cdef class RowWriter:
             return tuple([result[name] for name in self.names])
         if not isinstance(result, (tuple, list)):
             raise TypeError(f"expected a tuple, list or dict with {list(self.names)}, got {type(result).__name__} {result!r}")
+        if len(result) != self.ncols:
+            raise self.wrong_count(result)
         return tuple(result)
+
+    def wrong_count(self, values):
+        """The error for a row of another length."""
+        return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: {values!r}")
 
 
 cdef class KeyReader:
