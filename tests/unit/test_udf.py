@@ -94,6 +94,14 @@ class TestRows:
         )
         assert check_serial(pipeline, data) == [(2, 0), (2, 1), (3, 0)]
 
+    def test_large_fan_out_goes_in_slices(self):
+        data = batch(SOURCE, k=list(range(50)), x=[i % 3 for i in range(50)])
+        for fan_out in (5000, 100_000):
+            pipeline = od.Pipeline(SOURCE).flat_map(
+                repeat, schema={"k": int, "i": int}, fan_out=fan_out, compiled=True
+            )
+            assert len(check_serial(pipeline, data)) == 49
+
     def test_too_many_outputs_fail_their_row_whatever_the_chunk(self):
         data = batch(SOURCE, k=[1, 2, 3], x=[0, 3, 1])
         pipeline = od.Pipeline(SOURCE).flat_map(
@@ -254,6 +262,21 @@ class TestProcess:
         rows, origins, done = kernel.process(data)
         assert rows == run_serial(self.pipeline(on_error="skip"), data).rows
         assert (origins, done) == ([0, 1, 3, 4], 6)
+
+    def test_slices_keep_states(self):
+        def several(row, state, emit):
+            for _ in range(row.x):
+                state.n += 1
+                emit(row.k, state.n, 0)
+            if row.x == 2:
+                raise ValueError("two")
+
+        data = batch(SOURCE, k=[i % 3 for i in range(60)], x=[i % 4 for i in range(60)])
+        pipeline = od.Pipeline(SOURCE).key_by("k").process(
+            several, schema=TOTAL_OUTPUT, state=TOTAL_STATE, fan_out=9000, compiled=True, on_error="skip",
+            on_flush=lambda key, state, emit: emit(key, state.n, 1),
+        )  # fmt: skip
+        check_serial(pipeline, data)
 
     def test_exception_is_recovered(self):
         data = batch(SOURCE, k=[1, 1, 1], x=[5, -6, 7])
