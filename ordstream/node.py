@@ -461,8 +461,6 @@ class Stream(Iterator[pa.RecordBatch]):
             if self._feeder is not None and self._feeder is not threading.current_thread():
                 self._feeder.join(0.5)
         with self._feed_lock:
-            if self._closed:
-                return
             self._seconds = time.perf_counter() - self._started if self._started else 0.0
             statistics, samples = self._core.statistics(), self._core.samples()
             through = statistics["emitted_serial"] if self._failure is None and not self._core.stopped else self._emitted_through

@@ -8,7 +8,7 @@ from ordstream._core.threads cimport mutex_delete, mutex_new
 
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
-    BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
+    BLOCK_KEEP = 1 << 18       # a first block above this is not kept when its chunk is recycled
 
 # bytes per value, indexed by PhysicalType
 cdef int32_t[14] WIDTH = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
@@ -102,6 +102,11 @@ cdef int pool_init(ChunkPool* pool, int32_t max_cols, int64_t max_free) except -
     return 0
 
 
+cdef inline int64_t first_block(const Chunk* c) noexcept nogil:
+    """Bytes of the block that an idle chunk keeps: not counted while it lies in the shared free list."""
+    return 0 if c.arena.first == NULL else <int64_t> sizeof(Block) + c.arena.first.size
+
+
 cdef void chunk_delete(Chunk* c, ChunkPool* pool) noexcept nogil:
     arena_free(&c.arena, pool)
     free(c)
@@ -113,6 +118,7 @@ cdef void pool_free(ChunkPool* pool) noexcept nogil:
     cdef Chunk* following
     while c != NULL:
         following = c.link
+        add_relaxed(&pool.bytes, first_block(c))              # statistic; no partner
         chunk_delete(c, pool)
         c = following
     pool.free = NULL
@@ -150,6 +156,7 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
     cdef Chunk* extra
     cdef int32_t k = 0
     cdef int64_t size
+    cdef int64_t bytes = 0
     w.pool.mutex.lock()
     c = w.pool.free
     if c != NULL:
@@ -163,7 +170,11 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
             w.cached = extra
             w.ncached += 1
             k += 1
+            bytes += first_block(extra)
     w.pool.mutex.unlock()
+    if c != NULL:
+        bytes += first_block(c)
+        add_relaxed(&w.pool.bytes, bytes)                     # statistic; no partner
     if c != NULL:
         return c
     size = <int64_t> sizeof(Chunk) + w.pool.max_cols * <int64_t> sizeof(Column)
@@ -179,9 +190,11 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
     cdef Chunk* head = w.cached
     cdef Chunk* tail = head
     cdef Chunk* following
+    cdef int64_t bytes = first_block(head)
     cdef int32_t _k
     for _k in range(CACHED_MAX // 2 - 1):
         tail = tail.link
+        bytes += first_block(tail)
     w.cached = tail.link
     w.ncached -= CACHED_MAX // 2
     tail.link = NULL
@@ -192,6 +205,8 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
         w.pool.nfree += CACHED_MAX // 2
         head = NULL
     w.pool.mutex.unlock()
+    if head == NULL:
+        add_relaxed(&w.pool.bytes, -bytes)                    # statistic; no partner
     while head != NULL:
         following = head.link
         chunk_delete(head, w.pool)

@@ -214,6 +214,7 @@ cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil:
     """True when ingress_take would probably return a chunk. Any thread; reads may be stale."""
     cdef int64_t issued
     cdef int64_t queued
+    cdef int64_t in_flight
     if (load_relaxed(&g.flag) != 0 or load_relaxed(&g.ended) != 0 or load_relaxed(&g.stop) != 0
             or load_relaxed(&g.issued_chunks) + 1 >= limit):
         return False
@@ -224,5 +225,7 @@ cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil:
     if g.schedule != NULL and issued < queued and g.schedule[issued] > now_ns() - g.schedule_start:
         return False
     if load_relaxed(&g.throttled):
-        return not over(g, load_relaxed(&g.issued_chunks) - load_relaxed(&g.retired_chunks), load_relaxed(g.bytes), 70)
+        # As admits: nothing in flight always admits one chunk.
+        in_flight = load_relaxed(&g.issued_chunks) - load_relaxed(&g.retired_chunks)
+        return in_flight == 0 or not over(g, in_flight, load_relaxed(g.bytes), 70)
     return True

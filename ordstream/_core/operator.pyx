@@ -18,9 +18,11 @@ from ordstream._core.reorder_buffer cimport reorder_limit, reorder_put, reorder_
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.sampling cimport sample_rows
 from ordstream._core.split cimport split_chunk, split_everywhere
+from ordstream._core.threads cimport cpu_pause
 
 cdef enum:
     NO_CUT = 0x7fffffff
+    INGRESS_TRIES = 32         # looks at a busy ingress
 
 cdef struct Delivery:
     # Context of one reorder_release.
@@ -292,8 +294,18 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 cdef inline Chunk* take_stateless(Operator* op, Worker* w) noexcept nogil:
     cdef int64_t item
     cdef int64_t position
+    cdef Chunk* c
+    cdef int tries = 0
     if op.ingress != NULL:
-        return ingress_take(op.ingress, w, reorder_limit(&op.rb))
+        while True:
+            c = ingress_take(op.ingress, w, reorder_limit(&op.rb))
+            # Forming a chunk takes a few tens of ns: look again before giving the slice up because another worker is at it.
+            if c != NULL or tries >= INGRESS_TRIES:
+                return c
+            if load_relaxed(&op.ingress.flag) == 0 and not ingress_has_work(op.ingress, reorder_limit(&op.rb)):
+                return NULL
+            tries += 1
+            cpu_pause()
     item = mpmc_try_take(&op.worklist, reorder_limit(&op.rb), &position)
     return <Chunk*> as_pointer(item) if item > 0 else NULL
 

@@ -142,7 +142,7 @@ cdef class Run:
             owner = o[2]
             max_cols = max(max_cols, owner.kernel.input.ncols + owner.kernel.extra_cols,
                            owner.kernel.output.ncols + owner.kernel.extra_cols)
-        pool_init(&self.rt.pool, max_cols + 2, 8192)
+        pool_init(&self.rt.pool, max_cols + 2, 2048)
         self.rt.n = n
         self.rt.spin = spin
         self.rt.operators = <Operator*> calloc(n, sizeof(Operator))
