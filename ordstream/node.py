@@ -204,7 +204,7 @@ class Stream(Iterator[pa.RecordBatch]):
         self._operators = operators
         tuple_at_a_time = settings.chunk_rows is not None and settings.chunk_rows < 16
         python = any(stage.is_python for stage in self._stages)
-        depth = 1024 if tuple_at_a_time else 128
+        depth = 128
         out_schema = self._pipeline.schema
         return core.Run(
             operators,
@@ -222,7 +222,7 @@ class Stream(Iterator[pa.RecordBatch]):
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=settings.max_chunks or (4 * depth if tuple_at_a_time else 8 + 8 * max(self.workers, 1)),
+            max_chunks=settings.max_chunks or (1024 if tuple_at_a_time else 8 + 8 * max(self.workers, 1)),
             max_bytes=settings.max_bytes if settings.max_bytes is not None else 512 << 20,
             max_queued=1 << 17,
             chunk_ns=settings.chunk_us * 1e3,
@@ -425,7 +425,7 @@ class Stream(Iterator[pa.RecordBatch]):
                 schema = core_arrow.core_schema(stage.input)
                 batch = self._core.failing_row(schema)
                 row = None if batch is None else batch.to_pylist()[0]
-            if isinstance(cause, MemoryError):
+            if isinstance(cause, MemoryError) or (cause is not None and not isinstance(cause, Exception)):
                 return cause
             reason = message if cause is None else f"{type(cause).__name__}: {cause}"
             error = OperatorError(name, serial, row, reason)

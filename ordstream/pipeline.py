@@ -38,6 +38,7 @@ from ordstream.types import (
     pipeline_schema,
     unique_names,
 )
+from ordstream.udf import is_native
 
 if TYPE_CHECKING:
     from ordstream.node import Result, Stream
@@ -411,7 +412,7 @@ def _given(schema: Any, where: str) -> Any:
 def _check_function(fn: Any, where: str, instead: str) -> None:
     if isinstance(fn, Expr):
         raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
-    if not callable(fn):
+    if not callable(fn) and not is_native(fn):
         raise PlanError(f"{where}: a function is needed, got {fn!r}")
 
 

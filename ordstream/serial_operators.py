@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ordstream.errors import PlanError
 from ordstream.operators import Codec
 from ordstream.plan import Stage
 from ordstream.program import Program, maximum, minimum, run_program
@@ -123,7 +124,13 @@ class Function(SerialOperator):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self.fn = stage.params["fn"]
+        # A Numba dispatcher runs as the Python function that it was made from.
+        self.fn = getattr(stage.params["fn"], "py_func", stage.params["fn"])
+        if not callable(self.fn):
+            raise PlanError(
+                f"operator {stage.name!r} is a native function: run_serial needs Python; "
+                "give run_serial a pipeline with the same function in Python"
+            )
         self.compiled = stage.op == "compiled"
         self.row_type = row_class(stage.input.names)
 

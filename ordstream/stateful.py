@@ -22,6 +22,7 @@ from ordstream.types import (
     state_schema,
     unique_names,
 )
+from ordstream.udf import is_native
 
 if TYPE_CHECKING:
     from ordstream.pipeline import Pipeline
@@ -145,7 +146,8 @@ class StatefulOperators:
         """
         where = self._operator_name("process", name)
         for what, function in (("fn", fn), ("on_flush", on_flush), ("on_time", on_time), ("init", init)):
-            if not callable(function) and (what == "fn" or function is not None):
+            native = what == "fn" and is_native(function)
+            if not callable(function) and not native and (what == "fn" or function is not None):
                 raise PlanError(f"{where}: {what} must be callable, got {function!r}")
         if isinstance(state, Codec) or state is None:
             if compiled:

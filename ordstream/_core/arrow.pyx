@@ -365,6 +365,8 @@ cdef int output_append(Output* o, Chunk* c) noexcept nogil:
                     (<int32_t*> oc.data)[base + i + 1] = <int32_t> oc.child_rows
                 if rc != 0:
                     return rc
+        elif n == 1 and o.layout.width[j] == 8:
+            (<int64_t*> oc.data)[base] = (<int64_t*> src)[sel[0] if sel != NULL else 0]
         elif sel == NULL:
             memcpy(oc.data + base * o.layout.width[j], src, n * o.layout.width[j])
         elif o.layout.width[j] == 8:

@@ -7,7 +7,8 @@ from ordstream._core.chunk cimport Chunk, Column, Layout, Worker
 from ordstream._core.keyed_state cimport KeySpec
 
 cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil
-cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys) noexcept nogil
+cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
+                        const char* cut) noexcept nogil
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil
 cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil
 cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil

@@ -241,8 +241,11 @@ cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_view
     return out
 
 
-cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys) noexcept nogil:
+cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
+                        const char* cut) noexcept nogil:
     """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
+
+    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key.
 
     Thread safety, ownership, returns: as merge_parts. `keys` NULL (a stateful operator): emission order is kept.
     Cost: O(n log n) comparisons of key records.
@@ -272,6 +275,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if part == NULL:
                 continue
             for i in range(part.n):
+                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i], cut) >= 0:
+                    continue
                 rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
                 rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
                 rows[total].part = k

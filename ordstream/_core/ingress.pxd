@@ -47,6 +47,7 @@ cdef struct Ingress:
     const int64_t* schedule  # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
     int64_t schedule_start
     int64_t throttle_count
+    int64_t alone          # 1: one worker in the whole run: no flag
     # set before the run, or by the controller:
     a64 target_rows
     int64_t max_chunks
@@ -57,4 +58,5 @@ cdef struct Ingress:
 cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil
 cdef void ingress_free(Ingress* g) noexcept nogil
 cdef Chunk* ingress_take(Ingress* g, Worker* w, int64_t limit) noexcept nogil
+cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most, Chunk** out) noexcept nogil
 cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil

@@ -7,9 +7,10 @@ from ordstream._core.atomics cimport (
 )
 from ordstream._core.chunk cimport *
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_take
-from ordstream._core.threads cimport now_ns
+from ordstream._core.threads cimport cpu_pause, now_ns
 
 cdef enum:
+    BUSY_TRIES = 32              # pauses while another worker forms a chunk (a few tens of ns each)
     ARRIVING_SLOTS = 1 << 16     # batches that may wait; the feeding thread keeps the rest
 
 
@@ -190,23 +191,41 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     return c
 
 
-cdef Chunk* ingress_take(Ingress* g, Worker* w, int64_t limit) noexcept nogil:
-    """The next chunk or punctuation with its ticket, or NULL: nothing to take, gated, throttled, or another worker is here.
+cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most, Chunk** out) noexcept nogil:
+    """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag; how many.
 
-    Thread safety: any worker; never blocks. Ownership: the caller. Cost: one exchange, a few instructions per column.
+    0: nothing to take, gated, throttled, or another worker stayed here for some microseconds.
+    Thread safety: any worker; waits at most BUSY_TRIES pauses. Ownership: the caller's, who must process and send every one.
+    Cost: one exchange, a few instructions per column and chunk.
     """
-    cdef Chunk* c
+    cdef int32_t n = 0
+    cdef int32_t tries = 0
     cdef int64_t ticket
-    if load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:   # pairs with store_release below
-        return NULL
-    c = NULL
+    cdef Chunk* c
+    if not g.alone:
+        while load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:   # pairs with store_release below
+            tries += 1
+            if tries > BUSY_TRIES:
+                return 0
+            cpu_pause()
     ticket = load_relaxed(&g.issued_chunks) + 1
-    if load_relaxed(&g.ended) == 0 and load_relaxed(&g.stop) == 0 and ticket < limit and admits(g):
+    while n < most and load_relaxed(&g.ended) == 0 and load_relaxed(&g.stop) == 0 and ticket < limit and admits(g):
         c = form(g, w)
-        if c != NULL:
-            c.ticket = ticket
-            store_relaxed(&g.issued_chunks, ticket)   # exact under flag, approximate for others
+        if c == NULL:
+            break
+        c.ticket = ticket
+        out[n] = c
+        n += 1
+        ticket += 1
+        store_relaxed(&g.issued_chunks, ticket - 1)   # exact under flag, approximate for others
     store_release(&g.flag, 0)                      # pairs with exchange_acq_rel above
+    return n
+
+
+cdef Chunk* ingress_take(Ingress* g, Worker* w, int64_t limit) noexcept nogil:
+    """The next chunk or punctuation with its ticket, or NULL: as ingress_take_run for one."""
+    cdef Chunk* c = NULL
+    ingress_take_run(g, w, limit, 1, &c)
     return c
 
 

@@ -28,6 +28,7 @@ cdef struct Mpmc:
     char[120] pad2
     MpmcCell* cells
     int64_t mask
+    int64_t alone          # 1: one consumer in the whole run
 
 
 cdef inline int mpmc_init(Mpmc* q, int64_t capacity, int64_t start) noexcept nogil:
@@ -96,6 +97,9 @@ cdef inline int64_t mpmc_try_take(Mpmc* q, int64_t limit, int64_t* taken) noexce
         if sequence == position + 1:
             if position >= limit:
                 return MPMC_GATED
+            if q.alone:
+                store_relaxed(&q.head, position + 1)
+                break
             if cas_relaxed(&q.head, position, position + 1):  # claims the item
                 break
         elif sequence <= position:
@@ -120,6 +124,10 @@ cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit) noexcept nogil:
             item = load_relaxed(&cell.item)                   # ours only if the claim below succeeds
             if item >> 16 >= limit:
                 return MPMC_GATED
+            if q.alone:
+                store_relaxed(&q.head, position + 1)
+                store_release(&cell.sequence, position + q.mask + 1)
+                return item
             if cas_relaxed(&q.head, position, position + 1):  # claims the item
                 store_release(&cell.sequence, position + q.mask + 1)   # pairs with load_acquire in mpmc_try_push*
                 return item

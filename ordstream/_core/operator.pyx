@@ -8,21 +8,21 @@ from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, mer
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_deliver, egress_has_room
-from ordstream._core.ingress cimport ingress_has_work, ingress_take
+from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run
 from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
+from ordstream._core.keyed_state cimport key_compare
 from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.partition_queues cimport (
     PQ_NOTHING, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
 )
-from ordstream._core.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready, reorder_release
+from ordstream._core.reorder_buffer cimport reorder_limit, reorder_offer, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.sampling cimport sample_rows
 from ordstream._core.split cimport split_chunk, split_everywhere
-from ordstream._core.threads cimport cpu_pause
 
 cdef enum:
     NO_CUT = 0x7fffffff
-    INGRESS_TRIES = 32         # looks at a busy ingress
+    INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
 
 cdef struct Delivery:
     # Context of one reorder_release.
@@ -40,6 +40,11 @@ cdef void out_of_memory(Operator* op) noexcept nogil:
 
 cdef void drop_exception(void* exc) noexcept with gil:
     Py_DECREF(<object> <PyObject*> exc)
+
+
+cdef bint ends_the_run(void* exc) noexcept with gil:
+    """KeyboardInterrupt, SystemExit: not a property of the row, so never skipped."""
+    return not isinstance(<object> <PyObject*> exc, Exception)
 
 
 # ---------------------------------------------------------------- worklists
@@ -143,6 +148,10 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
 
 
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
+    release_or_offer(op, w, 0, 0)
+
+
+cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, int64_t unit) noexcept nogil:
     """Deliver every unit that is ready, unless another worker is doing it; wake one parked worker per call that pushed.
 
     Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of `parked`.
@@ -155,7 +164,10 @@ cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
     d.direct = 0
     if op.egress != NULL:
         published = load_relaxed(&op.egress.ready.tail)       # moved by a publication: the reader is told
-    reorder_release(&op.rb, deliver, &d)
+    if unit != 0:
+        reorder_offer(&op.rb, ticket, unit, deliver, &d)
+    else:
+        reorder_release(&op.rb, deliver, &d)
     if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
         op.run.work.notify_one()
     if d.direct:
@@ -205,8 +217,7 @@ cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) no
     height = ticket - load_relaxed(&op.rb.next)               # statistic
     if height > load_relaxed(&op.reorder_height):
         store_relaxed(&op.reorder_height, height)
-    reorder_put(&op.rb, ticket, as_int(unit))
-    operator_release(op, w)
+    release_or_offer(op, w, ticket, as_int(unit))
 
 
 # ---------------------------------------------------------------- failures
@@ -255,16 +266,18 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
     cdef Failure* failure
     cdef Column* cols = NULL
     cdef int64_t bytes
+    cdef int32_t j
     if c.kind != DATA or c.n == 0:
         return c
     slice.tuples_in += c.n
-    arena_reset(&w.scratch, w.pool)
+    scratch_reset(w)
     bytes = op.kernel.input.ncols * <int64_t> sizeof(Column)
     cols = <Column*> scratch_alloc(w, bytes)
     if cols == NULL:
         out_of_memory(op)
         return c
-    memcpy(cols, c.cols, bytes)                               # an in-place kernel may rearrange them before it fails
+    for j in range(op.kernel.input.ncols):
+        cols[j] = c.cols[j]                                   # an in-place kernel may rearrange them before it fails
     out = op.kernel.apply(op.kernel, w, c)
     failure = c.failure
     if failure != NULL:
@@ -291,32 +304,41 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
     return out
 
 
-cdef inline Chunk* take_stateless(Operator* op, Worker* w) noexcept nogil:
-    cdef int64_t item
-    cdef int64_t position
-    cdef Chunk* c
-    cdef int tries = 0
-    if op.ingress != NULL:
-        while True:
-            c = ingress_take(op.ingress, w, reorder_limit(&op.rb))
-            # Forming a chunk takes a few tens of ns: look again before giving the slice up because another worker is at it.
-            if c != NULL or tries >= INGRESS_TRIES:
-                return c
-            if load_relaxed(&op.ingress.flag) == 0 and not ingress_has_work(op.ingress, reorder_limit(&op.rb)):
-                return NULL
-            tries += 1
-            cpu_pause()
-    item = mpmc_try_take(&op.worklist, reorder_limit(&op.rb), &position)
-    return <Chunk*> as_pointer(item) if item > 0 else NULL
+cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
+    """The first operator: chunks of a few tuples are taken several at a time, each with its own ticket (all of them are sent)."""
+    cdef Chunk* run[16]                                       # INGRESS_RUN
+    cdef int64_t waiting
+    cdef int64_t ticket
+    cdef int32_t most
+    cdef int32_t n
+    cdef int32_t k
+    while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
+        waiting = load_relaxed(&op.ingress.queued_tuples) - load_relaxed(&op.ingress.issued_serial)
+        most = INGRESS_RUN // <int32_t> load_relaxed(&op.ingress.target_rows)
+        if waiting < 4 * INGRESS_RUN or most < 1:
+            most = 1                                          # little is there: leave some to the others
+        n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), most, run)
+        if n == 0:
+            return
+        for k in range(n):
+            slice.chunks += 1
+            ticket = run[k].ticket
+            operator_send(op, w, ticket, apply_stateless(op, w, run[k], slice))
 
 
 cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
     cdef Chunk* c
+    cdef int64_t item
+    cdef int64_t position
     cdef int64_t ticket
+    if op.ingress != NULL:
+        run_from_ingress(op, w, budget, slice)
+        return
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
-        c = take_stateless(op, w)
-        if c == NULL:
+        item = mpmc_try_take(&op.worklist, reorder_limit(&op.rb), &position)
+        if item <= 0:
             return
+        c = <Chunk*> as_pointer(item)
         slice.chunks += 1
         ticket = c.ticket
         operator_send(op, w, ticket, apply_stateless(op, w, c, slice))
@@ -359,14 +381,14 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
         part.out = out
     f.exc = NULL
     while True:
-        arena_reset(&w.scratch, w.pool)
+        scratch_reset(w)
         if sampled:
             done += process_sampled(op, w, state, part, done, out, &f)
         else:
             done += kernel.process(kernel, w, state, c, part.rows + done, part.n - done, out, &f)
         if done >= part.n:
             return
-        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY:
+        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
             add_relaxed(&kernel.skipped, 1)                   # statistic
             if f.exc != NULL:
                 drop_exception(f.exc)
@@ -456,10 +478,37 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     operator_send(op, w, ticket, out)
 
 
+cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
+    """The failure at the smallest key among a punctuation's parts, taken; `cut` gets the key (NULL: a stateful operator's)."""
+    cdef Failure* first = NULL
+    cdef Failure* f
+    cdef Chunk* out
+    cdef const char* key
+    cdef int32_t k
+    cut[0] = NULL
+    for k in range(c.nparts):
+        f = c.parts[k].failure
+        if f == NULL:
+            continue
+        c.parts[k].failure = NULL
+        out = c.parts[k].out
+        # A failing punctuate leaves the key that it was at behind its last row.
+        key = out.flush_key[out.n] if out != NULL and out.flush_key != NULL and out.n < out.capacity else NULL
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and key_compare(op.keys, key, cut[0]) < 0):
+            first, f = f, first
+            cut[0] = key
+        if f != NULL:
+            if f.exc != NULL:
+                drop_exception(f.exc)
+            free(f)
+    return first
+
+
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Every bucket has met the punctuation: send what it made them emit, then the punctuation itself."""
     cdef Chunk* out = NULL
-    cdef Failure* failure = first_failure(c)
+    cdef const char* cut = NULL
+    cdef Failure* failure = first_flush_failure(op, c, &cut)
     cdef int64_t ticket = c.ticket
     cdef int32_t k
     for k in range(c.nparts):
@@ -467,7 +516,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             out = c.parts[k].out
             break
     if out != NULL:
-        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys if op.kind == PS else NULL)
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys if op.kind == PS else NULL, cut)
         if out == NULL:
             out_of_memory(op)
             return
@@ -479,10 +528,6 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             out.serials[k] = c.last_serial
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
-        if failure != NULL and c.nparts > 1:
-            # Which keys of the other buckets come before the failing one is not known: none is delivered.
-            out.n = 0
-            out.slots = 0
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1
@@ -521,7 +566,7 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
         else:
             part.out.kind = c.kind                            # makes chunk_reserve keep flush arrays
             f.exc = NULL
-            arena_reset(&w.scratch, w.pool)
+            scratch_reset(w)
             if op.kernel.punctuate(op.kernel, w, state, c, part.out, &f) != 0:
                 part.failure = failure_new(-1, f.code, f.message)
                 if part.failure != NULL:

@@ -19,7 +19,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.atomics cimport (
-    a64, add_acq_rel, cas_acquire, exchange_acq_rel, load_acquire, load_relaxed, store_release, sub_acq_rel,
+    a64, add_acq_rel, cas_acquire, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release, sub_acq_rel,
 )
 from ordstream._core.chunk cimport Chunk, Part
 from ordstream._core.mpmc cimport (
@@ -150,6 +150,13 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
             if item <= 0:
                 return PQ_NOTHING
             b = <int32_t> (item & 0xffff)
+            if pq.master.alone:
+                item = load_relaxed(&pq.buckets[b].count)
+                store_relaxed(&pq.buckets[b].count, item + 1)
+                if item == 0:
+                    run[0] = 1
+                    return b
+                continue
             if add_acq_rel(&pq.buckets[b].count, 1) == 0:     # L10; pairs with sub_acq_rel in pq_leave
                 run[0] = 1
                 return b
@@ -196,7 +203,11 @@ cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed, 
     if pq.scheme != HYBRID:
         store_release(&pq.buckets[b].count, 0)                # pairs with cas_acquire / load_acquire in pq_enter
         return 0
-    left = sub_acq_rel(&pq.buckets[b].count, processed) - processed   # L14; pairs with add_acq_rel in pq_enter
+    if pq.master.alone:
+        left = load_relaxed(&pq.buckets[b].count) - processed
+        store_relaxed(&pq.buckets[b].count, left)
+    else:
+        left = sub_acq_rel(&pq.buckets[b].count, processed) - processed   # L14; pairs with add_acq_rel in pq_enter
     if left > 0 and slice_over:
         mpmc_try_push(&pq.handover, b + 1)                    # has room: each bucket at most once
         return 0

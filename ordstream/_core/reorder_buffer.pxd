@@ -5,6 +5,8 @@ a) Four accesses are sequentially consistent: the slot set (L18), the flag's tes
    (L40). With a release clear a ready unit was left behind in about 1 % of contended rounds on x86.
 b) The tail call L42 is a loop; one hold of the flag releases at most RELEASE_MAX units.
 c) The caller never offers a ticket >= next + size (gate at dispatch), so the set cannot fail and nobody spins on a full buffer.
+   In `reorder_offer` a unit whose turn it is goes from its worker straight to `deliver`, under the flag: the slot is skipped.
+   A run with one worker (`alone`) shares nothing and needs no atomic read-modify-write.
 d) `deliver` may refuse a unit (the downstream worklist is full): the flag is cleared and the unit stays in its slot (parked);
    "ready unit, flag clear, room downstream" makes the operator schedulable (scheduler.pyx), so it is not forgotten.
 e) Tickets start at 1, and so does `next`.
@@ -39,6 +41,7 @@ cdef struct ReorderBuffer:
     int64_t mask
     int64_t scheme         # ReorderScheme
     Mutex* mutex           # LOCK_BASED only; owned by the creator of the buffer
+    int64_t alone          # 1: one worker in the whole run: no access needs to be ordered; set before the run
 
 
 cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme, Mutex* mutex) noexcept nogil:
@@ -74,6 +77,9 @@ cdef inline void reorder_put(ReorderBuffer* rb, int64_t ticket, int64_t unit) no
 
     Thread safety: any worker, one put per ticket, ticket < reorder_limit. Ownership: taken. Cost: one seq_cst store.
     """
+    if rb.alone:
+        store_relaxed(&rb.slots[ticket & rb.mask], unit)
+        return
     store_seq(&rb.slots[ticket & rb.mask], unit)              # L18; totally ordered with the flag and the re-check
 
 
@@ -107,6 +113,61 @@ cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void*
             return sent
 
 
+cdef inline int release_alone(ReorderBuffer* rb, deliver_t deliver, void* context) noexcept nogil:
+    # One worker in the whole run: Fig. 4 without its atomics.
+    cdef int64_t n = load_relaxed(&rb.next)
+    cdef int64_t unit
+    cdef int sent = 0
+    while True:
+        unit = load_relaxed(&rb.slots[n & rb.mask])
+        if unit == 0 or not deliver(context, <void*> unit):
+            return sent
+        store_relaxed(&rb.slots[n & rb.mask], 0)
+        n += 1
+        sent += 1
+        store_relaxed(&rb.next, n)
+
+
+cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, deliver_t deliver, void* context) noexcept nogil:
+    """reorder_put and reorder_release in one: a unit whose turn it is goes straight to `deliver`, without entering its slot."""
+    cdef int64_t n
+    cdef a64* slot
+    cdef int sent = 0
+    cdef bint stopped = False
+    if rb.scheme == NON_BLOCKING and load_relaxed(&rb.next) == ticket:
+        if rb.alone:
+            if deliver(context, <void*> unit):
+                store_relaxed(&rb.next, ticket + 1)
+                return 1 + release_alone(rb, deliver, context)
+        elif exchange_seq(&rb.flag, 1) == 0:
+            # `next` is still `ticket`: only this unit can move it, and we hold it.
+            if not deliver(context, <void*> unit):
+                store_seq(&rb.slots[ticket & rb.mask], unit)
+                store_seq(&rb.flag, 0)
+                return 0
+            n = ticket + 1
+            sent = 1
+            store_release(&rb.next, n)
+            while True:
+                slot = &rb.slots[n & rb.mask]
+                unit = load_acquire(slot)
+                if unit == 0:
+                    break
+                if sent >= RELEASE_MAX or not deliver(context, <void*> unit):
+                    stopped = True
+                    break
+                store_relaxed(slot, 0)
+                n += 1
+                sent += 1
+                store_release(&rb.next, n)
+            store_seq(&rb.flag, 0)
+            if stopped or load_seq(slot) == 0:
+                return sent
+            return sent + release_non_blocking(rb, deliver, context)
+    reorder_put(rb, ticket, unit)
+    return reorder_release(rb, deliver, context)
+
+
 cdef inline int release_lock_based(ReorderBuffer* rb, deliver_t deliver, void* context) noexcept nogil:
     # Fig. 2: the lock covers the check and the sending. The slot is set before (an atomic ring instead of a map).
     cdef int64_t n
@@ -133,5 +194,7 @@ cdef inline int reorder_release(ReorderBuffer* rb, deliver_t deliver, void* cont
     seq_cst accesses, plus deliver; the lock-based scheme waits for the lock.
     """
     if rb.scheme == NON_BLOCKING:
+        if rb.alone:
+            return release_alone(rb, deliver, context)
         return release_non_blocking(rb, deliver, context)
     return release_lock_based(rb, deliver, context)

@@ -125,6 +125,7 @@ cdef class Run:
         cdef KeySpecOwner keys
         cdef int32_t max_cols = source_layout.layout.ncols
         cdef int64_t slots = power_of_two(depth)
+        cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
         cdef int64_t[::1] schedule
         cdef int64_t[::1] ints
         cdef double[::1] floats
@@ -167,6 +168,7 @@ cdef class Run:
                 or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, tags) != 0):
             raise MemoryError
         self.rt.egress.max_ready = max_ready
+        self.rt.ingress.alone = alone
         self.rt.ingress.max_chunks = max_chunks
         self.rt.ingress.max_bytes = max_bytes
         self.rt.ingress.bytes = &self.rt.pool.bytes
@@ -212,9 +214,11 @@ cdef class Run:
             if reorder_init(&op.rb, slots, 1, REORDER_SCHEMES[reorder],
                             mutex_new() if REORDER_SCHEMES[reorder] == LOCK_BASED else NULL) != 0:
                 raise MemoryError
+            op.rb.alone = alone
             if op.kind == SL:
                 if mpmc_init(&op.worklist, slots, 1) != 0:
                     raise MemoryError
+                op.worklist.alone = alone
             elif op.kind == SF:
                 if spsc_init(&op.input, slots, 0) != 0:
                     raise MemoryError
@@ -225,6 +229,7 @@ cdef class Run:
             else:
                 if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, depth) != 0:
                     raise MemoryError
+                op.pq.master.alone = alone
                 op.keys = &keys.spec
                 self.owners.append(keys)
                 op.partitioner.keys = &keys.spec
