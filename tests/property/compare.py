@@ -1,0 +1,132 @@
+"""Run a pipeline on the core and on `run_serial`, and compare value for value, unsorted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import OperatorError
+from ordstream.plan import used_source_columns
+from ordstream.testing import SerialResult, run_serial
+from ordstream.types import storage_values
+
+
+@dataclass
+class Outcome:
+    """What a run of the core gave."""
+
+    schema: pa.Schema
+    rows: list[tuple[Any, ...]]
+    tags: list[tuple[int, int]]
+    error: OperatorError | None
+    report: Any
+
+
+def exact(value: Any) -> Any:
+    """A value that equals another one only where the outputs are the same: NaN is NaN, -0.0 is not 0.0."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else (value, math.copysign(1.0, value))
+    if isinstance(value, list):
+        return [exact(item) for item in value]
+    return (type(value).__name__, value)
+
+
+def exact_rows(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[tuple[Any, ...]]:
+    """The rows of batches, in order, as exact storage values."""
+    table = pa.Table.from_batches(batches, schema=schema)
+    columns = [
+        [exact(value) for value in storage_values(column.combine_chunks())] for column in table.columns
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
+    """All that a run delivers, up to its error if there is one."""
+    batches: list[pa.RecordBatch] = []
+    error = None
+    with pipeline.stream(data, tags=True, **options) as out:
+        try:
+            batches.extend(out)
+        except OperatorError as failure:
+            error = failure
+        schema = out.schema
+    for batch in batches:
+        batch.validate(full=True)
+    table = pa.Table.from_batches(batches, schema=schema)
+    tags = list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True))
+    rows = exact_rows([batch.select(pipeline.schema.names) for batch in batches], pipeline.schema)
+    return Outcome(pa.schema(list(schema)[:-2]), rows, tags, error, out.report)
+
+
+def run_reference(pipeline: Any, data: Any, punctuate: Any = None) -> SerialResult:
+    """`run_serial` on the same data."""
+    return run_serial(pipeline, data, time_punctuation=punctuate)
+
+
+def agree(pipeline: Any, expected: SerialResult, found: Outcome) -> None:
+    """Assert that a run of the core is what the reference says."""
+    assert found.schema.equals(expected.schema)
+    wanted = exact_rows(expected.table.to_batches(), expected.schema)
+    if found.rows != wanted:
+        at = next((i for i, (a, b) in enumerate(zip(found.rows, wanted, strict=False)) if a != b), None)
+        if at is None:
+            at = min(len(found.rows), len(wanted))
+        raise AssertionError(
+            f"{len(found.rows)} rows instead of {len(wanted)}; the first difference is in row {at}:\n"
+            f"  found    {found.rows[at : at + 3]} at {found.tags[at : at + 3]}\n"
+            f"  expected {wanted[at : at + 3]} at {expected.tags[at : at + 3]}\n"
+            f"  errors: found {found.error}; expected {expected.error}"
+        )
+    assert found.tags == expected.tags
+    same_error(pipeline, expected.error, found.error)
+    if expected.error is None:
+        skipped = Counter(name for name, _ in expected.skipped)
+        assert {o.name: o.skipped for o in found.report.operators if o.skipped} == dict(skipped)
+        consistent(pipeline, found)
+
+
+def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorError | None) -> None:
+    """Assert that operator, serial, row and the type of the cause are the same.
+
+    The row is compared in the columns that the operator or one behind it touches: a column that nothing
+    touches is never imported, so an error cannot show it.
+    """
+    assert (found is None) == (expected is None), f"found {found!r}, expected {expected!r}"
+    if expected is None or found is None:
+        return
+    assert (found.operator, found.serial) == (expected.operator, expected.serial), (
+        f"{found}; expected {expected}"
+    )
+    if expected.row is None:
+        assert found.row is None, found.row
+    else:
+        position = next(i for i, stage in enumerate(pipeline.stages()) if stage.name == expected.operator)
+        touched = used_source_columns(pipeline.stages()[position:])
+        if found.row is not None or all(used_source_columns(pipeline.stages())):
+            names = [name for name, is_used in zip(expected.row, touched, strict=True) if is_used]
+            rows = [
+                {name: exact((e.row or {}).get(name, "absent")) for name in names} for e in (found, expected)
+            ]
+            assert rows[0] == rows[1], f"row {found.row}, expected {expected.row}"
+    assert type(found.__cause__) is type(expected.__cause__), (
+        f"{found.__cause__!r}; expected {expected.__cause__!r}"
+    )
+
+
+def consistent(pipeline: Any, found: Outcome) -> None:
+    """Assert that the figures of a complete run add up."""
+    report = found.report
+    names = [stage.name for stage in pipeline.stages()]
+    operators = report.operators
+    assert [o.name for o in operators if o.name != "ingress"] == names
+    assert operators[0].tuples_in == report.tuples
+    for before, after in itertools.pairwise(operators):
+        assert before.tuples_out == after.tuples_in, f"{before} -> {after}"
+    assert operators[-1].tuples_out == report.rows_out == len(found.rows)
+    assert report.emitted_through == report.tuples
+    assert report.leaked_chunks == 0

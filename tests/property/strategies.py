@@ -1,0 +1,733 @@
+"""Random pipelines, inputs and run options for the property tests.
+
+A `Case` is a schema, a chain of operators written as Python text (so that a failing example can be read, and
+pasted into a script), the rows of the source, and the options of the run. Every chain is well-typed by
+construction: an operator is drawn for the schema that the ones before it leave.
+
+Columns are cheap to draw and shrink well: each has a short pool of values and one byte string; row i holds
+``pool[bytes[i] % len(pool)]``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from hypothesis import strategies as st
+from property import functions
+
+import ordstream as od
+from ordstream.types import (
+    from_storage,
+    integer_range,
+    is_binary,
+    is_fixed_number,
+    is_list,
+    is_string,
+    is_temporal,
+    round_float32,
+)
+
+WORKERS = (0, 1, 2, 4)
+SCHEDULERS = ("ct", "lp", "et", "qst", "random")
+PARTITIONINGS = ("hybrid", "partitioned", "shared")
+REORDERS = ("nonblocking", "lock")
+
+#: What the text of a pipeline may name.
+NAMESPACE: dict[str, Any] = {
+    "od": od,
+    "pa": pa,
+    "f": functions,
+    "nan": math.nan,
+    "inf": math.inf,
+    "datetime": datetime,
+    "Decimal": decimal.Decimal,
+}
+
+# ------------------------------------------------------------------------------------------------ values
+
+TYPES: tuple[pa.DataType, ...] = (
+    *(pa.int64(), pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
+    *(
+        pa.uint64(),
+        pa.float64(),
+        pa.float64(),
+        pa.float32(),
+        pa.string(),
+        pa.string(),
+        pa.binary(),
+        pa.bool_(),
+    ),
+    *(pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ms", "Europe/Rome")),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.duration("ms"), pa.decimal128(12, 2)),
+    *(pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.int8()), pa.list_(pa.bool_())),
+    *(pa.list_(pa.timestamp("ms")), pa.list_(pa.uint16()), pa.large_string(), pa.large_list(pa.int32())),
+)
+STRINGS = (
+    "",
+    "a",
+    "b",
+    "ab",
+    "é",
+    "日本語",
+    "\x00",
+    "exactly 12 b",
+    "thirteen byte",
+    "𝄞" * 9,
+    "a\x00b",
+    "ß" * 40,
+)
+FLOATS = (0.0, -0.0, 1.0, -1.5, 2.5, math.nan, math.inf, -math.inf, 5e-324, 1e308, 0.1, 1e16, 3.0)
+DAY = 86_400
+
+
+def storage_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
+    """One storage value of a type; small ones are likely, extreme ones possible."""
+    if is_list(type_):
+        item = storage_pool(type_.value_type)
+        return st.lists(item, max_size=5)  # no nulls inside: the core refuses them at the source
+    if pat.is_date64(type_):
+        return st.integers(-3, 6).map(lambda day: day * DAY * 1000)
+    if pat.is_time(type_):
+        return st.integers(0, 40)
+    if is_temporal(type_):
+        far = [] if pat.is_date(type_) else [10**6, -(10**6), DAY * 1000]  # dates within what Python can show
+        return st.integers(-5, 40) | st.sampled_from([*far, 41])
+    if pat.is_integer(type_):
+        low, high = integer_range(type_)
+        small = st.integers(max(low, -4), 9)
+        return st.one_of(small, small, small, st.sampled_from([low, high, high - 1, high // 2]))
+    if pat.is_float64(type_):
+        return st.one_of(st.sampled_from(FLOATS), st.floats(-9, 9))
+    if pat.is_float32(type_):
+        return st.one_of(st.sampled_from(FLOATS), st.floats(-9, 9)).map(round_float32)
+    if pat.is_boolean(type_):
+        return st.booleans()
+    if is_string(type_):
+        return st.sampled_from(STRINGS) | st.text(st.characters(codec="utf-8"), max_size=14)
+    if is_binary(type_):
+        return st.sampled_from([b"", b"\x00", b"\xff\xfe", b"b" * 12, b"b" * 13]) | st.binary(max_size=3)
+    if pat.is_decimal(type_):
+        return st.decimals(-99, 99, places=2, allow_nan=False)
+    raise AssertionError(type_)
+
+
+NAMES = ("a", "b", "ключ", "d e", "class", "count", "_x", "G", "start")
+
+
+@st.composite
+def schemas(draw: Any, most: int = 6) -> pa.Schema:
+    """A schema of up to `most` columns, some declared without nulls."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True))
+    fields = [
+        pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False])))
+        for n in names
+    ]
+    return pa.schema(fields)
+
+
+@dataclass
+class Column:
+    """Values of one column of the source."""
+
+    pool: list[Any]
+    choice: bytes
+
+    def values(self, repeat: int) -> list[Any]:
+        return [self.pool[byte % len(self.pool)] for byte in self.choice] * repeat
+
+
+@st.composite
+def columns(draw: Any, field: pa.Field, rows: int) -> Column:
+    """A column of so many rows; its type decides the pool."""
+    value = storage_pool(field.type)
+    pool = draw(st.lists(value, min_size=1, max_size=5))
+    if field.nullable and draw(st.booleans()):
+        pool = draw(st.sampled_from([[*pool, None], [*pool, None], [None]]))
+    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)))
+
+
+@st.composite
+def tables(draw: Any, schema: pa.Schema, most: int = 120) -> pa.Table:
+    """A table of the schema; now and then its rows are repeated, so that chunks can grow."""
+    rows = draw(st.integers(0, most))
+    repeat = draw(st.sampled_from([1] * 12 + [5, 30]))
+    arrays = [from_storage(draw(columns(f, rows)).values(repeat), f.type) for f in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _layouts(field: pa.Field) -> list[str]:
+    layouts = ["as it is", "as it is", "offset"]
+    if pat.is_string(field.type):
+        layouts += ["dictionary", "large_string", "string_view"]
+    if pat.is_binary(field.type):
+        layouts += ["large_binary"]
+    if pat.is_list(field.type):
+        layouts += ["large_list"]
+    return layouts
+
+
+def in_layout(array: pa.Array, layout: str) -> pa.Array:
+    """The same values in another memory layout."""
+    if layout == "offset":
+        pad = array.slice(0, 1) if len(array) else pa.nulls(1, array.type)
+        return pa.concat_arrays([pad, pad, pad, array, pad]).slice(3, len(array))
+    if layout == "dictionary":
+        return array.dictionary_encode()
+    target = {
+        "large_string": pa.large_string(),
+        "string_view": pa.string_view(),
+        "large_binary": pa.large_binary(),
+    }
+    if layout in target:
+        return array.cast(target[layout])
+    return array.cast(pa.large_list(array.type.value_type)) if layout == "large_list" else array
+
+
+@st.composite
+def batches(draw: Any, table: pa.Table) -> list[pa.RecordBatch]:
+    """The table cut at random places, empty batches among them, in one layout per column.
+
+    Every batch is a slice with an offset of a longer one.
+    """
+    n = table.num_rows
+    cuts = sorted(draw(st.lists(st.integers(0, n), max_size=4)))
+    layouts = [draw(st.sampled_from(_layouts(f))) for f in table.schema]
+    found = []
+    for low, high in zip([0, *cuts], [*cuts, n], strict=True):
+        arrays = [
+            in_layout(
+                column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout
+            )
+            for column, layout in zip(table.columns, layouts, strict=True)
+        ]
+        fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(table.schema, arrays, strict=True)]
+        found.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ expressions
+
+
+def _named(schema: pa.Schema, test: Any) -> list[str]:
+    return [field.name for field in schema if test(field.type)]
+
+
+def _plain_number(type_: pa.DataType) -> bool:
+    return pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_)
+
+
+def _col(name: str) -> str:
+    return f"od.col({name!r})"
+
+
+@dataclass
+class Expressions:
+    """Texts of expressions over a schema."""
+
+    draw: Any
+    schema: pa.Schema
+
+    def pick(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def integer(self, depth: int = 2) -> str:
+        names = _named(self.schema, pat.is_integer)
+        kinds = ["literal"] + ["column"] * 4 * bool(names)
+        if depth:
+            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_float", "from_bool", "lookup"]
+            kinds += ["length"] * bool(_named(self.schema, lambda t: is_string(t) or is_list(t)))
+            kinds += ["time"] * bool(_named(self.schema, is_temporal))
+        kind = self.pick(kinds)
+        if kind == "literal":
+            return f"od.lit({self.draw(st.integers(-3, 9))})"
+        if kind == "column":
+            return _col(self.pick(names))
+        if kind == "length":
+            return f"{_col(self.pick(_named(self.schema, lambda t: is_string(t) or is_list(t))))}.length()"
+        if kind == "time":
+            return f"{_col(self.pick(_named(self.schema, is_temporal)))}.cast(pa.int64())"
+        if kind == "from_float":
+            return f"{self.float(depth - 1)}.cast(pa.int64())"
+        if kind == "from_bool":
+            return f"{self.boolean(depth - 1)}.cast(pa.int64())"
+        if kind == "lookup":
+            return f"{self.integer(depth - 1)}.lookup(pa.array([5, None, -7, 9]))"
+        return self.any_of(self.integer, kind, depth, ("+", "-", "*", "//", "%"))
+
+    def float(self, depth: int = 2) -> str:
+        names = _named(self.schema, pat.is_floating)
+        kinds = ["literal"] + ["column"] * 4 * bool(names)
+        if depth:
+            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_int", "divide", "math", "lookup"]
+        kind = self.pick(kinds)
+        if kind == "literal":
+            return f"od.lit({self.pick(FLOATS)!r})"
+        if kind == "column":
+            return _col(self.pick(names))
+        if kind == "from_int":
+            return f"{self.integer(depth - 1)}.cast(pa.float64())"
+        if kind == "divide":
+            return f"({self.integer(depth - 1)} / {self.integer(depth - 1)})"
+        if kind == "lookup":
+            return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
+        if kind == "math":
+            name = self.pick(
+                ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
+            )
+            return f"{self.float(depth - 1)}.{name}()"
+        return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
+
+    def any_of(self, same: Any, kind: str, depth: int, symbols: tuple[str, ...]) -> str:
+        a = same(depth - 1)
+        if kind == "unary":
+            return self.pick((f"(-{a})", f"abs({a})"))
+        if kind == "if":
+            return f"od.if_else({self.boolean(depth - 1)}, {a}, {same(depth - 1)})"
+        if kind == "coalesce":
+            return f"{a}.coalesce({same(depth - 1)})"
+        symbol = self.pick((*symbols, "minimum", "maximum"))
+        return f"{a}.{symbol}({same(depth - 1)})" if symbol.isalpha() else f"({a} {symbol} {same(depth - 1)})"
+
+    def boolean(self, depth: int = 2) -> str:
+        names = _named(self.schema, pat.is_boolean)
+        kinds = ["null", "compare"] + ["column"] * 3 * bool(names)
+        kinds += ["text"] * 2 * bool(_named(self.schema, is_string))
+        kinds += ["time"] * 2 * bool(_named(self.schema, is_temporal))
+        if depth:
+            kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
+        kind = self.pick(kinds)
+        if kind == "null":
+            computable = _named(self.schema, lambda t: not pat.is_decimal(t))
+            if computable:
+                return f"{_col(self.pick(computable))}.{self.pick(('is_null', 'is_not_null'))}()"
+            return "od.lit(True)"
+        if kind == "column":
+            return _col(self.pick(names))
+        symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))
+        if kind == "text":
+            column = _col(self.pick(_named(self.schema, is_string)))
+            if self.draw(st.booleans()):
+                return f"{column}.isin({self.draw(st.lists(st.sampled_from(STRINGS), max_size=3))!r})"
+            other = repr(self.pick(STRINGS))
+            return f"({column} {symbol} {other})"
+        if kind == "time":
+            column = _col(self.pick(_named(self.schema, is_temporal)))
+            return f"({column} {symbol} {self.draw(st.integers(-5, 40))})"
+        if kind == "compare":
+            same = self.pick((self.integer, self.float))
+            return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
+        if kind == "isin":
+            if self.draw(st.booleans()):
+                return (
+                    f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
+                )
+            return f"{self.float(depth - 1)}.isin({[self.pick(FLOATS), 0]})"
+        if kind == "not":
+            return f"(~{self.boolean(depth - 1)})"
+        if kind == "eq":
+            return f"({self.boolean(depth - 1)} {self.pick(('==', '!='))} {self.boolean(depth - 1)})"
+        return f"({self.boolean(depth - 1)} {self.pick(('&', '|'))} {self.boolean(depth - 1)})"
+
+    def any(self, depth: int = 2) -> str:
+        return self.pick((self.integer, self.float, self.boolean))(depth)
+
+    def column(self) -> str:
+        """An expression of any kind, perhaps with a narrowing cast around it."""
+        text = self.any()
+        if self.draw(st.integers(0, 4)) == 0:
+            target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
+            return f"{self.integer()}.cast(pa.{target}())"
+        return text
+
+
+# ------------------------------------------------------------------------------------------------ operators
+
+_RAISES = st.sampled_from([None, None, None, 3])
+
+
+@dataclass
+class Chain:
+    """A pipeline under construction, and its text."""
+
+    draw: Any
+    pipeline: Any
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.pipeline.schema
+
+    def add(self, text: str) -> None:
+        self.pipeline = eval(f"pipeline{text}", NAMESPACE | {"pipeline": self.pipeline})
+        self.texts.append(text)
+
+    def pick(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def policy(self) -> str:
+        return self.pick(["", "", ", on_error='skip'"])
+
+    def fresh(self, base: str) -> str:
+        """A column name that the schema does not have."""
+        while base in self.schema.names:
+            base += "_"
+        return base
+
+    # -------------------------------------------------------------------------------------- stateless
+
+    def filter(self) -> None:
+        self.add(f".filter({Expressions(self.draw, self.schema).boolean()}{self.policy()})")
+
+    def filter_function(self) -> None:
+        self.add(f".filter(f.keeps({self.pick((2, 3, 50))}, {self.draw(_RAISES)}){self.policy()})")
+
+    def select(self) -> None:
+        kept = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=4, unique=True))
+        expressions = Expressions(self.draw, self.schema)
+        parts = [repr(name) for name in kept]
+        for base in ["p", "q"][: self.draw(st.integers(0 if kept else 1, 2))]:
+            name = self.fresh(base)
+            parts.append(f"{expressions.column()}.alias({name!r})")
+        self.add(f".select({', '.join(parts)}{self.policy()})")
+
+    def with_columns(self) -> None:
+        expressions = Expressions(self.draw, self.schema)
+        name = self.pick([*self.schema.names, self.fresh("z")])
+        self.add(f".with_columns({expressions.column()}.alias({name!r}){self.policy()})")
+
+    def rename(self) -> None:
+        name = self.pick(self.schema.names)
+        self.add(f".rename({ {name: self.fresh('renamed')}!r})")
+
+    def drop(self) -> None:
+        if len(self.schema) > 1:
+            self.add(f".drop({self.pick(self.schema.names)!r})")
+
+    def map(self) -> None:
+        kind = self.pick(("tuple", "list", "dict"))
+        schema = "{'w': int, 't': str, 'f': float}"
+        self.add(f".map(f.maps({kind!r}, {self.draw(_RAISES)}), schema={schema}{self.policy()})")
+
+    def misfit(self) -> None:
+        """A map whose outputs do not always fit: int8, and a column without nulls."""
+        fields = ("'w', pa.int8()", "'t', pa.string()", "'f', pa.float32(), False")
+        schema = f"pa.schema([{', '.join(f'pa.field({text})' for text in fields)}])"
+        self.add(f".map(f.maps('tuple'), schema={schema}{self.policy()})")
+
+    def flat_map(self) -> None:
+        schema = "{'w': pa.int32(), 't': pa.string()}"
+        function = f"f.flat_maps({self.pick((1, 2, 5))}, {self.draw(_RAISES)})"
+        self.add(f".flat_map({function}, schema={schema}{self.policy()})")
+
+    def map_batches(self) -> None:
+        if self.draw(st.booleans()):
+            expressions = Expressions(self.draw, self.schema)
+            a, b = expressions.integer(1), expressions.float(1)
+            self.add(f".select(a={a}.coalesce(0), b={b}.coalesce(0.0), on_error='skip')")
+            function, schema, form = "f.numpy_batch", "{'s': float, 'a': int}", "numpy"
+        else:
+            first = self.schema.field(0)
+            if self.schema.field(0).name == "n":
+                return
+            named = "pa.schema([pa.field({!r}, {}), pa.field('n', pa.bool_())])"
+            function, schema, form = "f.arrow_batch", named.format(first.name, type_text(first.type)), "arrow"
+        gil = self.pick(("", ", releases_gil=True"))
+        call = f"{function}({self.draw(_RAISES)})"
+        self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy()})")
+
+    def lists(self) -> None:
+        column = self.pick(_named(self.schema, is_list))
+        carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
+        if self.draw(st.booleans()):
+            names = f"{self.fresh('left')!r}, {self.fresh('right')!r}"
+            self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}){self.policy()})")
+        else:
+            self.add(
+                f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})"
+            )
+
+    def compiled_rows(self) -> None:
+        self.prepare()
+        if self.draw(st.booleans()):
+            self.add(".map(f.compiled_map, schema={'k': pa.int64(), 'x': pa.int64()}, compiled=True)")
+        else:
+            schema = "{'x': pa.int64(), 'y': pa.float64()}"
+            self.add(f".flat_map(f.compiled_flat, schema={schema}, fan_out=2, compiled=True)")
+
+    def prepare(self) -> None:
+        """The columns that the compiled functions expect."""
+        expressions = Expressions(self.draw, self.schema)
+        k, x, y = expressions.integer(1), expressions.integer(1), expressions.float(1)
+        self.add(f".select(k={k}, x={x}, y={y}, on_error='skip')")
+
+    # -------------------------------------------------------------------------------------- stateful
+
+    def key(self) -> str | None:
+        """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a key."""
+        able = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        if not able:
+            return None
+        names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3, unique=True))
+        text = ", ".join(map(repr, names))
+        if self.draw(st.integers(0, 3)) == 0:
+            text += f", buckets={self.pick((1, 2, 5))}"
+        if len(names) == 1 and self.draw(st.integers(0, 3)) == 0:
+            text += self.partition(self.schema.field(names[0]).type)
+        return f".key_by({text})"
+
+    def partition(self, type_: pa.DataType) -> str:
+        if _plain_number(type_):
+            return self.pick((", partition=od.ranges([0, 1, 3])", ", partition=od.equal_ranges(0, 5)"))
+        if is_temporal(type_) and not pat.is_date64(type_) and not pat.is_time(type_):
+            return self.pick((", partition=od.ranges([0, 10])", ", partition=od.equal_ranges(0, 20)"))
+        return ""
+
+    def keyed(self) -> str | None:
+        return self.key() if self.draw(st.integers(0, 3)) else ""
+
+    def count(self) -> None:
+        key = self.keyed()
+        if key is not None:
+            name = self.pick(("n", self.fresh("n_of")))
+            emit = self.pick(("updates", "final"))
+            if name not in self.schema.names:
+                self.add(f"{key}.count({name!r}, emit={emit!r}{self.policy()})")
+
+    def scan(self) -> None:
+        key = self.keyed()
+        if key is None:
+            return
+        numbers = _named(self.schema, _plain_number)
+        ordered = _named(self.schema, is_fixed_number)
+        single = _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        countable = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        calls = ["od.count()", *(f"od.count({n!r})" for n in countable)]
+        calls += [f"od.{function}({n!r})" for n in numbers for function in ("sum", "mean")]
+        calls += [f"od.{function}({n!r})" for n in ordered for function in ("min", "max")]
+        calls += [f"od.{function}({n!r})" for n in single for function in ("first", "last")]
+        chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
+        parts, taken = [], set(self.schema.names)
+        for call in chosen:
+            name = next(n for i in range(99) if (n := f"r{i}") not in taken)
+            taken.add(name)
+            parts.append(f"{call}.alias({name!r})")
+        self.add(f"{key}.scan({', '.join(parts)}{self.policy()})")
+
+    def sessionize(self) -> None:
+        key = self.key()
+        times = _named(self.schema, _can_be_time)
+        if not key or not times:
+            return
+        able = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t) and _primitive(t))
+        chosen = self.draw(st.lists(st.sampled_from(able), max_size=2, unique=True)) if able else []
+        collect = {f"list{i}": name for i, name in enumerate(chosen)}
+        made = {"start", "end", "count", *collect}
+        names = self.pipeline_key(key)
+        if not made & set(names):
+            time, timeout = self.pick(times), self.pick((0, 1, 3, 50))
+            self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{self.policy()})")
+
+    def pipeline_key(self, key: str) -> list[str]:
+        """Names of the columns of a `.key_by(...)` text."""
+        keyed = eval(f"pipeline{key}", NAMESPACE | {"pipeline": self.pipeline})
+        return [self.schema.names[index] for index in keyed._key]
+
+    def top_k(self) -> None:
+        by = _named(self.schema, is_fixed_number)
+        if not by:
+            return
+        chosen = self.pick(by)
+        able = [
+            n for n in _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen
+        ]
+        if able:
+            key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
+            self.add(f".top_k({self.pick((1, 2, 5, 100))}, {chosen!r}, {key!r}{self.policy()})")
+
+    def process(self) -> None:
+        key = self.keyed()
+        if key is None:
+            return
+        raises, flush = self.draw(_RAISES), self.draw(_RAISES)
+        kind = self.pick(("declared", "declared", "undeclared", "codec"))
+        if kind == "declared":
+            function = f"f.folds({self.pick((1, 3))}, {raises})"
+            state = "state={'n': int, 'last': str, 'total': float}"
+            schema = "{'n': int, 'last': str, 'total': float}"
+            hooks = self.pick(("", f", on_flush=f.folds_flush({flush})"))
+            hooks += self.pick(("", f", on_time=f.folds_time({self.draw(_RAISES)})"))
+        elif kind == "undeclared":
+            function, schema = f"f.collects({raises})", "{'n': int, 'seen': pa.list_(pa.int64())}"
+            state = self.pick(("init=f.make_namespace", "state=None"))
+            hooks = self.pick(("", ", on_flush=f.collects_flush"))
+        else:
+            function, schema, state = f"f.appends({raises})", "{'n': int}", "state=f.list_codec()"
+            hooks = self.pick(("", ", on_flush=f.appends_flush"))
+        self.add(f"{key}.process({function}, schema={schema}, {state}{hooks}{self.policy()})")
+
+    def compiled_process(self) -> None:
+        self.prepare()
+        key = self.pick(("", ".key_by('k')", ".key_by('k', 'y')"))
+        schema = "{'x': pa.int64(), 'n': pa.int64(), 'total': pa.float64()}"
+        hook = self.pick(("", ", on_flush=f.compiled_fold_flush"))
+        given = f"schema={schema}, state={{'n': int, 'total': float}}, compiled=True{hook}"
+        self.add(f"{key}.process(f.compiled_fold, {given}{self.policy()})")
+
+
+def _primitive(type_: pa.DataType) -> bool:
+    return pat.is_primitive(type_)
+
+
+def _can_be_time(type_: pa.DataType) -> bool:
+    return (
+        (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
+    )
+
+
+def type_text(type_: pa.DataType) -> str:
+    """Python text of a type of `TYPES` or one that an operator makes of them."""
+    if is_list(type_):
+        return f"pa.{'large_list' if pat.is_large_list(type_) else 'list_'}({type_text(type_.value_type)})"
+    if pat.is_timestamp(type_):
+        return f"pa.timestamp({type_.unit!r}, {type_.tz!r})"
+    if pat.is_time(type_):
+        return f"pa.time{type_.bit_width}({type_.unit!r})"
+    if pat.is_duration(type_):
+        return f"pa.duration({type_.unit!r})"
+    if pat.is_decimal(type_):
+        return f"pa.decimal128({type_.precision}, {type_.scale})"
+    if pat.is_date(type_):
+        return f"pa.date{type_.bit_width}()"
+    return f"pa.{ {'bool': 'bool_', 'float': 'float32', 'double': 'float64'}.get(str(type_), str(type_)) }()"
+
+
+BUILTIN = (
+    "filter",
+    "select",
+    "with_columns",
+    "rename",
+    "drop",
+    "lists",
+    "lists",
+    "count",
+    "scan",
+    "scan",
+    "sessionize",
+)
+BUILTIN += ("sessionize", "top_k")
+PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
+COMPILED = ("compiled_rows", "compiled_process")
+FAILING = (
+    "misfit",
+    "flat_map",
+    "map",
+    "process",
+    "map_batches",
+    "filter_function",
+    "select",
+    "scan",
+    "sessionize",
+)
+VOCABULARY = (*BUILTIN, *BUILTIN, *PYTHON, *PYTHON)
+
+
+@st.composite
+def pipelines(draw: Any, schema: pa.Schema, most: int = 5, vocabulary: tuple[str, ...] = VOCABULARY) -> Chain:
+    """A chain of up to `most` operators (0 now and then)."""
+    chain = Chain(draw, od.Pipeline(schema))
+    for _ in range(draw(st.integers(0, most))):
+        able = [name for name in vocabulary if name != "lists" or _named(chain.schema, is_list)]
+        getattr(chain, draw(st.sampled_from(able)))()
+    return chain
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+
+@st.composite
+def options(draw: Any, schema: pa.Schema | None = None) -> dict[str, Any]:
+    """Options of a run. With a source schema, time punctuations as well."""
+    chosen = {
+        "workers": draw(st.sampled_from(WORKERS)),
+        "scheduler": draw(st.sampled_from(SCHEDULERS)),
+        "partitioning": draw(st.sampled_from(PARTITIONINGS)),
+        "reorder": draw(st.sampled_from(REORDERS)),
+        "chunk_rows": draw(st.sampled_from([None, 1, 2, 7, 64])),
+        "buckets": draw(st.sampled_from([None, 1, 2, 3, 16])),
+        "depth": draw(st.sampled_from([None, 2, 8])),
+        "max_chunks": draw(st.sampled_from([None, 1, 3])),
+        "max_bytes": draw(st.sampled_from([None, None, 1, 5_000])),
+        "max_ready": draw(st.sampled_from([None, 1])),
+        "slice_us": draw(st.sampled_from([None, 0.5, 1_000.0])),
+        "capacity": draw(st.sampled_from([None, 1.0])),
+        "snapshot_every": draw(st.sampled_from([None, None, None, 1, 5])),
+        "seed": draw(st.integers(1, 9)),
+    }
+    times = [] if schema is None else _named(schema, _can_be_time)
+    if times and draw(st.booleans()):
+        chosen["punctuate"] = (
+            f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
+        )
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def settled(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Options as `run` takes them: the text of a punctuation evaluated."""
+    if "punctuate" in chosen:
+        return chosen | {"punctuate": eval(chosen["punctuate"], NAMESPACE)}
+    return chosen
+
+
+@dataclass
+class Case:
+    """A pipeline, its input and the options of a run; its repr is a script."""
+
+    chain: Chain
+    batches: list[pa.RecordBatch]
+    options: dict[str, Any]
+    live: bool = False
+
+    @property
+    def source(self) -> Any:
+        """The batches as a list, or from a generator (which a thread of its own reads)."""
+        return (batch for batch in self.batches) if self.live else self.batches
+
+    @property
+    def pipeline(self) -> Any:
+        return self.chain.pipeline
+
+    def __repr__(self) -> str:
+        schema = self.pipeline.source_schema
+        fields = [f"pa.field({f.name!r}, {type_text(f.type)}, {f.nullable})" for f in schema]
+        rows = [len(batch) for batch in self.batches]
+        lines = [
+            f"schema = pa.schema([{', '.join(fields)}])",
+            f"pipeline = od.Pipeline(schema){''.join(self.chain.texts)}",
+        ]
+        for batch in self.batches[:4]:
+            columns = {
+                name: column[:24].to_pylist()
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            lines.append(f"# batch of types {[str(t) for t in batch.schema.types]}\n#   {columns}")
+        return "\n" + "\n".join(
+            [*lines, f"# rows per batch {rows}", f"options = {self.options}, live source: {self.live}"]
+        )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+@st.composite
+def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) -> Case:
+    """Everything that one comparison with `run_serial` needs."""
+    schema = draw(schemas())
+    chain = draw(pipelines(schema, most, vocabulary))
+    table = draw(tables(schema))
+    return Case(chain, draw(batches(table)), draw(options(schema)), draw(st.booleans()))
