@@ -1,0 +1,92 @@
+"""Exhaustive checks of the protocols with SPIN, and of the checks: each mutant must be caught.
+
+The models say how the code synchronises; what C++ makes of the memory orders is for tests/stress/test_litmus.py and the
+sanitizers. Run with:  pytest tests/models
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("spin") is None, reason="no SPIN here: apt-get install spin"),
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler here"),
+]
+
+
+def check(tmp_path: Path, model: str, defines: dict[str, int | None]) -> tuple[int, str]:
+    """(errors, pan's report) of an exhaustive safety run, invalid end states included."""
+    options = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in defines.items()]
+    source = HERE / f"{model}.pml"
+    made = subprocess.run(["spin", *options, "-a", str(source)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert COMPILER is not None
+    built = subprocess.run(
+        [COMPILER, "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=2000", "-o", "pan", "pan.c"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run(["./pan", "-m1000000", "-n"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    found = re.search(r"errors: (\d+)", ran.stdout)
+    assert found, ran.stdout + ran.stderr
+    assert "max search depth too small" not in ran.stdout, ran.stdout
+    assert "Search not completed" not in ran.stdout or int(found[1]) > 0, ran.stdout
+    return int(found[1]), ran.stdout
+
+
+RIGHT: list[tuple[str, dict[str, int | None]]] = [
+    ("reorder_buffer", {"W": 2, "S": 2, "N": 5}),
+    ("reorder_buffer", {"W": 3, "S": 1, "N": 4}),
+    ("reorder_buffer", {"W": 3, "S": 2, "N": 4}),
+    ("reorder_buffer", {"OFFER": None, "W": 2, "S": 2, "N": 5}),
+    ("reorder_buffer", {"OFFER": None, "W": 3, "S": 2, "N": 4}),
+    ("hybrid_queue", {"K": 2, "W": 2, "S": 2, "N": 4, "R": 2}),
+    ("hybrid_queue", {"K": 3, "W": 2, "S": 1, "N": 4, "R": 4}),
+    ("hybrid_queue", {"K": 2, "W": 3, "S": 4, "N": 4, "R": 2}),
+    ("park", {"W": 1, "S": 2, "N": 4}),
+    ("park", {"W": 2, "S": 2, "N": 5}),
+    ("park", {"W": 3, "S": 2, "N": 4}),
+]
+
+MUTANTS: list[tuple[str, str, dict[str, int | None]]] = [
+    ("reorder_buffer", "NO_RECHECK", {"W": 2}),
+    ("reorder_buffer", "NEXT_ZERO", {"W": 2}),
+    ("reorder_buffer", "STORE_SWAP", {"W": 2, "S": 1}),
+    ("reorder_buffer", "NO_GATE", {"W": 2, "S": 1}),
+    ("reorder_buffer", "WEAK_CLEAR", {"W": 2}),
+    ("reorder_buffer", "NO_FLAG", {"W": 2}),
+    ("reorder_buffer", "WEAK_CLEAR", {"OFFER": None, "W": 2}),
+    ("reorder_buffer", "OFFER_NO_FLAG", {"OFFER": None, "W": 2}),
+    ("reorder_buffer", "OFFER_LEAVES", {"OFFER": None, "W": 2}),
+    ("hybrid_queue", "MASTER_FIRST", {}),
+    ("hybrid_queue", "NO_HANDOVER", {}),
+    ("hybrid_queue", "TAIL", {"K": 3, "W": 2, "S": 1, "N": 5}),
+    ("hybrid_queue", "LOSE", {"K": 2, "W": 3, "S": 5, "N": 5, "R": 2}),
+    ("park", "BLOCK", {"W": 1}),
+    ("park", "NO_RESUME", {"W": 2}),
+    ("park", "DROP", {"W": 2}),
+]
+
+
+def name(part: str | dict[str, int | None]) -> str:
+    return part if isinstance(part, str) else "-".join(f"{k}{'' if n is None else n}" for k, n in part.items()) or "default"
+
+
+@pytest.mark.parametrize(("model", "size"), RIGHT, ids=name)
+def test_model(tmp_path: Path, model: str, size: dict[str, int | None]) -> None:
+    errors, report = check(tmp_path, model, size)
+    assert errors == 0, report
+
+
+@pytest.mark.parametrize(("model", "mutant", "size"), MUTANTS, ids=name)
+def test_mutant_is_caught(tmp_path: Path, model: str, mutant: str, size: dict[str, int | None]) -> None:
+    errors, report = check(tmp_path, model, {**size, mutant: None})
+    assert errors > 0, report
