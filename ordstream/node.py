@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ from ordstream._core import chunk as core_chunk
 from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
 from ordstream.cpus import allowed_cpus
-from ordstream.errors import Cancelled, OperatorError, PlanError, SourceError
+from ordstream.errors import Cancelled, OperatorError, OrdstreamError, PlanError, SourceError
 from ordstream.kernels import build_kernel
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, make_settings
@@ -38,6 +39,9 @@ READ_WAIT_S = 0.05
 # A stream without a finished batch for this long asks for what is there.
 PARTIAL_AFTER_S = 0.005
 WORKER_STACK_BYTES = 2 << 20
+
+# Built-in kernels fail by code (ordstream/_core/chunk.pxd, FailureCode): the exception that Python would raise.
+CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError}
 
 _open_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
@@ -111,7 +115,7 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
     progress : callable, optional
         Called about every 100 ms with (tuples issued, serial emitted through).
     debug : bool
-        Check that every chunk came back.
+        Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; check that every chunk came back.
 
     Raises
     ------
@@ -173,6 +177,10 @@ class Stream(Iterator[pa.RecordBatch]):
         self._told = 0.0
         self._emitted_through = 0
         self._rows_taken = 0
+        self._all_taken = False
+        # What the core still has pinned, with the serial of its first row: shows a failing row's unread columns.
+        self._fed: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._fed_rows = 0
 
     # ---------------------------------------------------------------------------------------- building
 
@@ -180,7 +188,7 @@ class Stream(Iterator[pa.RecordBatch]):
         settings = self._settings
         source_schema = self._pipeline.source_schema
         layout = core_chunk.layout_of(source_schema)
-        used = list(plan.used_source_columns(self._stages, source_schema))
+        self._used = used = list(plan.used_source_columns(self._stages, source_schema))
         time_column, time_every = None, 0
         if settings.punctuate is not None:
             time_column, time_every = settings.punctuate.bind(source_schema)
@@ -238,6 +246,7 @@ class Stream(Iterator[pa.RecordBatch]):
             arrivals=settings.arrivals,
             max_ready=settings.max_ready,
             sample_every=settings.sample_every or 0,
+            shake=settings.debug,
         )
 
     def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:
@@ -303,10 +312,17 @@ class Stream(Iterator[pa.RecordBatch]):
             if batch is None:
                 self._core.finish()
                 return
+            arrivals = self._settings.arrivals
+            if arrivals is not None and self._fed_rows + batch.num_rows > len(arrivals):
+                self._core.fail_source(PlanError(f"arrivals has {len(arrivals)} send times, but more tuples come"))
+                return
             try:
                 self._core.push(batch)
+                self._fed.append((self._fed_rows + 1, batch))
+                self._fed_rows += batch.num_rows
             except TypeError as error:
-                self._core.fail_source(SourceError(f"{error}; columns: {', '.join(self._source_schema.names)}"))
+                name = self._source_schema.names[error.args[1]]
+                self._core.fail_source(SourceError(f"column {name!r} has {error.args[0]}"))
 
     def _put_failure(self, error: BaseException) -> None:
         with self._feed_lock:
@@ -348,7 +364,9 @@ class Stream(Iterator[pa.RecordBatch]):
                 return None
             self._tell_progress()
             with self._feed_lock:
-                core_run.retire()
+                pinned = core_run.retire()
+                while len(self._fed) > pinned:
+                    self._fed.popleft()
             if self.workers == 0:
                 if self._wants_batch():
                     self._feed_one()
@@ -398,6 +416,7 @@ class Stream(Iterator[pa.RecordBatch]):
 
     def _finish(self) -> None:
         """All output was taken: remember why the run ended."""
+        self._all_taken = not self._core.stopped
         self._failure = self._failure_of_core()
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
@@ -409,12 +428,12 @@ class Stream(Iterator[pa.RecordBatch]):
             if self._core.out_of_memory:
                 return MemoryError("the node ran out of memory; lower max_bytes or the size of the state")
             return Cancelled("the run was cancelled before its end") if self._core.stopped else None
-        index, serial, _, message, cause = found
+        index, serial, code, message, cause = found
         if index == -2:
             return MemoryError(message)
         error: BaseException
         if index < 0:
-            if isinstance(cause, SourceError):
+            if isinstance(cause, OrdstreamError):
                 return cause
             error = SourceError(f"the source failed after {serial - 1} tuples: {type(cause).__name__}: {cause}")
         else:
@@ -422,30 +441,48 @@ class Stream(Iterator[pa.RecordBatch]):
             stage = next((stage for stage in self._stages if stage.name == name), None)
             row = None
             if stage is not None:
-                schema = core_arrow.core_schema(stage.input)
-                batch = self._core.failing_row(schema)
-                row = None if batch is None else batch.to_pylist()[0]
+                batch = self._core.failing_row(core_arrow.core_schema(stage.input))
+                row = None if batch is None else shown_row(batch) | self._unread(stage, serial)
             if isinstance(cause, MemoryError) or (cause is not None and not isinstance(cause, Exception)):
                 return cause
             reason = message if cause is None else f"{type(cause).__name__}: {cause}"
             error = OperatorError(name, serial, row, reason)
+            if cause is None:
+                cause = CAUSES.get(code, RuntimeError)(message)
         error.__cause__ = cause
         return error
+
+    def _unread(self, stage: Any, serial: int) -> dict[str, Any]:
+        """Values of the failing row's columns that no operator reads (they were never imported), from the source row."""
+        position = {index: index for index in range(len(self._source_schema))}  # stage's column -> source column
+        for before in self._stages:
+            if before is stage:
+                break
+            passed = plan.columns_passed(before)
+            position = {out: position[column] for out, column in passed.items() if column in position}
+        missing = {out: column for out, column in position.items() if not self._used[column]}
+        for first, batch in self._fed if missing else ():
+            if first <= serial < first + batch.num_rows:
+                row = shown_row(batch.slice(serial - first, 1))
+                return {stage.input.names[out]: row[self._source_schema.names[column]] for out, column in missing.items()}
+        return {}
 
     # ---------------------------------------------------------------------------------------- from outside
 
     def progress(self) -> tuple[int, int | None, int]:
         """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread."""
-        if self._closed:
-            tuples = self.report.tuples
-            return tuples, tuples, self._emitted_through
-        pushed, issued, emitted, _ = self._core.progress()
-        return issued, pushed if self._core.source_ended else None, emitted
+        with self._feed_lock:  # close() frees the core under the same lock
+            if not self._closed:
+                pushed, issued, emitted, _ = self._core.progress()
+                return issued, pushed if self._core.source_ended else None, emitted
+        tuples = self.report.tuples
+        return tuples, tuples, self.report.emitted_through
 
     def cancel(self) -> None:
         """Stop within a chunk's time; the reading thread then gets Cancelled. Any thread."""
-        if not self._closed:
-            self._core.cancel()
+        with self._feed_lock:  # close() frees the core under the same lock
+            if not self._closed:
+                self._core.cancel()
 
     def close(self) -> None:
         """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit."""
@@ -463,7 +500,8 @@ class Stream(Iterator[pa.RecordBatch]):
         with self._feed_lock:
             self._seconds = time.perf_counter() - self._started if self._started else 0.0
             statistics, samples = self._core.statistics(), self._core.samples()
-            through = statistics["emitted_serial"] if self._failure is None and not self._core.stopped else self._emitted_through
+            # All that was emitted was taken, unless the stream is closed before its end.
+            through = statistics["emitted_serial"] if self._all_taken else self._emitted_through
             self._closed = True
             leaked = self._core.close()
         settings = self._settings
@@ -502,6 +540,17 @@ class Stream(Iterator[pa.RecordBatch]):
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self.close()
+
+
+def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
+    """A one-row batch as Python values; a value that Python has no object for (a date after year 9999) as its text."""
+    row = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = column[0].as_py()
+        except (ValueError, OverflowError):
+            row[name] = str(column[0].cast(pa.int64() if column.type.bit_width == 64 else pa.int32()))
+    return row
 
 
 def _feed(reference: weakref.ref[Stream]) -> None:

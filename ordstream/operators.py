@@ -223,6 +223,10 @@ class Ranges:
     def bind(self, schema: pa.Schema, key: tuple[int, ...], where: str) -> Ranges:
         """The same with storage values of the key's type as bounds."""
         field = _range_key(schema, key, where)
+        if not (is_fixed_number(field.type) or is_temporal(field.type)):
+            raise PlanError(
+                f"{where}: ranges needs a numeric or temporal key, {field.name!r} is {field.type}; leave partition='hash'"
+            )
         try:
             bounds = [to_storage(bound, field.type, field.name) for bound in self.bounds]
         except (TypeError, ValueError, OverflowError) as error:

@@ -90,18 +90,28 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     _whole("sample_every", settings.sample_every, 1, 1 << 60)
     _whole("depth", settings.depth, 2, 1 << 20)
     _whole("max_ready", settings.max_ready, 1, 4000)
+    _whole("seed", settings.seed, 0, (1 << 63) - 1)
     for name in ("slice_us", "window_us", "capacity", "chunk_us"):
         value = getattr(settings, name)
-        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if not _is_number(value) or not 0 < value < float("inf"):
             raise PlanError(f"{name} must be a positive number, got {value!r}")
-    if settings.marker_percentiles is not None:
-        low, high = settings.marker_percentiles
-        if not 0 <= low < high <= 100:
-            raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {settings.marker_percentiles!r}")
+    for name in ("tags", "debug", "partial"):
+        if not isinstance(getattr(settings, name), bool):
+            raise PlanError(f"{name} must be True or False, got {getattr(settings, name)!r}")
+    if settings.progress is not None and not callable(settings.progress):
+        raise PlanError(f"progress must be callable, got {settings.progress!r}")
+    within: Any = settings.marker_percentiles
+    if within is not None and not (
+        isinstance(within, tuple | list) and len(within) == 2 and all(map(_is_number, within)) and 0 <= within[0] < within[1] <= 100
+    ):
+        raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {within!r}")
     if settings.punctuate is not None and not hasattr(settings.punctuate, "bind"):
         raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
     if settings.arrivals is not None:
-        arrivals = np.ascontiguousarray(settings.arrivals, dtype=np.int64)
+        given = np.asarray(settings.arrivals)
+        if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
+            raise PlanError(f"arrivals must be ascending whole numbers (ns), one per tuple; got {settings.arrivals!r:.80}")
+        arrivals = np.ascontiguousarray(given, dtype=np.int64)
         object.__setattr__(settings, "arrivals", arrivals)
     return settings
 
@@ -109,6 +119,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise PlanError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> None:

@@ -93,15 +93,19 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
     out.n = 1
     out.slots = 1
     for j in range(layout.ncols):
-        out.cols[j].data = NULL
         out.cols[j].valid = NULL
-        if cols[j].data == NULL:
-            continue
         data = chunk_alloc(w, out, 16)
         if data == NULL:
             return -1
-        memcpy(data, cols[j].data + <int64_t> slot * layout.width[j], layout.width[j])
         out.cols[j].data = data
+        if cols[j].data == NULL:                              # a source column that nothing reads: shown as null
+            out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
+            if out.cols[j].valid == NULL:
+                return -1
+            out.cols[j].valid[0] = 0
+            memset(data, 0, 16)
+            continue
+        memcpy(data, cols[j].data + <int64_t> slot * layout.width[j], layout.width[j])
         if cols[j].valid != NULL and not cols[j].valid[slot]:
             out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
             if out.cols[j].valid == NULL:

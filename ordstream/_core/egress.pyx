@@ -120,6 +120,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
             if c.counted:
                 emitted = c.last_serial
         elif c.kind == FAILURE:
+            if emitted >= 0:
+                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
             egress_publish(e)
             e.failure = c.failure
             c.failure = NULL
@@ -131,6 +133,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
             c = following
             continue
         elif c.kind == END_OF_STREAM:
+            if emitted >= 0:
+                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
             egress_publish(e)
             store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
         elif c.kind == TIME:

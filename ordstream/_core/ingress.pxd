@@ -9,7 +9,7 @@ e) Time punctuations are a pure function of the tuple sequence: before the first
    seen. Snapshot markers follow every `snapshot_every` tuples.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.arrow cimport Batch
 from ordstream._core.atomics cimport a64
 from ordstream._core.chunk cimport Chunk, Worker
@@ -47,6 +47,7 @@ cdef struct Ingress:
     const int64_t* schedule  # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
     int64_t schedule_start
     int64_t throttle_count
+    uint64_t shake         # debug: state of the generator that cuts chunks at random; 0: off
     int64_t alone          # 1: one worker in the whole run: no flag
     # set before the run, or by the controller:
     a64 target_rows

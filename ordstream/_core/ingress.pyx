@@ -147,6 +147,11 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         g.snapshot_next += g.snapshot_every
         return punctuation(g, w, SNAPSHOT)
     n = load_relaxed(&g.target_rows)               # set by the controller at any time; no partner
+    if g.shake:
+        g.shake ^= g.shake << 13
+        g.shake ^= g.shake >> 7
+        g.shake ^= g.shake << 17
+        n = 1 + <int64_t> (g.shake >> 33) % n
     if n > b.rows - g.offset:
         n = b.rows - g.offset
     if g.schedule != NULL:

@@ -93,6 +93,33 @@ cdef int64_t operator_waiting(Operator* op) noexcept nogil:
     return n if n > 0 else 0
 
 
+cdef inline int prepare_rows(Kernel* kernel, Worker* w, Chunk* c) noexcept nogil:
+    c.keep = NULL
+    if kernel.prepare != NULL and kernel.prepare(kernel, w, c) != 0:
+        return -1
+    if kernel.in_place and kernel.on_error == ON_ERROR_SKIP and c.keep == NULL:
+        c.keep = <uint8_t*> chunk_alloc(w, c, c.slots)
+        if c.keep == NULL:
+            return -1
+        memset(c.keep, 1, c.slots)
+    return 0
+
+
+cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
+    """Everything that a chunk needs before it enters a partitioned operator, done outside the serial section."""
+    if c.kind == DATA:
+        if c.n == 0:
+            c.nparts = 0
+            return 0
+        if split_chunk(&to.partitioner, w, c) != 0:
+            return -1
+        return prepare_rows(to.kernel, w, c)
+    c.nparts = 0
+    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
+        return 0
+    return split_everywhere(to.pq.p, w, c)
+
+
 cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     """Give a chunk its ticket and put it into the worklist. The one producer; room was checked."""
     cdef int64_t ticket = load_relaxed(&op.enqueued) + 1      # own value
@@ -107,7 +134,11 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     elif c.nparts:
         pq_add(&op.pq, c, ticket)
     else:
-        reorder_put(&op.rb, ticket, as_int(c))                # nothing to process: straight to the order
+        # Nothing to process: straight to the order. A punctuation may still mean something to the operator after this one.
+        if op.edge.to != NULL and op.edge.to.kind == PS and prepare_for(op.edge.to, d.worker, c) != 0:
+            out_of_memory(op)
+            c.nparts = 0
+        reorder_put(&op.rb, ticket, as_int(c))
         d.direct += 1
         return
     d.pushed += 1
@@ -174,33 +205,6 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, int64
         operator_release(op.edge.to, w)                       # at most as deep as the chain is long
     if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published):
         op.run.reader.notify_all()
-
-
-cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
-    """Everything that a chunk needs before it enters a partitioned operator, done outside the serial section."""
-    if c.kind == DATA:
-        if c.n == 0:
-            c.nparts = 0
-            return 0
-        if split_chunk(&to.partitioner, w, c) != 0:
-            return -1
-        return prepare_rows(to.kernel, w, c)
-    c.nparts = 0
-    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
-        return 0
-    return split_everywhere(to.pq.p, w, c)
-
-
-cdef inline int prepare_rows(Kernel* kernel, Worker* w, Chunk* c) noexcept nogil:
-    c.keep = NULL
-    if kernel.prepare != NULL and kernel.prepare(kernel, w, c) != 0:
-        return -1
-    if kernel.in_place and kernel.on_error == ON_ERROR_SKIP and c.keep == NULL:
-        c.keep = <uint8_t*> chunk_alloc(w, c, c.slots)
-        if c.keep == NULL:
-            return -1
-        memset(c.keep, 1, c.slots)
-    return 0
 
 
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:

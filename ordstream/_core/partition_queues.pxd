@@ -208,8 +208,9 @@ cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed, 
         store_relaxed(&pq.buckets[b].count, left)
     else:
         left = sub_acq_rel(&pq.buckets[b].count, processed) - processed   # L14; pairs with add_acq_rel in pq_enter
-    if left > 0 and slice_over:
-        mpmc_try_push(&pq.handover, b + 1)                    # has room: each bucket at most once
+    # The push can fail although each bucket is in the list at most once: a worker that lost its processor in the middle of a take
+    # keeps a cell. Then this worker goes on with the bucket.
+    if left > 0 and slice_over and mpmc_try_push(&pq.handover, b + 1):
         return 0
     return left
 

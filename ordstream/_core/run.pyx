@@ -5,7 +5,7 @@ the GIL held.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.arrow cimport (
@@ -116,7 +116,7 @@ cdef class Run:
                  double slice_ns, double window_ns, double capacity, int64_t max_chunks, int64_t max_bytes, int64_t max_queued,
                  double chunk_ns, int64_t min_rows, int64_t max_rows, bint spin, bint tags, int64_t seed, int64_t marker_every,
                  int64_t snapshot_every, time_column, int64_t time_every, arrivals, int64_t max_ready,
-                 int64_t sample_every):
+                 int64_t sample_every, bint shake):
         """operators: list of (name, kind, KernelOwner, KeySpecOwner | None, p, bounds | None, M)."""
         cdef int32_t i
         cdef int32_t b
@@ -169,6 +169,8 @@ cdef class Run:
             raise MemoryError
         self.rt.egress.max_ready = max_ready
         self.rt.ingress.alone = alone
+        if shake:
+            self.rt.ingress.shake = <uint64_t> seed * <uint64_t> 0x9E3779B97F4A7C15 | 1
         self.rt.ingress.max_chunks = max_chunks
         self.rt.ingress.max_bytes = max_bytes
         self.rt.ingress.bytes = &self.rt.pool.bytes
@@ -273,7 +275,7 @@ cdef class Run:
             raise MemoryError
         if rc < 0:
             batch_free(b)
-            raise TypeError(f"column {-2 - rc} has a layout that the core does not read (a list with null elements?)")
+            raise TypeError("a layout that the core does not read (a list with null elements?)", -2 - rc)
         if b.rows == 0:
             batch_free(b)
             return
@@ -426,13 +428,9 @@ cdef class Run:
         cdef Chunk* c = self.rt.egress.failed
         cdef KernelOwner owner
         cdef Output* o
-        cdef int32_t j
         if c == NULL or c.n != 1 or self.rt.egress.failed_operator < 0:
             return None
         owner = self.owners[self.rt.egress.failed_operator]
-        for j in range(owner.kernel.input.ncols):
-            if c.cols[j].data == NULL:
-                return None
         o = output_new(owner.kernel.input, 4, False)
         if o == NULL or output_append(o, c) != 0:
             raise MemoryError

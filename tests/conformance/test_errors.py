@@ -183,7 +183,6 @@ def test_emitted_through_an_error_is_the_commit_point(how):
     assert out.report.emitted_through == 22
 
 
-@pytest.mark.xfail(strict=True, reason="one untouched column, and the whole row is None")
 def test_the_row_of_an_error_is_there_when_a_column_is_not_read(workers):
     data = pa.table({"x": pa.array([1, 2**63 - 1], pa.int64()), "unread": ["a", "b"]})
     pipeline = od.Pipeline(data.schema).select(y=od.col("x") + 1)
@@ -192,7 +191,6 @@ def test_the_row_of_an_error_is_there_when_a_column_is_not_read(workers):
     assert (caught.value.row or {}).get("x") == 2**63 - 1
 
 
-@pytest.mark.xfail(strict=True, reason="a column that was never imported is shown as [] behind top_k")
 def test_the_row_of_an_error_shows_no_wrong_values(workers):
     data = pa.table({"g": [1], "x": pa.array([2**64 - 1], pa.uint64()), "unread": [[1]]})
     pipeline = od.Pipeline(data.schema).top_k(5, by="x", key="g").scan(r=od.mean("x")).drop("unread")
@@ -201,7 +199,6 @@ def test_the_row_of_an_error_shows_no_wrong_values(workers):
     assert caught.value.row.get("unread", [1]) == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="the row is made with to_pylist, which raises")
 def test_a_row_that_python_cannot_show_is_still_an_operator_error(workers):
     """Arrow has dates that `datetime` has not."""
     data = pa.table({"d": pa.array([10**7], pa.int32()).cast(pa.date32()), "x": [0]})

@@ -242,7 +242,6 @@ def test_python_functions_of_a_key_see_its_rows_in_order(how):
     agree(pipeline, run_serial(pipeline, data), run_core(pipeline, data, chunk_rows=5, **how))
 
 
-@pytest.mark.xfail(strict=True, reason="debug=True only counts chunks; it does not cut them anew")
 def test_debug_cuts_chunks_at_random(workers):
     """`debug=True` shows a batch function that is not row-wise: design.md, section 3, promise 1."""
     data = pa.table({"i": pa.array(range(4096), pa.int64())})

@@ -153,7 +153,6 @@ def test_bad_batch_after_good_ones(workers):
     assert out.report.emitted_through == 20
 
 
-@pytest.mark.xfail(strict=True, reason="the core names the column by its number, counted from 0")
 def test_lists_with_nulls_inside_are_refused_by_name(workers):
     data = pa.table({"fine": [1, 2], "items": [[1], [2, None]]})
     with pytest.raises(od.SourceError, match="'items'"):
