@@ -233,8 +233,9 @@ class Stream(Iterator[pa.RecordBatch]):
             max_chunks=settings.max_chunks or (1024 if tuple_at_a_time else 8 + 8 * max(self.workers, 1)),
             max_bytes=settings.max_bytes if settings.max_bytes is not None else 512 << 20,
             max_queued=1 << 17,
-            chunk_ns=settings.chunk_us * 1e3,
-            min_rows=1024 if python else 64,
+            # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
+            chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
+            min_rows=64,
             max_rows=4096,
             spin=self.workers < allowed_cpus(),
             tags=settings.tags,
