@@ -195,8 +195,6 @@ class Stream(Iterator[pa.RecordBatch]):
             used[time_column] = True
         owners = [(stage, build_kernel(stage)) for stage in self._stages]
         operators: list[tuple[Any, ...]] = []
-        if not owners or owners[0][0].kind == "PS":
-            operators.append(("ingress", "SL", core.IdentityOwner(layout), None, 0, None, max(self.workers, 1)))
         for stage, owner in owners:
             own = owner.max_workers or 1 << 20
             buckets, bounds, keys = 0, None, None
@@ -209,6 +207,9 @@ class Stream(Iterator[pa.RecordBatch]):
             else:
                 parallelism = min(max(self.workers, 1), own)
             operators.append((stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
+        if not operators or operators[0][4] > 1:
+            # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
+            operators.insert(0, ("ingress", "SL", core.IdentityOwner(layout), None, 0, None, max(self.workers, 1)))
         self._operators = operators
         tuple_at_a_time = settings.chunk_rows is not None and settings.chunk_rows < 16
         python = any(stage.is_python for stage in self._stages)

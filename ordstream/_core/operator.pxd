@@ -45,7 +45,7 @@ cdef struct Operator:
     Edge edge              # out; `to` NULL: the egress
     Ingress* ingress       # not NULL: fed by the ingress (SL or SF)
     Egress* egress         # not NULL: feeds the egress
-    const KeySpec* keys    # PS
+    const KeySpec* keys    # keyed operators (with one bucket a partitioned operator runs as a stateful one)
     Partitioner partitioner  # PS
     int64_t depth          # chunks that may be in the operator
     int64_t max_queued     # tuples that may wait (an empty worklist always admits)

@@ -1,7 +1,7 @@
 """Running operators (operator.pxd states the design). Everything here is nogil and non-blocking (but for the lock-based reorder
 scheme's lock); no worker ever waits while it holds a release flag or a bucket."""
 from cpython.ref cimport PyObject, Py_DECREF
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, merge_parts
@@ -10,7 +10,7 @@ from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_deliver, egress_has_room
 from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run
 from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
-from ordstream._core.keyed_state cimport key_compare
+from ordstream._core.keyed_state cimport key_compare, key_hash
 from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.partition_queues cimport (
     PQ_NOTHING, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
@@ -520,7 +520,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             out = c.parts[k].out
             break
     if out != NULL:
-        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys if op.kind == PS else NULL, cut)
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut)
         if out == NULL:
             out_of_memory(op)
             return
@@ -650,6 +650,12 @@ cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) no
                     return
                 for k in range(c.n):
                     part.rows[k] = k
+            if op.keys != NULL:                               # a partitioned operator with one bucket
+                c.hash = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
+                if c.hash == NULL:
+                    out_of_memory(op)
+                    return
+                key_hash(op.keys, c, op.kernel.input)
             if prepare_rows(op.kernel, w, c) != 0:
                 out_of_memory(op)
                 return

@@ -197,6 +197,11 @@ cdef class Run:
             _, _, owner, keys, p, bounds, m = operators[i]
             op.index = i
             op.kind = owner.kernel.kind
+            if op.kind == PS:
+                self.owners.append(keys)
+                op.keys = &keys.spec
+                if p == 1:
+                    op.kind = SF                              # one bucket: nothing to partition
             op.kernel = &owner.kernel
             op.run = &self.rt.run
             op.depth = depth
@@ -232,8 +237,6 @@ cdef class Run:
                 if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, depth) != 0:
                     raise MemoryError
                 op.pq.master.alone = alone
-                op.keys = &keys.spec
-                self.owners.append(keys)
                 op.partitioner.keys = &keys.spec
                 op.partitioner.layout = owner.kernel.input
                 op.partitioner.p = p
@@ -454,7 +457,7 @@ cdef class Run:
                 "name": self.names[i], "kind": self.kinds[i], "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
                 "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
                 "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
-                "buckets": op.pq.p if op.kind == PS else None, "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
+                "buckets": op.pq.p if op.kind == PS else 1 if op.keys != NULL else None, "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
                 "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
                 "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
             }

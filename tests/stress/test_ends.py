@@ -162,6 +162,29 @@ def test_cancel_at_random_moments() -> None:
     assert cancelled > 5
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_cancel_while_the_run_ends(workers: int) -> None:
+    """Another thread calls cancel and progress all the time, also while the reader closes the run and after."""
+    for _ in range(100):
+        stream = stateless().stream(table("few", 2_000), workers=workers)
+        gone = threading.Event()
+
+        def hammer(stream: Any = stream, gone: threading.Event = gone) -> None:
+            next_to_last = False
+            while not next_to_last:
+                next_to_last = gone.is_set()
+                stream.cancel()
+                stream.progress()
+
+        thread = threading.Thread(target=hammer)
+        thread.start()
+        until_error(stream)
+        stream.close()
+        gone.set()
+        thread.join()
+        assert stream.report.leaked_chunks == 0
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 @pytest.mark.parametrize("how", ["close", "del", "with", "never started"])
 def test_stream_dropped_half_way(workers: int, how: str) -> None:
