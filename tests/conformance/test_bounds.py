@@ -53,7 +53,8 @@ def test_a_reader_that_stops_stops_the_source(workers, cap):
         rows += sum(len(batch) for batch in out)
     assert rows == 20 * 20_000
     assert pulled[0] == 20 * 200
-    assert out.report.throttled > 0
+    # With one worker the only operator takes the next chunk when the last one has left: the cap is never reached.
+    assert out.report.throttled > 0 or workers == 1
 
 
 @pytest.mark.parametrize("max_chunks", [1, 2, 5])
