@@ -14,7 +14,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,16 +27,13 @@ from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, PlanError, SourceError
+from ordstream.feeder import Feeder
 from ordstream.kernels import build_kernel
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, make_settings
 
-# Batches given to the core before a worker has begun the first of them.
-FEED_AHEAD = 4
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
-# A stream without a finished batch for this long asks for what is there.
-PARTIAL_AFTER_S = 0.005
 WORKER_STACK_BYTES = 2 << 20
 
 # Built-in kernels fail by code (ordstream/_core/chunk.pxd, FailureCode): the exception that Python would raise.
@@ -157,19 +153,17 @@ class Stream(Iterator[pa.RecordBatch]):
         if settings.tags:
             self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
         self._source_schema = core_arrow.core_schema(pipeline.source_schema)
-        self._batches = source.batches(data, self._source_schema)
+        batches = source.batches(data, self._source_schema)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._operators: list[Any] = []
         self._core = self._make_core()
         self._threads: list[threading.Thread] = []
-        self._feeder: threading.Thread | None = None
-        self._feed_lock = threading.Lock()
+        self._feeder = Feeder(self._core, batches, self._source_schema.names, settings.arrivals)
         self._started = 0.0
         self._seconds = 0.0
         self._pid = os.getpid()
         self._exhausted = False
         self._closed = False
-        self._stopping = False
         self._report: Report | None = None
         self._failure: BaseException | None = None
         self._tag_serial = -1
@@ -178,9 +172,6 @@ class Stream(Iterator[pa.RecordBatch]):
         self._emitted_through = 0
         self._rows_taken = 0
         self._all_taken = False
-        # What the core still has pinned, with the serial of its first row: shows a failing row's unread columns.
-        self._fed: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._fed_rows = 0
 
     # ---------------------------------------------------------------------------------------- building
 
@@ -296,43 +287,9 @@ class Stream(Iterator[pa.RecordBatch]):
                 thread.start()
                 self._threads.append(thread)
             if self._live:
-                self._feeder = threading.Thread(target=_feed, args=(weakref.ref(self),), name="ordstream-feeder", daemon=True)
-                self._feeder.start()
+                self._feeder.start_thread()
         finally:
             threading.stack_size(before)
-
-    def _feed_one(self) -> None:
-        """Give the core the next batch, the end, or the source's error."""
-        try:
-            batch = next(self._batches, None)
-        except Exception as error:
-            self._put_failure(error)
-            return
-        with self._feed_lock:
-            if self._closed or self._core.source_ended:
-                return
-            if batch is None:
-                self._core.finish()
-                return
-            arrivals = self._settings.arrivals
-            if arrivals is not None and self._fed_rows + batch.num_rows > len(arrivals):
-                self._core.fail_source(PlanError(f"arrivals has {len(arrivals)} send times, but more tuples come"))
-                return
-            try:
-                self._core.push(batch)
-                self._fed.append((self._fed_rows + 1, batch))
-                self._fed_rows += batch.num_rows
-            except TypeError as error:
-                name = self._source_schema.names[error.args[1]]
-                self._core.fail_source(SourceError(f"column {name!r} has {error.args[0]}"))
-
-    def _put_failure(self, error: BaseException) -> None:
-        with self._feed_lock:
-            if not self._closed and not self._core.source_ended:
-                self._core.fail_source(error)
-
-    def _wants_batch(self) -> bool:
-        return not self._core.source_ended and self._core.waiting_batches < FEED_AHEAD
 
     def __next__(self) -> pa.RecordBatch:
         if self._exhausted:
@@ -353,7 +310,6 @@ class Stream(Iterator[pa.RecordBatch]):
         """The next output batch; None at the end (the failure, if any, is in self._failure)."""
         self._start()
         core_run = self._core
-        waited = 0.0
         while True:
             item = core_run.take()
             if item is not None:
@@ -365,29 +321,21 @@ class Stream(Iterator[pa.RecordBatch]):
                 self._finish()
                 return None
             self._tell_progress()
-            with self._feed_lock:
-                pinned = core_run.retire()
-                while len(self._fed) > pinned:
-                    self._fed.popleft()
+            self._feeder.retire()
             if self.workers == 0:
-                if self._wants_batch():
-                    self._feed_one()
-                if self._settings.partial and waited and self._has_unread():
-                    core_run.want()
+                if self._feeder.wants_batch():
+                    self._feeder.feed_one()
+                if self._settings.partial:
+                    core_run.want(self._rows_taken)
                 core_run.work()
-                waited = PARTIAL_AFTER_S
                 continue
-            if not self._live and self._wants_batch():
-                self._feed_one()
+            if not self._live and self._feeder.wants_batch():
+                self._feeder.feed_one()
                 continue
-            if not core_run.wait(READ_WAIT_S if not self._settings.partial or waited else PARTIAL_AFTER_S):
-                if self._settings.partial and self._has_unread():
-                    core_run.want()
-                waited += PARTIAL_AFTER_S
-
-    def _has_unread(self) -> bool:
-        """Whether rows lie in the egress that no finished batch holds."""
-        return bool(self._core.progress()[3] > self._rows_taken)
+            if self._settings.partial:
+                # A waiting reader gets what is there: batches grow only while it is busy.
+                core_run.want(self._rows_taken)
+            core_run.wait(READ_WAIT_S)
 
     def _shape(self, batch: pa.RecordBatch, serials: list[int] | None) -> pa.RecordBatch:
         """The batch with the pipeline's types, and its order tags where asked for."""
@@ -463,17 +411,17 @@ class Stream(Iterator[pa.RecordBatch]):
             passed = plan.columns_passed(before)
             position = {out: position[column] for out, column in passed.items() if column in position}
         missing = {out: column for out, column in position.items() if not self._used[column]}
-        for first, batch in self._fed if missing else ():
-            if first <= serial < first + batch.num_rows:
-                row = shown_row(batch.slice(serial - first, 1))
-                return {stage.input.names[out]: row[self._source_schema.names[column]] for out, column in missing.items()}
-        return {}
+        batch = self._feeder.source_row(serial) if missing else None
+        if batch is None:
+            return {}
+        row = shown_row(batch)
+        return {stage.input.names[out]: row[self._source_schema.names[column]] for out, column in missing.items()}
 
     # ---------------------------------------------------------------------------------------- from outside
 
     def progress(self) -> tuple[int, int | None, int]:
         """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread."""
-        with self._feed_lock:  # close() frees the core under the same lock
+        with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
                 pushed, issued, emitted, _ = self._core.progress()
                 return issued, pushed if self._core.source_ended else None, emitted
@@ -482,7 +430,7 @@ class Stream(Iterator[pa.RecordBatch]):
 
     def cancel(self) -> None:
         """Stop within a chunk's time; the reading thread then gets Cancelled. Any thread."""
-        with self._feed_lock:  # close() frees the core under the same lock
+        with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
                 self._core.cancel()
 
@@ -490,21 +438,22 @@ class Stream(Iterator[pa.RecordBatch]):
         """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit."""
         if self._closed:
             return
-        self._stopping = True
         self._exhausted = True
         if self._started and not self._core.ended:
             self._core.cancel()
         if os.getpid() == self._pid:
             for thread in self._threads:
                 thread.join()
-            if self._feeder is not None and self._feeder is not threading.current_thread():
-                self._feeder.join(0.5)
-        with self._feed_lock:
+            self._feeder.stop()
+        with self._feeder.lock:
+            if self._feeder.closed:
+                return  # another thread was faster
             self._seconds = time.perf_counter() - self._started if self._started else 0.0
             statistics, samples = self._core.statistics(), self._core.samples()
             # All that was emitted was taken, unless the stream is closed before its end.
             through = statistics["emitted_serial"] if self._all_taken else self._emitted_through
             self._closed = True
+            self._feeder.closed = True
             leaked = self._core.close()
         settings = self._settings
         self._report = make_report(
@@ -553,20 +502,6 @@ def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
         except (ValueError, OverflowError):
             row[name] = str(column[0].cast(pa.int64() if column.type.bit_width == 64 else pa.int32()))
     return row
-
-
-def _feed(reference: weakref.ref[Stream]) -> None:
-    """Body of the feeding thread of a live source."""
-    while True:
-        stream = reference()
-        if stream is None or stream._stopping or stream._core.source_ended:
-            return
-        if stream._wants_batch():
-            stream._feed_one()
-        else:
-            pause = 0.001
-            del stream
-            time.sleep(pause)
 
 
 @atexit.register

@@ -34,6 +34,7 @@ cdef struct Egress:
     int32_t tags
     int32_t no_memory
     Failure* failure       # taken from the FAILURE chunk; owned
+    Chunk* dropped         # FAILURE chunks behind the first: their exceptions wait for the GIL (run.pyx, close)
     Chunk* failed          # that chunk (its columns are the failing row); owned
     int32_t failed_operator
     int64_t failed_serial

@@ -99,7 +99,11 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
         if load_relaxed(&e.ended):
             # After a failure nothing is delivered; chunks behind it only give their memory back.
             retired += c.counted
-            chunk_free(w, c)
+            if c.failure != NULL:
+                c.link = e.dropped
+                e.dropped = c
+            else:
+                chunk_free(w, c)
             c = following
             continue
         if c.kind == DATA:

@@ -21,7 +21,7 @@ from ordstream._core.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.operator cimport Operator
 from ordstream._core.partition_queues cimport pq_free, pq_init, power_of_two
 from ordstream._core.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
-from ordstream._core.runtime cimport Runtime, drain, finished, worker_loop
+from ordstream._core.runtime cimport Runtime, discard, drain, finished, worker_loop
 from ordstream._core.scheduler cimport OperatorStats, scheduler_init, stats_cumulate, stats_init
 from ordstream._core.scheduler import HEURISTICS
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
@@ -357,11 +357,12 @@ cdef class Run:
             serials = [o.serials[i] for i in range(o.rows)]
         return output_export(o, self.out_schema), serials
 
-    def want(self):
-        """Ask for a partial output batch."""
-        store_relaxed(&self.rt.egress.wanted, 1)              # seen by the next release or idle worker; no partner
-        with nogil:
-            self.rt.run.work.notify_one()
+    def want(self, int64_t rows_taken):
+        """Ask for a partial output batch: with the next rows, or at once where more than `rows_taken` were written already."""
+        store_seq(&self.rt.egress.wanted, 1)                  # seen by the next delivery, or by an idle worker
+        if load_seq(&self.rt.egress.rows_out) > rows_taken:
+            with nogil:
+                self.rt.run.work.notify_one()
 
     def wait(self, double seconds):
         """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there."""
@@ -498,6 +499,8 @@ cdef class Run:
         if self.rt.operators != NULL:
             for i in range(self.rt.n):
                 drain(&self.rt.operators[i], &self.main)
+        discard(&self.main, self.rt.egress.dropped)
+        self.rt.egress.dropped = NULL
         if self.rt.egress.failed != NULL:
             if self.rt.egress.failure != NULL and self.rt.egress.failure.exc != NULL:
                 Py_DECREF(<object> <PyObject*> self.rt.egress.failure.exc)

@@ -35,3 +35,4 @@ cdef inline bint finished(Runtime* rt) noexcept nogil:
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil
 cdef void drain(Operator* op, Worker* w) noexcept
+cdef void discard(Worker* w, Chunk* c) noexcept
