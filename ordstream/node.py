@@ -35,6 +35,8 @@ from ordstream.settings import Settings, make_settings
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
 WORKER_STACK_BYTES = 2 << 20
+# How long close() waits for another thread that is reading.
+CLOSE_WAIT_S = 10.0
 
 # Built-in kernels fail by code (ordstream/_core/chunk.pxd, FailureCode): the exception that Python would raise.
 CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError}
@@ -171,6 +173,7 @@ class Stream(Iterator[pa.RecordBatch]):
         self._told = 0.0
         self._emitted_through = 0
         self._rows_taken = 0
+        self._reading = threading.RLock()
         self._all_taken = False
 
     # ---------------------------------------------------------------------------------------- building
@@ -295,7 +298,8 @@ class Stream(Iterator[pa.RecordBatch]):
         if self._exhausted:
             raise StopIteration
         try:
-            batch = self._next()
+            with self._reading:
+                batch = None if self._feeder.closed else self._next()
         except BaseException:
             self.close()
             raise
@@ -439,12 +443,23 @@ class Stream(Iterator[pa.RecordBatch]):
         if self._closed:
             return
         self._exhausted = True
-        if self._started and not self._core.ended:
-            self._core.cancel()
+        with self._feeder.lock:
+            if not self._feeder.closed and self._started and not self._core.ended:
+                self._core.cancel()
         if os.getpid() == self._pid:
             for thread in self._threads:
                 thread.join()
             self._feeder.stop()
+        # Another thread may be reading: it has been cancelled, and must have left the core before the core goes.
+        if not self._reading.acquire(timeout=CLOSE_WAIT_S):
+            return  # it is stuck in its own source; the core stays
+        try:
+            self._give_back()
+        finally:
+            self._reading.release()
+
+    def _give_back(self) -> None:
+        """Second half of close(): report, then all memory."""
         with self._feeder.lock:
             if self._feeder.closed:
                 return  # another thread was faster

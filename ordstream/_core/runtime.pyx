@@ -24,7 +24,7 @@ from ordstream._core.spsc cimport spsc_size_approx, spsc_try_take
 from ordstream._core.threads cimport SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff
 
 cdef enum:
-    PARK_NS = 20_000_000           # longest timed wait of a parked worker
+    PARK_NS = 50_000_000           # longest timed wait of a parked worker
     ADAPT_EVERY = 16               # choices between two looks at the chunk size
 
 
