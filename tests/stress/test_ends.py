@@ -443,7 +443,7 @@ def test_close_while_another_thread_reads(workers: int) -> None:
     """The reader waits for output, or is just taking some; another thread closes the stream: the reader's loop ends."""
     status, out, errors, _ = script(
         f"""
-        for i in range(60):
+        for i in range(20):
             released = threading.Event()
             def source():
                 yield from batches("few", 300, 3)
