@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, SourceError
 
-# Batches given to the core before a worker has begun the first of them.
+# Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than the ingress has slots).
 FEED_AHEAD = 4
+FEED_ROWS = 32_768
 # How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
 BLOCKED_SOURCE_S = 0.5
 
@@ -64,7 +65,10 @@ class Feeder:
 
     def wants_batch(self) -> bool:
         """Whether the core should get another batch now."""
-        return not self.core.source_ended and self.core.waiting_batches < FEED_AHEAD
+        if self.core.source_ended:
+            return False
+        pushed, issued, _, _ = self.core.progress()
+        return bool(self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS)
 
     def feed_one(self) -> None:
         """Give the core the next batch, the end, or the source's error."""

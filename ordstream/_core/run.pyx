@@ -124,7 +124,7 @@ cdef class Run:
         cdef KernelOwner owner
         cdef KeySpecOwner keys
         cdef int32_t max_cols = source_layout.layout.ncols
-        cdef int64_t slots = power_of_two(depth)
+        cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits a unit of three chunks
         cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
         cdef int64_t[::1] schedule
         cdef int64_t[::1] ints
@@ -234,7 +234,7 @@ cdef class Run:
                     if op.state == NULL:
                         raise MemoryError
             else:
-                if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, depth) != 0:
+                if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, slots) != 0:
                     raise MemoryError
                 op.pq.master.alone = alone
                 op.partitioner.keys = &keys.spec
@@ -349,7 +349,7 @@ cdef class Run:
         if o == NULL:
             return None
         with nogil:
-            if load_seq(&self.rt.run.parked) > 0:             # room again: a parked release may go on
+            if add_seq(&self.rt.run.parked, 0) > 0:           # room again: a parked release may go on (a full barrier after the take)
                 self.rt.run.work.notify_all()
         self.emitted_through = o.emitted_through
         serials = None

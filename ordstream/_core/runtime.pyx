@@ -163,6 +163,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                 break
             if embedded and spsc_size_approx(&rt.egress.ready) > 0:
                 break
+            if load_relaxed(&rt.run.parked) > 0 and anything_runnable(rt):
+                rt.run.work.notify_one()                      # a window, a cap or the ingress opened: nobody else says so
             continue
         if finished(rt):
             break
