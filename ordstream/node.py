@@ -276,8 +276,11 @@ class Stream(Iterator[pa.RecordBatch]):
     def _start(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError("this stream was made before a fork; make a new one in the child process")
-        if self._started:
-            return
+        with self._feeder.lock:  # close() in another thread sees all threads or none
+            if not self._started and not self._exhausted:
+                self._start_threads()
+
+    def _start_threads(self) -> None:
         _open_streams.add(self)
         self._started = time.perf_counter()
         self._core.start_clock()
@@ -442,9 +445,9 @@ class Stream(Iterator[pa.RecordBatch]):
         """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit."""
         if self._closed:
             return
-        self._exhausted = True
         with self._feeder.lock:
-            if not self._feeder.closed and self._started and not self._core.ended:
+            self._exhausted = True
+            if not self._feeder.closed and not self._core.ended:
                 self._core.cancel()
         if os.getpid() == self._pid:
             for thread in self._threads:

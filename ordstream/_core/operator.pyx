@@ -3,7 +3,7 @@ scheme's lock); no worker ever waits while it holds a release flag or a bucket."
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, merge_parts
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *

@@ -124,7 +124,7 @@ cdef class Run:
         cdef KernelOwner owner
         cdef KeySpecOwner keys
         cdef int32_t max_cols = source_layout.layout.ncols
-        cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits a unit of three chunks
+        cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits three chunks
         cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
         cdef int64_t[::1] schedule
         cdef int64_t[::1] ints
@@ -458,7 +458,8 @@ cdef class Run:
                 "name": self.names[i], "kind": self.kinds[i], "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
                 "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
                 "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
-                "buckets": op.pq.p if op.kind == PS else 1 if op.keys != NULL else None, "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
+                "buckets": op.pq.p if op.kind == PS else 1 if op.keys != NULL else None,
+                "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
                 "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
                 "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
             }
