@@ -309,7 +309,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 
 
 cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
-    """The first operator: chunks of a few tuples are taken several at a time, each with its own ticket (all of them are sent)."""
+    """The first operator: chunks of a few tuples are taken several at a time, each with its own ticket (all of them are sent,
+    unless the run is cancelled)."""
     cdef Chunk* run[16]                                       # INGRESS_RUN
     cdef int64_t waiting
     cdef int64_t ticket
@@ -327,7 +328,12 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         for k in range(n):
             slice.chunks += 1
             ticket = run[k].ticket
-            operator_send(op, w, ticket, apply_stateless(op, w, run[k], slice))
+            if load_relaxed(&op.run.stop) == 0:
+                operator_send(op, w, ticket, apply_stateless(op, w, run[k], slice))
+            elif run[k].kind == DATA:
+                chunk_free(w, run[k])                         # cancelled: a slow kernel must not hold the run up; the gap delivers nothing
+            else:
+                reorder_put(&op.rb, ticket, as_int(run[k]))   # a failure's exception is dropped with the GIL, when the run is closed
 
 
 cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:

@@ -419,6 +419,25 @@ def test_a_tuple_now_and_then_is_not_delayed(workers: int) -> None:
 # --- several threads around one stream, in a process of their own: a crash must not end the suite --------------------
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_cancel_between_slow_tuples_taken_together(workers: int) -> None:
+    """Tuple at a time, many tuples wait, each takes 0.1 s: a cancel waits for one of them, not for all that were taken."""
+
+    def slow(row: Any) -> bool:
+        time.sleep(0.1)
+        return True
+
+    stream = od.Pipeline(SCHEMA).filter(slow).stream(table("few", 500), workers=workers, chunk_rows=1)
+    timer = threading.Timer(0.25, stream.cancel)
+    timer.start()
+    start = time.perf_counter()
+    with pytest.raises(od.Cancelled):
+        list(stream)
+    assert time.perf_counter() - start < (5 if SANITIZED else 1.2)
+    timer.join()
+    assert stream.report.leaked_chunks == 0
+
+
 def test_two_threads_close() -> None:
     status, out, errors, _ = script(
         """
