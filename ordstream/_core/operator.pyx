@@ -179,6 +179,7 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
 
 
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
+    """release_or_offer without a unit of one's own: a parked or capped release goes on."""
     release_or_offer(op, w, 0, 0)
 
 

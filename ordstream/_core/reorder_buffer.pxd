@@ -139,29 +139,29 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
             if deliver(context, <void*> unit):
                 store_relaxed(&rb.next, ticket + 1)
                 return 1 + release_alone(rb, deliver, context)
-        elif exchange_seq(&rb.flag, 1) == 0:
+        elif exchange_seq(&rb.flag, 1) == 0:                  # as L25
             # `next` is still `ticket`: only this unit can move it, and we hold it.
             if not deliver(context, <void*> unit):
-                store_seq(&rb.slots[ticket & rb.mask], unit)
-                store_seq(&rb.flag, 0)
+                store_seq(&rb.slots[ticket & rb.mask], unit)  # as L18: parked
+                store_seq(&rb.flag, 0)                        # as L36
                 return 0
             n = ticket + 1
             sent = 1
-            store_release(&rb.next, n)
+            store_release(&rb.next, n)                        # as L34
             while True:
                 slot = &rb.slots[n & rb.mask]
-                unit = load_acquire(slot)
+                unit = load_acquire(slot)                     # as L30
                 if unit == 0:
                     break
                 if sent >= RELEASE_MAX or not deliver(context, <void*> unit):
                     stopped = True
                     break
-                store_relaxed(slot, 0)
+                store_relaxed(slot, 0)                        # as L33
                 n += 1
                 sent += 1
-                store_release(&rb.next, n)
-            store_seq(&rb.flag, 0)
-            if stopped or load_seq(slot) == 0:
+                store_release(&rb.next, n)                    # as L34
+            store_seq(&rb.flag, 0)                            # as L36
+            if stopped or load_seq(slot) == 0:                # as L40
                 return sent
             return sent + release_non_blocking(rb, deliver, context)
     reorder_put(rb, ticket, unit)
