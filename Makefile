@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 EXTRAS := spark,jit,cli,test,dev
-# Options for pytest: make test ARGS="-k reorder -x"
+# Options for pytest: make test ARGS="-k reorder -x"; ARGS="-n 0" for one process (a debugger, output as it comes)
 ARGS ?=
+SPREAD = -n auto
+# The environment of the peers that need one of their own (bench/rivals/requirements.txt)
+PEERS ?= $(CURDIR)/.venv-peers
 DATA ?=
 ROWS ?=
+
+PAPER := fig8 fig9 fig10 fig11 fig12 fig13 fig14 chunks load idle order-cost head-of-line zipf
 
 CORE := $(shell find ordstream/_core ordstream/include -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.hpp' 2>/dev/null)
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -24,7 +29,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java test test-quick lint bench bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java test test-quick lint bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,10 +56,10 @@ java:
 	@tools/bootstrap.sh java
 
 test: java develop ## the whole suite, Spark included [ARGS=pytest options]
-	@$(JAVA) ORDSTREAM_REQUIRE=java $(BIN)/pytest $(ARGS)
+	@$(JAVA) ORDSTREAM_REQUIRE=java $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]
-	@$(BIN)/pytest -m "not slow and not stress and not spark" $(ARGS)
+	@$(BIN)/pytest $(SPREAD) -m "not slow and not stress and not spark" $(ARGS)
 
 lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from Cython
 	@$(BIN)/ruff check .
@@ -68,12 +73,33 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
 	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)
 
+bench-tpcxbb: java develop ## the five TPCx-BB queries at scale 1 on all engines, answers verified [ARGS=options of bench/tpcxbb.py]
+	@$(JAVA) $(BIN)/python bench/tpcxbb.py $(ARGS)
+
+bench-queries: java develop ## Q2 and Q4 of 5,000,000 clicks against DuckDB, Polars, hand-written loops and Spark SQL [ARGS="--rounds 3"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/queries.py --spark $(ARGS)
+
+bench-paper: develop ## the ordered paper's figures and what lies beyond them, into bench-results/paper [ARGS="--seconds 5"]
+	@for name in $(PAPER); do $(BIN)/ordstream bench $$name --out bench-results/paper $(ARGS) || exit 1; done
+
+bench-peers: java develop $(PEERS)/.installed ## the peers side by side: Q2, Q4, speed per key; those that can't be installed are left out [ARGS="--jobs q4"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" ORDSTREAM_PEERS="$(PEERS)" $(PY) bench/peers.py $(ARGS)
+
+$(PEERS)/.installed: bench/rivals/requirements.txt
+	@$(PY) -m venv "$(PEERS)"
+	@grep -v '^#' bench/rivals/requirements.txt | while read -r peer; do \
+	    "$(PEERS)/bin/python" -m pip --disable-pip-version-check --no-input install -q "$$peer" || echo "without $$peer"; done
+	@touch $@
+
+bench-grouping: java develop ## hash against DKG, even split against POSG in Spark, rows and time per node [ARGS="--tuples 5000"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/grouping.py $(ARGS)
+
 bench-compare: develop ## compare the saved benchmark runs
 	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name --columns=min,median,iqr,rounds
 
 debug: develop ## build with bounds checks and leak counters, run the suite on that build, Spark left out
 	@ORDSTREAM_DEBUG=1 $(call BUILD_APART,debug)
-	@$(call USE_APART,debug) $(BIN)/pytest -m "not spark" $(ARGS)
+	@$(call USE_APART,debug) $(BIN)/pytest $(SPREAD) -m "not spark" $(ARGS)
 
 tsan: develop ## build with ThreadSanitizer, run tests/stress on that build
 	@ORDSTREAM_SANITIZE=thread $(call BUILD_APART,thread)

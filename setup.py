@@ -45,6 +45,9 @@ SANITIZE = os.environ.get("ORDSTREAM_SANITIZE", "")
 
 INCLUDE_DIRS = ["ordstream/_core", "ordstream/include"]
 
+# Modules that look into NumPy arrays; the headers of NumPy 2 serve NumPy 1 as well.
+NUMPY_ARRAYS = ("kernels_batch",)
+
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -86,6 +89,8 @@ def extensions() -> list[Extension]:
     """One extension per ``.pyx`` file under ``ordstream/_core``; an empty list where there is none yet."""
     if asked("ORDSTREAM_NO_CORE"):
         return []
+    import numpy as np  # here: an installation without the core needs none to be built
+
     compile_flags, link_flags = compiler_flags()
     headers = sorted(
         path.as_posix()
@@ -98,7 +103,7 @@ def extensions() -> list[Extension]:
             ".".join(source.with_suffix("").parts),
             [source.as_posix()],
             language="c++",
-            include_dirs=INCLUDE_DIRS,
+            include_dirs=[*INCLUDE_DIRS, np.get_include()] if source.stem in NUMPY_ARRAYS else INCLUDE_DIRS,
             # .pxd files are not listed: cythonize follows cimports, and rebuilds only what a change reaches.
             # Headers are listed: what a header includes in its turn is not followed.
             depends=headers,

@@ -52,8 +52,11 @@ def bench(benchmark: Any) -> Bench:
     return Bench(benchmark)
 
 
-def about() -> dict[str, Any]:
-    """Machine, versions and commit; nothing that names a host, a user or a path."""
+def about(pipelines: bool = True) -> dict[str, Any]:
+    """Machine, versions and commit; nothing that names a host, a user or a path.
+
+    `pipelines`: with what only the pytest benchmarks use, oneTBB and the calibrated work.
+    """
     import numpy
     import pyarrow
 
@@ -69,10 +72,10 @@ def about() -> dict[str, Any]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
         model = named[0] if named else model
-    rival = onetbb()
+    rival = onetbb() if pipelines else None
     changed = "+" if output("git", "status", "--porcelain", "-uno", "..") else ""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return {
+    found = {
         "processor": f"{model} ({platform.machine()})",
         "cpus": os.cpu_count(),
         "cpus_allowed": affinity,
@@ -81,12 +84,14 @@ def about() -> dict[str, Any]:
         "numpy": numpy.__version__,
         "pyarrow": pyarrow.__version__,
         "compiler": output(os.environ.get("CXX", "g++"), "--version").partition("\n")[0],
-        "onetbb": rival.onetbb_version().decode() if rival else "missing",
         "commit": output("git", "rev-parse", "--short", "HEAD") + changed,
         "command": "make bench",
-        "spins": {f"{ns} ns": spins_for(ns) for ns in (100, 1000)},
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+    if pipelines:
+        found["onetbb"] = rival.onetbb_version().decode() if rival else "missing"
+        found["spins"] = {f"{ns} ns": spins_for(ns) for ns in (100, 1000)}
+    return found
 
 
 def pytest_benchmark_update_machine_info(config: Any, machine_info: dict[str, Any]) -> None:

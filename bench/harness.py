@@ -353,14 +353,26 @@ class Contest:
     disturbed: list[str] = field(default_factory=list)
     quiet: bool = True
 
-    def run(self, pairs: int = PAIRS) -> Contest:
-        """Rounds until `pairs` are counted (or MAX_ROUNDS); one uncounted round first."""
+    def run(self, pairs: int = PAIRS, *, warm: bool = True, seconds: float | None = None) -> Contest:
+        """Rounds until `pairs` are counted, or MAX_ROUNDS were run.
+
+        Parameters
+        ----------
+        pairs : int
+        warm : bool
+            One uncounted round first.
+        seconds : float, optional
+            After this time, and `pairs` rounds, there are no more, whatever their number that counts.
+        """
         everything: dict[str, list[Ran]] = {name: [] for name in self.bodies}
         self.counted = {name: [] for name in self.bodies}
-        for body in self.bodies.values():
+        for body in self.bodies.values() if warm else ():
             body()
         names = list(self.bodies)
-        for _ in range(MAX_ROUNDS):
+        start = time.monotonic()
+        for done in range(MAX_ROUNDS):
+            if seconds is not None and done >= pairs and time.monotonic() - start > seconds:
+                break
             ran = {name: measured(self.bodies[name], self.tuples) for name in names}
             names.reverse()  # A B, B A: a drift of the machine favours nobody
             for name, one in ran.items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ordstream.errors import (
     Cancelled,
+    NodeLost,
     OperatorError,
     OrdstreamError,
     PlanError,
@@ -36,15 +37,22 @@ from ordstream.operators import (
     sum,
 )
 from ordstream.pipeline import KeyedPipeline, Pipeline
+from ordstream.shedding import Frozen
 
 if TYPE_CHECKING:
+    from ordstream.balance.dkg import DKG
+    from ordstream.balance.posg import POSG
     from ordstream.node import Result
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DKG",
+    "POSG",
     "Cancelled",
+    "Frozen",
     "KeyedPipeline",
+    "NodeLost",
     "OperatorError",
     "OrdstreamError",
     "Pipeline",
@@ -72,13 +80,16 @@ __all__ = [
     "when",
 ]
 
+#: Names that load compiled code, and where they are.
+_LATE = {"DKG": "ordstream.balance.dkg", "POSG": "ordstream.balance.posg", "Result": "ordstream.node"}
+
 #: Submodules reached as attributes without an import of their own.
 _SUBMODULES = frozenset({"balance", "node", "simulation", "spark", "testing", "tpcxbb"})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Result":
-        return importlib.import_module("ordstream.node").Result
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"ordstream.{name}")
     raise AttributeError(f"module 'ordstream' has no attribute {name!r}")

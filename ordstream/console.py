@@ -129,8 +129,13 @@ def report_text(report: dict[str, Any]) -> str:
     lines = [
         f"{report['tuples']:,} tuples in {report['seconds']:.2f} s: "
         f"{report['tuples_per_second']:,.0f} tuples/s",
-        "",
     ]
+    if elastic := report.get("elastic"):
+        lines.append(
+            f"workers: {elastic['mean']:.1f} on average, {elastic['least']} to {elastic['most']}, {elastic['last']} at the end, "
+            f"{elastic['changes']} changes"
+        )
+    lines.append("")
     latency = report["latency"]
     names = (("processing", "processing latency"), ("end_to_end", "end-to-end latency"))
     quantiles = ("p50", "p95", "p99")

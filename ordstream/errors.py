@@ -2,7 +2,7 @@
 expect.
 
 When a pipeline is built: `SchemaError` (columns and types), `PlanError` (structure and arguments).
-When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `Cancelled`.
+When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `Cancelled`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,14 @@ class OperatorError(OrdstreamError, RuntimeError):
         The operator's input tuple, column name to Python value; None when no single tuple failed (a flush).
     reason : str
         What happened, one line.
+
+    Attributes
+    ----------
+    order_tag : bytes
+        Of the tuple, in a pipeline that is cut over nodes (`ordstream.ordertags`); else empty.
     """
+
+    order_tag: bytes = b""
 
     def __init__(
         self, operator: str, serial: int, row: Mapping[str, Any] | None = None, reason: str = ""
@@ -60,7 +67,8 @@ class OperatorError(OrdstreamError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by fields: Spark sends this error from an executor to the driver."""
-        return (type(self), (self.operator, self.serial, self.row, self.reason))
+        state = {"order_tag": self.order_tag}
+        return (type(self), (self.operator, self.serial, self.row, self.reason), state)
 
 
 class SourceError(OrdstreamError, RuntimeError):
@@ -71,8 +79,20 @@ class SinkError(OrdstreamError, RuntimeError):
     """The consumer of the output raised."""
 
 
+class NodeLost(OrdstreamError, RuntimeError):
+    """A process that ran a node ended before its work did: it was killed, or it crashed."""
+
+
 class Cancelled(OrdstreamError):
     """The run was stopped from outside before its end."""
+
+
+def told(error: BaseException) -> str:
+    """Type and text of an exception, in one line of code that can't fail: a user's class may not be able to show itself."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
@@ -85,7 +105,7 @@ def unknown_column(name: object, available: Iterable[str], where: str = "") -> S
     names = list(available)
     place = f" in {where}" if where else ""
     if not isinstance(name, str):
-        return SchemaError(f"a column is named by a str{place}, got {name!r}")
+        return SchemaError(f"a column is named by a str{place}, got {name!r}; compute an expression in with_columns first")
     text = f"unknown column {name!r}{place}; available: {', '.join(map(repr, names)) or '(none)'}"
     close = difflib.get_close_matches(name, names, n=1)
     return SchemaError(f"{text}. Did you mean {close[0]!r}?" if close else text)

@@ -269,6 +269,9 @@ class Alias(Expr):
     """A named expression; only as the outermost node of a column of `select` or `with_columns`."""
 
     def __init__(self, expr: Expr, name: str) -> None:
+        given: Any = name
+        if not isinstance(given, str) or not given:
+            raise SchemaError(f"alias: a name must be a non-empty str, got {name!r}")
         self.expr, self.name = expr, name
 
     def __repr__(self) -> str:

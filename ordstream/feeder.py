@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.worker_threads import join
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than the ingress has slots).
 FEED_AHEAD = 4
@@ -28,16 +29,19 @@ class Feeder:
 
     Attributes
     ----------
-    lock : threading.Lock
+    lock : threading.RLock
         Held around every use of the core that close() must not overtake.
     closed : bool
         The core is gone; written under `lock`.
+    error : BaseException or None
+        What ended the feeding thread beside the source's own errors, which travel through the core. The run was cancelled then.
     """
 
     def __init__(self, core: Any, batches: Iterator[pa.RecordBatch], names: list[str], arrivals: Any) -> None:
         self.core = core
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may cancel while this very thread holds it
         self.closed = False
+        self.error: BaseException | None = None
         self._batches = batches
         self._names = names
         self._arrivals = arrivals
@@ -53,15 +57,15 @@ class Feeder:
         self._thread.start()
 
     @property
-    def threaded(self) -> bool:
-        """Whether a thread of its own feeds."""
-        return self._thread is not None
+    def thread(self) -> threading.Thread | None:
+        """The thread of its own that feeds, if there is one."""
+        return self._thread
 
     def stop(self) -> None:
         """Feed no more; wait shortly for the thread."""
         self._stopping = True
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(BLOCKED_SOURCE_S)
+            join(self._thread, BLOCKED_SOURCE_S)
 
     def wants_batch(self) -> bool:
         """Whether the core should get another batch now."""
@@ -74,7 +78,9 @@ class Feeder:
         """Give the core the next batch, the end, or the source's error."""
         try:
             batch = next(self._batches, None)
-        except Exception as error:
+        except BaseException as error:
+            if self._thread is None and not isinstance(error, Exception):
+                raise  # Ctrl-C on the reading thread
             self._fail(error)
             return
         with self.lock:
@@ -92,6 +98,8 @@ class Feeder:
                 self._rows += batch.num_rows
             except TypeError as error:
                 self.core.fail_source(SourceError(f"column {self._names[error.args[1]]!r} has {error.args[0]}"))
+            except Exception as error:
+                self.core.fail_source(error)
 
     def _fail(self, error: BaseException) -> None:
         with self.lock:
@@ -113,8 +121,14 @@ class Feeder:
         return None
 
     def _run(self) -> None:
-        while not self._stopping and not self.closed and not self.core.source_ended:
-            if self.wants_batch():
-                self.feed_one()
-            else:
-                time.sleep(0.001)
+        try:
+            while not self._stopping and not self.closed and not self.core.source_ended:
+                if self.wants_batch():
+                    self.feed_one()
+                else:
+                    time.sleep(0.001)
+        except BaseException as error:  # no memory even to hand an error over: the reader must not wait for ever
+            self.error = error
+            with self.lock:
+                if not self.closed:
+                    self.core.cancel()

@@ -71,10 +71,13 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> Program:
     expr = as_expression(expr)
     if isinstance(expr, Alias):
         expr = expr.expr
-    low = _Lowering(schema, where).lower(expr)
+    try:
+        low, text = _Lowering(schema, where).lower(expr), repr(expr)
+    except RecursionError:
+        raise SchemaError(f"{where}: an expression is nested too deeply; use isin(...), or compute it in several columns") from None
     if low.vm is None:
         raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
-    return Program(low.code, low.vm, low.arrow, repr(expr))
+    return Program(low.code, low.vm, low.arrow, text)
 
 
 def computed_type(type_: pa.DataType) -> pa.DataType:

@@ -2,9 +2,9 @@
 
 `run` collects all output, `stream` yields it as it is ready; both are a `Stream` over one core run
 (`ordstream._core.run.Run`). Workers are daemon `threading.Thread`s, started when the first output is asked for (so after
-any fork) and joined before the stream ends, at exit, on Ctrl-C and when the stream is dropped: a native thread that takes the
-GIL costs 7 us each time and aborts the interpreter at exit. The caller's thread feeds and reads; a source that may block (a plain
-iterator) gets a feeding thread of its own, unless `feeder="caller"`.
+any fork; further ones when `workers="auto"` wants them) and joined before the stream ends, at exit, on Ctrl-C and when the
+stream is dropped: a native thread that takes the GIL costs 7 us each time and aborts the interpreter at exit. The caller's
+thread feeds and reads; a source that may block (a plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream import plan, source
@@ -25,21 +26,23 @@ from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
 from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
+from ordstream._core.reader import Reader
 from ordstream.cpus import allowed_cpus
-from ordstream.errors import Cancelled, OperatorError, OrdstreamError, PlanError, SourceError
+from ordstream.errors import PlanError
+from ordstream.failure import Unread, failure
 from ordstream.feeder import Feeder
+from ordstream.final import final
 from ordstream.kernels import build_kernel
+from ordstream.ordertags import RunningIndex
 from ordstream.report import Report, make_report
-from ordstream.settings import Settings, make_settings
+from ordstream.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
+from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
+from ordstream.worker_threads import WorkerThreads
 
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
-WORKER_STACK_BYTES = 2 << 20
 # How long close() waits for another thread that is reading.
 CLOSE_WAIT_S = 10.0
-
-# Built-in kernels fail by code (ordstream/_core/chunk.pxd, FailureCode): the exception that Python would raise.
-CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError}
 
 _open_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
@@ -54,11 +57,16 @@ class Result:
     table : pyarrow.Table
         The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
     report : Report
+    shed : ShedOutcome
+        What shed stages left behind: log, dropped rows, cost models.
     """
 
-    def __init__(self, batches: list[pa.RecordBatch], schema: pa.Schema, report: Report) -> None:
+    def __init__(
+        self, batches: list[pa.RecordBatch], schema: pa.Schema, report: Report, shed: ShedOutcome | None = None
+    ) -> None:
         self.batches = batches
         self.report = report
+        self.shed = outcome([])[0] if shed is None else shed
         self._schema = schema
 
     @property
@@ -82,8 +90,9 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
     pipeline : Pipeline
     data : Arrow data or iterable of record batches
         See `ordstream.source`.
-    workers : int, optional
-        Worker threads; 0: everything on the caller's thread; default: the CPUs that this process may use.
+    workers : int or "auto", optional
+        Worker threads; 0: everything on the caller's thread. Default "auto": as many as bring something, found while running, at
+        most `max_workers`, by default the CPUs that this process may use. The output does not depend on it.
     scheduler : "ct", "lp", "et" or "qst"
         Ordered paper, section 6 ("random", seeded, for tests).
     partitioning : "hybrid", "partitioned" or "shared"
@@ -92,8 +101,8 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
         Section 3.
     buckets : int, optional
         p, the buckets of every partitioned operator that does not name its own; default: from the number of workers.
-    chunk_rows : int, optional
-        Tuples per chunk; 1 is the paper's tuple-at-a-time system; default: sized while running.
+    chunk_rows : int or "auto", optional
+        Tuples per chunk; 1 is the paper's tuple-at-a-time system; default "auto": sized while running.
     punctuate : Every, optional
         Time punctuations: `od.every("ts", 60)`.
     max_bytes, max_chunks : int, optional
@@ -106,25 +115,42 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
         Time one of so many parts of every stateful operator row by row (report: sampled_cost_ns).
     snapshot_every : int, optional
         A snapshot marker passes after so many tuples.
+    emit : "updates" or "final"
+        "final": only the answer at the end of the stream, `ordstream.final.final(pipeline)`; default: the pipeline as written.
     tags : bool
         Add the order tag of each output: columns _serial and _index.
+    processes : int, optional
+        Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
+        (`ordstream.processes`). `workers`, then 0 by default, is per process. They are spawned: a script must guard its start by
+        ``if __name__ == "__main__":``. Not for pipelines that shed.
     arrivals : array of int64, optional
         Open loop: intended send time of each tuple, ns after the start; tuples are not taken before.
+    shed_log : pyarrow.Table, optional
+        `result.shed.log` of an earlier run: shed stages drop just those tuples again.
     progress : callable, optional
         Called about every 100 ms with (tuples issued, serial emitted through).
     debug : bool
-        Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; check that every chunk came back.
+        Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; under workers="auto" change
+        their number at random; check that every chunk came back.
 
     Raises
     ------
     PlanError
-        For an option out of range.
+        For an option out of range; with `emit="final"` also where the last operator has no answer at the end.
     OperatorError, SourceError
         With the user's exception as cause.
     """
+    if options.pop("partial", None) is not None:
+        raise PlanError("partial is an option of stream: run returns all output together")
+    processes = options.pop("processes", None)
+    if processes is not None and whole("processes", processes, 1, 1024) > 1:
+        from ordstream import processes as spread
+
+        result: Result = spread.run(pipeline, data, int(processes), options)
+        return result
     with stream(pipeline, data, partial=False, **options) as out:
         batches = list(out)
-        return Result(batches, out.schema, out.report)
+        return Result(batches, out.schema, out.report, out.shed)
 
 
 def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
@@ -135,7 +161,7 @@ def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
     return Stream(pipeline, data, make_settings(options))
 
 
-class Stream(Iterator[pa.RecordBatch]):
+class Stream(Reader):
     """A run in progress: an iterator of record batches, and a context manager.
 
     Attributes
@@ -148,33 +174,42 @@ class Stream(Iterator[pa.RecordBatch]):
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
+        if settings.emit == "final":
+            pipeline = final(pipeline)
         self._pipeline = pipeline
         self._stages = pipeline.stages()
-        self.workers = allowed_cpus() if settings.workers is None else settings.workers
+        self._adaptive = isinstance(settings.workers, str)
+        self.workers = int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
         self.schema = pipeline.schema
         if settings.tags:
             self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
         self._source_schema = core_arrow.core_schema(pipeline.source_schema)
-        batches = source.batches(data, self._source_schema)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
+        self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
         self._operators: list[Any] = []
         self._core = self._make_core()
-        self._threads: list[threading.Thread] = []
+        without_nulls = [i for i, field in enumerate(pipeline.source_schema) if self._used[i] and not field.nullable]
+        batches = source.batches(data, self._source_schema, without_nulls)
         self._feeder = Feeder(self._core, batches, self._source_schema.names, settings.arrivals)
+        self._workers = WorkerThreads(self._core)
         self._started = 0.0
         self._seconds = 0.0
         self._pid = os.getpid()
         self._exhausted = False
-        self._closed = False
         self._report: Report | None = None
+        self._markers: npt.NDArray[np.int64] = np.empty((0, 4), np.int64)
+        self._shed: ShedOutcome | None = None
         self._failure: BaseException | None = None
-        self._tag_serial = -1
-        self._tag_index = 0
+        self._last_progress: tuple[int, int | None, int] = (0, 0, 0)  # of a closed stream
+        self._running_index = RunningIndex()
+        self._last_steps: dict[str, Any] = {}
         self._told = 0.0
         self._emitted_through = 0
         self._rows_taken = 0
-        self._reading = threading.RLock()
+        self._taken_at = 0.0  # when the last batch was handed over
+        self._giving_back = False
         self._all_taken = False
+        self._closed = False  # from here on there is something to close
 
     # ---------------------------------------------------------------------------------------- building
 
@@ -187,7 +222,18 @@ class Stream(Iterator[pa.RecordBatch]):
         if settings.punctuate is not None:
             time_column, time_every = settings.punctuate.bind(source_schema)
             used[time_column] = True
-        owners = [(stage, build_kernel(stage)) for stage in self._stages]
+        check_stages(self._stages)
+        needed = plan.needed_outputs(self._stages)
+        owners = [(stage, build_kernel(_with_needed(stage, *found))) for stage, found in zip(self._stages, needed, strict=True)]
+        self._unmade = {stage.name: owner.unmade for stage, owner in owners if stage.op == "sessionize"}
+        self._sheds = [
+            (stage, self._stages[position + 1].name, owner) for position, (stage, owner) in enumerate(owners) if stage.op == "shed"
+        ]
+        for stage, _, owner in self._sheds:
+            if stage.params["frozen"] is not None:
+                owner.partition(settings.shed_partition, stage.params["frozen"].seed)
+            if settings.shed_log is not None:
+                owner.replays(*log_of(settings.shed_log, stage.name, settings.shed_partition))
         operators: list[tuple[Any, ...]] = []
         for stage, owner in owners:
             own = owner.max_workers or 1 << 20
@@ -203,11 +249,10 @@ class Stream(Iterator[pa.RecordBatch]):
             operators.append((stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
         if not operators or operators[0][4] > 1:
             # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
-            operators.insert(0, ("ingress", "SL", core.IdentityOwner(layout), None, 0, None, max(self.workers, 1)))
+            parallelism = default_splitters(self.workers, settings.chunk_rows)
+            operators.insert(0, ("ingress", "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
         self._operators = operators
-        tuple_at_a_time = settings.chunk_rows is not None and settings.chunk_rows < 16
         python = any(stage.is_python for stage in self._stages)
-        depth = 128
         out_schema = self._pipeline.schema
         return core.Run(
             operators,
@@ -221,16 +266,17 @@ class Stream(Iterator[pa.RecordBatch]):
             partitioning=settings.partitioning,
             reorder=settings.reorder,
             chunk_rows=settings.chunk_rows,
-            depth=depth if settings.depth is None else settings.depth,
+            depth=settings.depth or default_depth(self.workers, settings.chunk_rows),
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=settings.max_chunks or (1024 if tuple_at_a_time else 8 + 8 * max(self.workers, 1)),
+            max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
             max_bytes=settings.max_bytes if settings.max_bytes is not None else 512 << 20,
             max_queued=1 << 17,
             # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
             chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
-            min_rows=64,
+            # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
+            min_rows=1 if self._sheds or python else 64,
             max_rows=4096,
             spin=self.workers < allowed_cpus(),
             tags=settings.tags,
@@ -243,18 +289,16 @@ class Stream(Iterator[pa.RecordBatch]):
             max_ready=settings.max_ready,
             sample_every=settings.sample_every or 0,
             shake=settings.debug,
+            steps=settings.steps,
+            stamp=1 if self._overloads else 2,
+            adaptive=self._adaptive,
         )
 
     def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:
         """Number of buckets and range bounds (None: by hash) of a partitioned stage."""
         buckets = stage.buckets or self._settings.buckets
         if buckets is None:
-            if self.workers <= 1 or parallelism == 1:
-                buckets = 1
-            elif self._settings.chunk_rows is not None and self._settings.chunk_rows < 16:
-                buckets = 32 * self.workers
-            else:
-                buckets = 8 * self.workers
+            buckets = 1 if parallelism == 1 else default_buckets(self.workers, self._settings.chunk_rows)
         if stage.partition == "hash":
             return buckets, None
         bounds = getattr(stage.partition, "bounds", None)
@@ -277,41 +321,30 @@ class Stream(Iterator[pa.RecordBatch]):
         if os.getpid() != self._pid:
             raise RuntimeError("this stream was made before a fork; make a new one in the child process")
         with self._feeder.lock:  # close() in another thread sees all threads or none
-            if not self._started and not self._exhausted:
+            if self._exhausted:
+                return
+            if not self._started:
                 self._start_threads()
+            else:
+                self._workers.start()
 
     def _start_threads(self) -> None:
         _open_streams.add(self)
         self._started = time.perf_counter()
         self._core.start_clock()
-        before = threading.stack_size(WORKER_STACK_BYTES)
-        try:
-            for index in range(self.workers):
-                thread = threading.Thread(
-                    target=self._core.worker, args=(index,), name=f"ordstream-worker-{index}", daemon=True
-                )
-                thread.start()
-                self._threads.append(thread)
-            if self._live:
-                self._feeder.start_thread()
-        finally:
-            threading.stack_size(before)
+        self._workers.start()
+        if self._live:
+            self._feeder.start_thread()
 
-    def __next__(self) -> pa.RecordBatch:
-        if self._exhausted:
-            raise StopIteration
-        try:
-            with self._reading:
-                batch = None if self._feeder.closed else self._next()
-        except BaseException:
-            self.close()
-            raise
-        if batch is None:
-            self.close()
-            if self._failure is not None:
-                raise self._failure
-            raise StopIteration
-        return batch
+    def _read(self) -> pa.RecordBatch | None:
+        return None if self._feeder.closed else self._next()
+
+    def _is_inside(self) -> bool:
+        """Whether the caller is called by this run itself: by its source, a function, the progress callback, or a signal handler that
+        interrupts the reader.
+        """
+        thread = threading.current_thread()
+        return self._reader == thread.ident or thread in self._workers or thread is self._feeder.thread
 
     def _next(self) -> pa.RecordBatch | None:
         """The next output batch; None at the end (the failure, if any, is in self._failure)."""
@@ -329,25 +362,33 @@ class Stream(Iterator[pa.RecordBatch]):
                 return None
             self._tell_progress()
             self._feeder.retire()
+            if core_run.active > len(self._workers) and self.workers:
+                self._start()
             if self.workers == 0:
                 if self._feeder.wants_batch():
                     self._feeder.feed_one()
-                if self._settings.partial:
+                if self._wants_partial():
                     core_run.want(self._rows_taken)
                 core_run.work()
                 continue
             if not self._live and self._feeder.wants_batch():
                 self._feeder.feed_one()
                 continue
-            if self._settings.partial:
-                # A waiting reader gets what is there: batches grow only while it is busy.
+            if self._wants_partial():
+                # A waiting reader gets what is there: batches grow only while it is busy, or for the time that it asked for.
                 core_run.want(self._rows_taken)
-            core_run.wait(READ_WAIT_S)
+            core_run.wait(READ_WAIT_S, not self._live and not core_run.source_ended)
 
-    def _shape(self, batch: pa.RecordBatch, serials: list[int] | None) -> pa.RecordBatch:
+    def _wants_partial(self) -> bool:
+        """Whether the reader takes a batch that is not full now."""
+        after = self._settings.partial_after
+        return self._settings.partial and (not after or time.monotonic() - self._taken_at >= after)
+
+    def _shape(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None) -> pa.RecordBatch:
         """The batch with the pipeline's types, and its order tags where asked for."""
         self._emitted_through = self._core.emitted_through
         self._rows_taken += batch.num_rows
+        self._taken_at = time.monotonic()
         schema = self._pipeline.schema
         columns = [
             column if column.type.equals(field.type) else column.cast(field.type)
@@ -355,12 +396,8 @@ class Stream(Iterator[pa.RecordBatch]):
         ]
         if serials is None:
             return pa.RecordBatch.from_arrays(columns, schema=schema)
-        index = []
-        for serial in serials:
-            self._tag_index = self._tag_index + 1 if serial == self._tag_serial else 0
-            self._tag_serial = serial
-            index.append(self._tag_index)
-        return pa.RecordBatch.from_arrays([*columns, pa.array(serials, pa.int64()), pa.array(index, pa.int64())], schema=self.schema)
+        index = self._running_index(serials)
+        return pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(index)], schema=self.schema)
 
     def _tell_progress(self) -> None:
         if self._settings.progress is None:
@@ -374,55 +411,32 @@ class Stream(Iterator[pa.RecordBatch]):
     def _finish(self) -> None:
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
-        self._failure = self._failure_of_core()
+        self._failure = failure(self._core, self._feeder.error, [name for name, *_ in self._operators], self._stages, self._complete)
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)
 
-    def _failure_of_core(self) -> BaseException | None:
-        found = self._core.failure()
-        if found is None:
-            if self._core.out_of_memory:
-                return MemoryError("the node ran out of memory; lower max_bytes or the size of the state")
-            return Cancelled("the run was cancelled before its end") if self._core.stopped else None
-        index, serial, code, message, cause = found
-        if index == -2:
-            return MemoryError(message)
-        error: BaseException
-        if index < 0:
-            if isinstance(cause, OrdstreamError):
-                return cause
-            error = SourceError(f"the source failed after {serial - 1} tuples: {type(cause).__name__}: {cause}")
-        else:
-            name = self._operators[index][0]
-            stage = next((stage for stage in self._stages if stage.name == name), None)
-            row = None
-            if stage is not None:
-                batch = self._core.failing_row(core_arrow.core_schema(stage.input))
-                row = None if batch is None else shown_row(batch) | self._unread(stage, serial)
-            if isinstance(cause, MemoryError) or (cause is not None and not isinstance(cause, Exception)):
-                return cause
-            reason = message if cause is None else f"{type(cause).__name__}: {cause}"
-            error = OperatorError(name, serial, row, reason)
-            if cause is None:
-                cause = CAUSES.get(code, RuntimeError)(message)
-        error.__cause__ = cause
-        return error
+    def _complete(self, row: dict[str, Any], stage: Any, serial: int) -> dict[str, Any]:
+        """The failing row with the columns that no operator reads."""
+        unread = Unread(self._stages, self._source_schema, self._used, self._unmade, self._settings.absent)
+        return unread.completed(row, stage, self._feeder.source_row(serial))
 
-    def _unread(self, stage: Any, serial: int) -> dict[str, Any]:
-        """Values of the failing row's columns that no operator reads (they were never imported), from the source row."""
-        position = {index: index for index in range(len(self._source_schema))}  # stage's column -> source column
-        for before in self._stages:
-            if before is stage:
-                break
-            passed = plan.columns_passed(before)
-            position = {out: position[column] for out, column in passed.items() if column in position}
-        missing = {out: column for out, column in position.items() if not self._used[column]}
-        batch = self._feeder.source_row(serial) if missing else None
-        if batch is None:
-            return {}
-        row = shown_row(batch)
-        return {stage.input.names[out]: row[self._source_schema.names[column]] for out, column in missing.items()}
+    def settled(self) -> int:
+        """A serial through which all outputs, if any, were taken by the reader. The reading thread only."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            if self._closed:
+                return self._emitted_through
+            _, _, emitted, rows_out = self._core.progress()
+        return int(emitted) if rows_out == self._rows_taken else self._emitted_through
+
+    def steps(self) -> dict[str, tuple[int, npt.NDArray[np.int64], bytes]]:
+        """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for rows that were taken."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            return self._last_steps if self._closed else self._steps_of_core()
+
+    def _steps_of_core(self) -> dict[str, Any]:
+        found = self._core.steps()
+        return {self._operators[i][0]: steps for i, steps in enumerate(found) if steps is not None}
 
     # ---------------------------------------------------------------------------------------- from outside
 
@@ -432,8 +446,12 @@ class Stream(Iterator[pa.RecordBatch]):
             if not self._closed:
                 pushed, issued, emitted, _ = self._core.progress()
                 return issued, pushed if self._core.source_ended else None, emitted
-        tuples = self.report.tuples
-        return tuples, tuples, self.report.emitted_through
+            return self._last_progress
+
+    @property
+    def active_workers(self) -> int:
+        """How many workers should be active now; constant unless `workers="auto"`. Any thread."""
+        return int(self._core.active) if self.workers else 0
 
     def cancel(self) -> None:
         """Stop within a chunk's time; the reading thread then gets Cancelled. Any thread."""
@@ -442,16 +460,24 @@ class Stream(Iterator[pa.RecordBatch]):
                 self._core.cancel()
 
     def close(self) -> None:
-        """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit."""
+        """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit.
+
+        Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when they have returned.
+        """
         if self._closed:
             return
         with self._feeder.lock:
             self._exhausted = True
+            self._workers.shut()
             if not self._feeder.closed and not self._core.ended:
                 self._core.cancel()
+        if self._reader == threading.get_ident():
+            return  # the reader closes on its way out
+        if self._is_inside():
+            threading.Thread(target=self.close, name="ordstream-closer", daemon=True).start()
+            return
         if os.getpid() == self._pid:
-            for thread in self._threads:
-                thread.join()
+            self._workers.join()
             self._feeder.stop()
         # Another thread may be reading: it has been cancelled, and must have left the core before the core goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
@@ -464,16 +490,25 @@ class Stream(Iterator[pa.RecordBatch]):
     def _give_back(self) -> None:
         """Second half of close(): report, then all memory."""
         with self._feeder.lock:
-            if self._feeder.closed:
-                return  # another thread was faster
-            self._seconds = time.perf_counter() - self._started if self._started else 0.0
-            statistics, samples = self._core.statistics(), self._core.samples()
-            # All that was emitted was taken, unless the stream is closed before its end.
-            through = statistics["emitted_serial"] if self._all_taken else self._emitted_through
-            self._closed = True
-            self._feeder.closed = True
-            leaked = self._core.close()
+            if self._feeder.closed or self._giving_back:
+                return  # another thread was faster, or a signal handler of this one is here
+            self._giving_back = True
+            try:
+                self._seconds = time.perf_counter() - self._started if self._started else 0.0
+                statistics, samples = self._core.statistics(), self._core.samples()
+                self._markers = np.array(samples, dtype=np.int64).reshape(-1, 4)
+                # All that was emitted was taken, unless the stream is closed before its end.
+                through = statistics["emitted_serial"] if self._all_taken else self._emitted_through
+                issued = self._core.progress()[1]
+                self._last_progress = (issued, issued, through)
+                self._last_steps = self._steps_of_core() if self._settings.steps else {}
+                self._closed = True
+                self._feeder.closed = True
+                leaked = self._core.close()
+            finally:
+                self._giving_back = False  # an interrupted close is repeated
         settings = self._settings
+        self._shed, shedding = outcome(self._sheds, settings.shed_partition)
         self._report = make_report(
             statistics,
             samples,
@@ -482,6 +517,7 @@ class Stream(Iterator[pa.RecordBatch]):
             leaked_chunks=leaked,
             settings=settings.described(self.workers),
             within=settings.marker_percentiles,
+            shedding=shedding,
         )
         _open_streams.discard(self)
         if settings.debug and leaked:
@@ -497,29 +533,25 @@ class Stream(Iterator[pa.RecordBatch]):
         assert self._report is not None
         return self._report
 
-    def __iter__(self) -> Stream:
-        return self
+    @property
+    def markers(self) -> npt.NDArray[np.int64]:
+        """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns, monotonic clock)."""
+        _ = self.report
+        return self._markers
 
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
+    @property
+    def shed(self) -> ShedOutcome:
+        """What shed stages left behind; complete once the stream is exhausted or closed."""
+        _ = self.report
+        assert self._shed is not None
+        return self._shed
 
 
-def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
-    """A one-row batch as Python values; a value that Python has no object for (a date after year 9999) as its text."""
-    row = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            row[name] = column[0].as_py()
-        except (ValueError, OverflowError):
-            row[name] = str(column[0].cast(pa.int64() if column.type.bit_width == 64 else pa.int32()))
-    return row
+def _with_needed(stage: Any, values: set[int], nulls: set[int]) -> Any:
+    """The stage with what its kernel should know about which of its output columns are read."""
+    if stage.op != "sessionize":
+        return stage
+    return replace(stage, params={**stage.params, "values": values, "nulls": nulls})
 
 
 @atexit.register
@@ -531,6 +563,7 @@ def _close_all() -> None:
 def _forget_after_fork() -> None:
     for stream in list(_open_streams):
         stream._closed = True  # its threads do not exist here; the parent owns the run
+        stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()  # one of those threads may have held them
     _open_streams.clear()
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.expressions import Column
+from ordstream.expressions import Column, Expr
+from ordstream.lowering import lower
+from ordstream.program import Program
 from ordstream.types import (
+    INT64_MAX,
+    INT64_MIN,
     column_index,
     is_fixed_number,
     is_list,
@@ -39,6 +43,7 @@ class Pairs:
     left: str
     right: str
     carry: tuple[str, ...]
+    anchor: Any = None
 
     def bind(self, schema: pa.Schema, where: str) -> tuple[pa.Schema, dict[str, Any]]:
         """Output schema and stage parameters on an input schema."""
@@ -46,7 +51,11 @@ class Pairs:
         fields, carry = _carried(schema, self.carry, where)
         fields += [pa.field(self.left, item), pa.field(self.right, item)]
         unique_names([field.name for field in fields], where)
-        return pa.schema(fields), {"column": index, "carry": carry}
+        try:
+            anchor = to_storage(self.anchor, item, f"{self.column} (anchor)")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SchemaError(f"{where}: {error}") from error
+        return pa.schema(fields), {"column": index, "carry": carry, "anchor": anchor}
 
 
 @dataclass(frozen=True)
@@ -66,11 +75,18 @@ class Explode:
         return pa.schema(fields), {"column": index, "carry": carry}
 
 
-def pairs(column: str, left: str = "left", right: str = "right", carry: Sequence[str] = ()) -> Pairs:
+def pairs(
+    column: str,
+    left: str = "left",
+    right: str = "right",
+    carry: Sequence[str] = (),
+    anchor: Any = None,
+) -> Pairs:
     """For `flat_map`: all pairs of the distinct elements of a list column.
 
     With D the sorted distinct non-null elements, one output (*carry, D[i], D[j]) for each i < j, in
-    lexicographic order. A null list, and one with fewer than two distinct elements, gives nothing.
+    lexicographic order. A null list, and one with fewer than two distinct elements, gives nothing. With an
+    `anchor`: nothing unless D holds it, else (*carry, x, anchor) for each other x of D, ascending.
 
     Parameters
     ----------
@@ -80,8 +96,10 @@ def pairs(column: str, left: str = "left", right: str = "right", carry: Sequence
         Names of the two output columns.
     carry : sequence of str
         Input columns to repeat in front of each pair.
+    anchor : value of the list's element type, optional
+        Only the pairs with this element.
     """
-    return Pairs(_name(column), left, right, _names(carry))
+    return Pairs(column_name(column), left, right, column_names(carry), anchor)
 
 
 def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> Explode:
@@ -97,18 +115,29 @@ def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> 
     carry : sequence of str
         Input columns to repeat in front of each element.
     """
-    return Explode(_name(column), name or _name(column), _names(carry))
+    return Explode(column_name(column), name or column_name(column), column_names(carry))
 
 
-def _name(column: Any) -> str:
+def column_name(column: Any) -> str:
+    """The name of a column given by its name or as `od.col(name)`."""
     name = column.name if isinstance(column, Column) else column
     if not isinstance(name, str):
         raise SchemaError(f"a column name is needed, got {column!r}")
     return name
 
 
-def _names(columns: Any) -> tuple[str, ...]:
-    return tuple(_name(column) for column in ([columns] if isinstance(columns, str | Column) else columns))
+def flat(columns: Sequence[Any]) -> Sequence[Any]:
+    """The columns of `f("a", "b")`, also where they were given as one list, `f(["a", "b"])`."""
+    return columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+
+
+def column_names(columns: Any) -> tuple[str, ...]:
+    """Names of columns given by their names or as expressions, one or several."""
+    if isinstance(columns, str | Expr):
+        return (column_name(columns),)
+    if not isinstance(columns, Iterable):
+        raise SchemaError(f"column names are needed, got {columns!r}")
+    return tuple(map(column_name, columns))
 
 
 def _list_column(schema: pa.Schema, column: str, where: str) -> tuple[int, pa.DataType]:
@@ -127,9 +156,28 @@ def _carried(schema: pa.Schema, names: Sequence[str], where: str) -> tuple[list[
 # ------------------------------------------------------------------------------------------------ aggregation
 
 
+class BoundAggregation(NamedTuple):
+    """An aggregation of the plan.
+
+    Attributes
+    ----------
+    function : str
+        See `Aggregation`.
+    column : int or None
+        Of the input; None: every row counts.
+    where : Program or None
+        Only rows where it is True.
+    """
+
+    function: str
+    column: int | None
+    where: Program | None
+
+
 @dataclass(frozen=True)
 class Aggregation:
-    """A running value of `scan`; made by `sum`, `min`, `max`, `count`, `first`, `last`, `mean`.
+    """A value over the tuples of a key or a session; made by `sum`, `min`, `max`, `count`, `first`, `last`,
+    `mean`.
 
     Attributes
     ----------
@@ -139,18 +187,32 @@ class Aggregation:
         None only for `count()`: every row.
     name : str or None
         Output name where it is not given as a keyword.
+    where : Expr or None
+        Only rows for which this is true (not false, not null) are looked at.
     """
 
     function: str
     column: str | None
     name: str | None = None
+    where: Expr | None = field(default=None, compare=False)
 
     def alias(self, name: str) -> Aggregation:
         """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
         return replace(self, name=name)
 
-    def bind(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
-        """Type of the running value, and index of the input column."""
+    def bind(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, BoundAggregation]:
+        """Type of the value, and what it is in the plan.
+
+        Raises
+        ------
+        SchemaError
+            An unknown column, or one that the function is not defined for.
+        """
+        type_, index = self._bind_column(schema, where)
+        program = None if self.where is None else condition(self.where, schema, where)
+        return type_, BoundAggregation(self.function, index, program)
+
+    def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
         if self.column is None:
             return pa.int64(), None
         index = column_index(schema, self.column, where)
@@ -171,42 +233,87 @@ class Aggregation:
         return type_, index
 
 
-def sum(column: str) -> Aggregation:
-    """Running sum of the non-null values so far; 0 of nothing.
+def condition(expr: Any, schema: pa.Schema, where: str) -> Program:
+    """A condition lowered on a schema.
+
+    Raises
+    ------
+    SchemaError
+        It is no boolean expression.
+    """
+    if not isinstance(expr, Expr):
+        raise SchemaError(f"{where}: a boolean expression is needed, got {expr!r}")
+    program = lower(expr, schema, where)
+    if program.type != "bool":
+        raise SchemaError(f"{where}: a boolean expression is needed, {expr!r} is {program.arrow}")
+    return program
+
+
+def bound_aggregations(
+    named: Sequence[Aggregation], keywords: Mapping[str, Aggregation], schema: pa.Schema, where: str
+) -> tuple[list[pa.Field], list[BoundAggregation]]:
+    """Output fields and plan entries of aggregations given by position (with a name) and by keyword.
+
+    Raises
+    ------
+    PlanError
+        One that is no aggregation, or has no name.
+    SchemaError
+        As `Aggregation.bind`.
+    """
+    columns: list[tuple[str, Any]] = []
+    aggregation: Any
+    for aggregation in named:
+        if not isinstance(aggregation, Aggregation) or not isinstance(aggregation.name, str):
+            raise PlanError(f"{where}: a positional aggregation needs a name: od.sum('x').alias('total')")
+        columns.append((aggregation.name, aggregation))
+    fields, aggregates = [], []
+    for column, aggregation in [*columns, *keywords.items()]:
+        if not isinstance(aggregation, Aggregation):
+            raise PlanError(f"{where}: {column} must be an aggregation (od.sum, ...), got {aggregation!r}")
+        type_, bound = aggregation.bind(schema, where)
+        fields.append(pa.field(column, type_))
+        aggregates.append(bound)
+    return fields, aggregates
+
+
+def sum(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Sum of the non-null values so far; 0 of nothing.
 
     Integers add up as int64, and an overflow is an error at that row; floats add up in order, as float64.
+    `where`, here and in the functions below: only rows for which this expression is true.
     """
-    return Aggregation("sum", _name(column))
+    return Aggregation("sum", column_name(column), where=where)
 
 
-def min(column: str) -> Aggregation:
+def min(column: str, *, where: Expr | None = None) -> Aggregation:
     """Smallest non-null number, date or time so far; null of nothing. NaN loses against any number."""
-    return Aggregation("min", _name(column))
+    return Aggregation("min", column_name(column), where=where)
 
 
-def max(column: str) -> Aggregation:
+def max(column: str, *, where: Expr | None = None) -> Aggregation:
     """Largest non-null number, date or time so far; null of nothing. NaN loses against any number."""
-    return Aggregation("max", _name(column))
+    return Aggregation("max", column_name(column), where=where)
 
 
-def count(column: str | None = None) -> Aggregation:
+def count(column: str | None = None, *, where: Expr | None = None) -> Aggregation:
     """Number of rows so far, or of non-null values of a column."""
-    return Aggregation("count", None if column is None else _name(column))
+    return Aggregation("count", None if column is None else column_name(column), where=where)
 
 
-def first(column: str) -> Aggregation:
+def first(column: str, *, where: Expr | None = None) -> Aggregation:
     """First non-null value (number, bool, date or time); null of nothing."""
-    return Aggregation("first", _name(column))
+    return Aggregation("first", column_name(column), where=where)
 
 
-def last(column: str) -> Aggregation:
+def last(column: str, *, where: Expr | None = None) -> Aggregation:
     """Latest non-null value (number, bool, date or time); null of nothing."""
-    return Aggregation("last", _name(column))
+    return Aggregation("last", column_name(column), where=where)
 
 
-def mean(column: str) -> Aggregation:
+def mean(column: str, *, where: Expr | None = None) -> Aggregation:
     """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing."""
-    return Aggregation("mean", _name(column))
+    return Aggregation("mean", column_name(column), where=where)
 
 
 # ------------------------------------------------------------------------------------------------ partitionin
@@ -224,9 +331,7 @@ class Ranges:
         """The same with storage values of the key's type as bounds."""
         field = _range_key(schema, key, where)
         if not (is_fixed_number(field.type) or is_temporal(field.type)):
-            raise PlanError(
-                f"{where}: ranges needs a numeric or temporal key, {field.name!r} is {field.type}; leave partition='hash'"
-            )
+            raise PlanError(f"{where}: ranges needs a numeric or temporal key, {field.name!r} is {field.type}; leave partition='hash'")
         try:
             bounds = [to_storage(bound, field.type, field.name) for bound in self.bounds]
         except (TypeError, ValueError, OverflowError) as error:
@@ -343,7 +448,7 @@ def every(column: str, period: int | datetime.timedelta) -> Every:
     period : int or timedelta
         In the column's unit, or a time span for a timestamp or date.
     """
-    return Every(_name(column), period)
+    return Every(column_name(column), period)
 
 
 _UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
@@ -365,13 +470,13 @@ def time_span(value: int | datetime.timedelta, field: pa.Field, what: str) -> in
         text = "an integer (int64 or narrower), a timestamp or a date"
         raise SchemaError(f"the time column {field.name!r} must be {text}, it is {type_}")
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return _fits(value, value, what)
     if not isinstance(value, datetime.timedelta) or not is_clock:
         kinds = "an int or a timedelta" if is_clock else "an int"
         raise PlanError(f"{what} must be {kinds} for {field.name!r} ({type_}), got {value!r}")
     micros = value // datetime.timedelta(microseconds=1)
     if pat.is_timestamp(type_) and type_.unit == "ns":
-        return micros * 1000
+        return _fits(micros * 1000, value, what)
     if pat.is_timestamp(type_):
         unit = _UNITS[type_.unit]
     else:
@@ -379,3 +484,9 @@ def time_span(value: int | datetime.timedelta, field: pa.Field, what: str) -> in
     if micros % unit:
         raise PlanError(f"{what}: {value!r} is not a whole number of units of {field.name!r} ({type_})")
     return micros // unit
+
+
+def _fits(units: int, value: Any, what: str) -> int:
+    if not INT64_MIN <= units <= INT64_MAX:
+        raise PlanError(f"{what} must fit into int64, got {value!r}")
+    return units

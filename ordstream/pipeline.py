@@ -12,29 +12,36 @@ as it was, and reports it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream import plan
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions import Alias, Column, Expr
+from ordstream.keyed import KeyedPipeline
 from ordstream.lowering import lower
-from ordstream.operators import EqualRanges, Explode, Pairs, Ranges
+from ordstream.operators import EqualRanges, Explode, Pairs, Ranges, column_names, condition, flat
 from ordstream.plan import Stage
 from ordstream.program import Program
+from ordstream.shedding import Frozen, shed_stage
 from ordstream.stateful import (
+    MOST_FAN_OUT,
     Function,
-    KeyedPipeline,
     OnError,
     StatefulOperators,
+    emission,
     key_columns,
+    nonempty,
     policy,
     positive_int,
 )
+from ordstream.synonyms import advice
 from ordstream.types import (
     column_index,
     is_fixed_number,
+    is_temporal,
     pipeline_schema,
     unique_names,
 )
@@ -48,6 +55,8 @@ __all__ = ["KeyedPipeline", "Pipeline"]
 
 class Pipeline(StatefulOperators):
     """A chain of operators.
+
+    A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a name")`, `row._asdict()`.
 
     Parameters
     ----------
@@ -84,19 +93,45 @@ class Pipeline(StatefulOperators):
         """The stage table that the core runs."""
         return self._stages
 
-    def explain(self) -> str:
-        """The stage table as text: what each operator does, its columns, and what limits it."""
-        return plan.explain(self._source, self._stages)
+    def explain(self, nodes: int | None = None, *, emit: Literal["updates", "final"] = "updates") -> str:
+        """The stage table as text: what each operator does, its columns, and what limits it.
+
+        Parameters
+        ----------
+        nodes : int, optional
+            Show where the pipeline is cut to run in so many.
+        emit : "updates" or "final"
+            As for `run`; "final" shows what is combined early.
+
+        Raises
+        ------
+        PlanError
+            `emit="final"`, and the last operator has no answer at the end.
+        """
+        from ordstream import cut
+        from ordstream.final import final
+
+        emission(emit, ("updates", "final"), "explain")
+        if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
+            cut.check_sheds(self._stages, f"nodes={nodes}")
+        shown = final(self) if emit == "final" else self
+        return plan.explain(shown._source, shown._stages) if nodes is None else cut.explain(shown, nodes)
 
     def __repr__(self) -> str:
         chain = " -> ".join(stage.name for stage in self._stages) or "no operators"
         return f"<Pipeline {chain}; output: {', '.join(self.schema.names)}>"
 
+    if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            where = advice(attribute)
+            if not attribute.startswith("_") and hasattr(KeyedPipeline, attribute):
+                where = f": it keeps a state per key, write .key_by(...).{attribute}(...)"
+            raise AttributeError(f"a Pipeline has no {attribute!r}{where}", name=attribute, obj=self)
+
     # ---------------------------------------------------------------------------------------- rows
 
-    def filter(
-        self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail"
-    ) -> Pipeline:
+    def filter(self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """Keep the tuples for which the predicate is true (not false, not null).
 
         Parameters
@@ -106,14 +141,11 @@ class Pipeline(StatefulOperators):
         """
         where = self._operator_name("filter", name)
         if isinstance(predicate, Expr):
-            program = lower(predicate, self._schema, where)
-            if program.type != "bool":
-                raise SchemaError(
-                    f"{where}: a boolean expression is needed, {predicate!r} is {program.arrow}"
-                )
+            program = condition(predicate, self._schema, where)
             return self._stateless("filter", where, self._schema, {"program": program}, on_error)
         if not callable(predicate):
             raise PlanError(f"{where}: an expression or a function is needed, got {predicate!r}")
+        _check_function(predicate, where, "", native=False)
         return self._stateless("python_filter", where, self._schema, {"fn": predicate}, on_error)
 
     def map(
@@ -136,9 +168,7 @@ class Pipeline(StatefulOperators):
             Of the outputs. Values must fit it: an int column takes no float.
         """
         where = self._operator_name("map", name)
-        return self._function(
-            "python_rows", where, fn, schema, {"fan_out": 1, "exact": True}, compiled, on_error
-        )
+        return self._function("python_rows", where, fn, schema, {"fan_out": 1, "exact": True}, compiled, on_error)
 
     def flat_map(
         self,
@@ -168,7 +198,7 @@ class Pipeline(StatefulOperators):
             output, params = fn.bind(self._schema, where)
             op = "pairs" if isinstance(fn, Pairs) else "explode"
             return self._stateless(op, where, output, params, on_error)
-        bound = {"fan_out": positive_int(fan_out, f"{where}: fan_out"), "exact": False}
+        bound = {"fan_out": positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT), "exact": False}
         return self._function("python_flat", where, fn, schema, bound, compiled, on_error)
 
     def map_batches(
@@ -199,7 +229,7 @@ class Pipeline(StatefulOperators):
         where = self._operator_name("map_batches", name)
         if format not in ("numpy", "arrow"):
             raise PlanError(f"{where}: format must be 'numpy' or 'arrow', got {format!r}")
-        _check_function(fn, where, "select")
+        _check_function(fn, where, "select", native=False)
         output = pipeline_schema(_given(schema, where), f"{where}: schema")
         params = {"fn": fn, "format": format, "releases_gil": bool(releases_gil)}
         return self._stateless("python_batch", where, output, params, on_error)
@@ -207,16 +237,27 @@ class Pipeline(StatefulOperators):
     # ---------------------------------------------------------------------------------------- columns
 
     def select(
-        self, *columns: str | Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
+        self,
+        *columns: str | Expr,
+        where: Expr | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        **named: Any,
     ) -> Pipeline:
-        """The output columns, in order: names, `expr.alias("name")`, and `name=expr`."""
-        where = self._operator_name("select", name)
-        chosen = [*(_named_column(column, where) for column in columns), *named.items()]
-        return self._project(where, chosen, on_error)
+        """The output columns, in order: names, `expr.alias("name")`, and `name=expr`.
 
-    def with_columns(
-        self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
-    ) -> Pipeline:
+        Parameters
+        ----------
+        where : Expr, optional
+            Only tuples for which it is true (not false, not null) are kept; the columns are computed for these
+            alone. It sees the input's columns.
+        """
+        operator = self._operator_name("select", name)
+        chosen = [*(_named_column(column, operator) for column in flat(columns)), *named.items()]
+        program = None if where is None else condition(where, self._schema, operator)
+        return self._project(operator, chosen, on_error, program)
+
+    def with_columns(self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any) -> Pipeline:
         """All input columns, replaced in place or appended. Expressions see the input's values."""
         where = self._operator_name("with_columns", name)
         given = [*(_named_column(column, where) for column in columns), *named.items()]
@@ -227,24 +268,94 @@ class Pipeline(StatefulOperators):
     def drop(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """All columns but these."""
         where = self._operator_name("drop", name)
-        dropped = {column_index(self._schema, column, where) for column in columns}
+        dropped = {column_index(self._schema, column, where) for column in flat(columns)}
         kept = [(n, Column(n)) for i, n in enumerate(self._schema.names) if i not in dropped]
         return self._project(where, kept, on_error)
 
-    def rename(
-        self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail"
-    ) -> Pipeline:
+    def rename(self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """The same columns; `names` maps old names to new ones."""
         where = self._operator_name("rename", name)
-        for column in names:
+        given: Any = names
+        if not isinstance(given, Mapping):
+            raise PlanError(f"{where}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got {names!r}")
+        for column, new in names.items():
             column_index(self._schema, column, where)
+            nonempty(new, where)
         return self._project(where, [(names.get(n, n), Column(n)) for n in self._schema.names], on_error)
+
+    # ---------------------------------------------------------------------------------------- overload
+
+    def shed(
+        self,
+        max_latency: Any,
+        cost_key: str | Sequence[str],
+        *,
+        goal: Literal["average", "maximum"] = "average",
+        most_dropped: float = 1.0,
+        model: Any = None,
+        frozen: Frozen | None = None,
+        side_output: bool = False,
+        window: int = 1024,
+        tolerance: float = 0.05,
+        epsilon: float = 0.05,
+        delta: float = 0.1,
+        seed: int = 0,
+        sync_every: int = 1,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Under overload, drop tuples in front of the next operator so that queueing latency keeps to a goal (LAS).
+
+        What a tuple will cost is estimated from the measured costs of earlier tuples with the same key. Dropped tuples are counted and
+        logged (`result.shed`); results behind are then approximate, and the report says so. Latency counts from a tuple's arrival at
+        the node (its send time, where `arrivals` is given) until the operator begins with it. A source that is asked for its
+        tuples, such as a table, waits instead of overloading the node, so nothing waits and nothing is shed.
+
+        Parameters
+        ----------
+        max_latency : str or timedelta
+            The goal, "50ms".
+        cost_key : str or sequence of str
+            Columns that a tuple's cost depends on.
+        goal : "average" or "maximum"
+            What must not exceed `max_latency`: the mean over all admitted tuples, or each tuple's own latency.
+        most_dropped : float
+            Cap on the share of dropped tuples, 0..1; the goal gives way.
+        model : ExecutionTimes or bytes, optional
+            A saved cost model, `result.shed.models[name]` of an earlier run. Without one everything is admitted until the first 16 costs
+            were measured, and estimates are coarse until the model is stable.
+        frozen : od.Frozen, optional
+            Decide without a clock (`ordstream.shedding`); needs a model.
+        side_output : bool
+            Keep the dropped tuples (`result.shed.rows[name]`), in memory until the end.
+        window, tolerance, epsilon, delta, seed
+            N and mu of the cost model, and size and hash functions of its sketches (`ordstream.balance.las.OperatorSide`).
+        sync_every : int
+            Admitted tuples between two corrections of the estimated backlog.
+        """
+        where = self._operator_name("shed", name)
+        stage = shed_stage(
+            self._schema,
+            self._stages,
+            where,
+            max_latency=max_latency,
+            cost_key=cost_key,
+            goal=goal,
+            most_dropped=most_dropped,
+            model=model,
+            frozen=frozen,
+            side_output=side_output,
+            window=window,
+            tolerance=tolerance,
+            epsilon=epsilon,
+            delta=delta,
+            seed=seed,
+            sync_every=sync_every,
+        )
+        return Pipeline._of(self._source, (*self._stages, stage))
 
     # ---------------------------------------------------------------------------------------- state
 
-    def key_by(
-        self, *columns: str, buckets: int | None = None, partition: str | Ranges | EqualRanges = "hash"
-    ) -> KeyedPipeline:
+    def key_by(self, *columns: str, buckets: int | None = None, partition: str | Ranges | EqualRanges = "hash") -> KeyedPipeline:
         """Partition the stream by key; the next operator keeps one state per key.
 
         Parameters
@@ -265,11 +376,16 @@ class Pipeline(StatefulOperators):
         by: str,
         key: Sequence[str] | str | None = None,
         *,
+        window: str | None = None,
+        emit: Literal["updates", "final"] = "final",
+        rank: str | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """At the end of the stream: of the latest row of each key, the `k` largest by `by`, ties by ascending
-        key.
+        """Of the latest row of each key, the `k` largest by `by`, ties by ascending key.
+
+        Output: input columns, then the rank (from 1) where it is asked for. The list of the `k` best is emitted
+        at the end of the stream.
 
         Parameters
         ----------
@@ -278,31 +394,49 @@ class Pipeline(StatefulOperators):
         by : str
             A number, date or time. Null is an error at that row; NaN sorts lowest.
         key : str or sequence of str, optional
-            Default: all columns but `by`.
+            Default: all columns but `by` and `window`.
+        window : str, optional
+            An integer, date or time. A tuple whose value is larger than any before closes the window: the list
+            is emitted, and all keys are forgotten before the tuple is taken in. Null is an error at that row.
+        emit : "updates" or "final"
+            "updates": also an output for each tuple whose key is among the `k` best after it.
+        rank : str, optional
+            Name of the output column; default: "rank" with emit="updates", none with "final".
         """
         where = self._operator_name("top_k", name)
         k = positive_int(k, f"{where}: k")
+        emission(emit, ("updates", "final"), where)
         by_index = column_index(self._schema, by, where)
         if not is_fixed_number(self._schema.field(by_index).type):
-            raise SchemaError(
-                f"{where}: {by!r} must be a number, date or time, it is {self._schema.field(by_index).type}"
-            )
-        names = (
-            [n for n in self._schema.names if n != by]
-            if key is None
-            else [key]
-            if isinstance(key, str)
-            else list(key)
-        )
+            raise SchemaError(f"{where}: {by!r} must be a number, date or time, it is {self._schema.field(by_index).type}")
+        window_index = None if window is None else column_index(self._schema, window, where)
+        if window_index is not None:
+            type_ = self._schema.field(window_index).type
+            if not (pat.is_integer(type_) or is_temporal(type_)):
+                raise SchemaError(f"{where}: {window!r} must be an integer, date or time, it is {type_}")
+        names = [n for i, n in enumerate(self._schema.names) if i not in (by_index, window_index)] if key is None else column_names(key)
         indexes = key_columns(self._schema, names, where)
-        if by_index in indexes:
-            raise PlanError(f"{where}: {by!r} can't be part of the key")
-        previous = self._stages[-1] if self._stages else None
-        counts = previous is not None and previous.op == "count" and previous.kind == "PS"
-        count_key = set(range(len(self._schema) - 1))
-        grows = counts and by_index == len(self._schema) - 1 and set(indexes) == count_key
-        params = {"k": k, "by": by_index, "key": list(indexes), "grows": grows}
-        return self._stateful("top_k", where, self._schema, params, on_error)
+        if by_index in indexes or by_index == window_index:
+            raise PlanError(f"{where}: {by!r} can't be part of the key, nor the window")
+        params = {"k": k, "by": by_index, "key": list(indexes), "window": window_index, "emit": emit}
+        params["grows"] = self._counts_grow(by_index, set(indexes))
+        rank = "rank" if rank is None and emit == "updates" else rank
+        params["rank"] = rank is not None
+        fields = list(self._schema)
+        if rank is not None:
+            fields.append(pa.field(nonempty(rank, where), pa.int64()))
+            unique_names([field.name for field in fields], where)
+        return self._stateful("top_k", where, pa.schema(fields), params, on_error)
+
+    def _counts_grow(self, by: int, key: set[int]) -> bool:
+        """Whether the operator before is a count by just this key, so that `by` never falls for a key. (With
+        windows it falls, also inside a window of top_k where times go back.)
+        """
+        before = self._stages[-1] if self._stages else None
+        if before is None or before.op != "count" or before.kind != "PS":
+            return False
+        counts = before.params["window"] is None and by == len(self._schema) - 1
+        return counts and key == set(range(len(before.key)))
 
     # ---------------------------------------------------------------------------------------- running
 
@@ -310,12 +444,12 @@ class Pipeline(StatefulOperators):
         self,
         data: Any,
         *,
-        workers: int | None = None,
+        workers: int | Literal["auto"] | None = None,
         scheduler: str = "ct",
         partitioning: str = "hybrid",
         reorder: str = "nonblocking",
         buckets: int | None = None,
-        chunk_rows: int | None = None,
+        chunk_rows: int | Literal["auto"] | None = None,
         punctuate: Any = None,
         max_bytes: int | None = None,
         max_chunks: int | None = None,
@@ -324,7 +458,12 @@ class Pipeline(StatefulOperators):
         tags: bool = False,
         debug: bool = False,
         snapshot_every: Any = None,
+        emit: Literal["updates", "final"] | None = None,
         progress: Any = None,
+        processes: int | None = None,
+        max_workers: int | None = None,
+        arrivals: Any = None,
+        shed_log: Any = None,
         **further: Any,
     ) -> Result:
         """Run on this machine and return all output. All options are described at `ordstream.node.run`."""
@@ -337,12 +476,12 @@ class Pipeline(StatefulOperators):
         self,
         data: Any,
         *,
-        workers: int | None = None,
+        workers: int | Literal["auto"] | None = None,
         scheduler: str = "ct",
         partitioning: str = "hybrid",
         reorder: str = "nonblocking",
         buckets: int | None = None,
-        chunk_rows: int | None = None,
+        chunk_rows: int | Literal["auto"] | None = None,
         punctuate: Any = None,
         max_bytes: int | None = None,
         max_chunks: int | None = None,
@@ -351,7 +490,11 @@ class Pipeline(StatefulOperators):
         tags: bool = False,
         debug: bool = False,
         snapshot_every: Any = None,
+        emit: Literal["updates", "final"] | None = None,
         progress: Any = None,
+        max_workers: int | None = None,
+        arrivals: Any = None,
+        shed_log: Any = None,
         **further: Any,
     ) -> Stream:
         """Run on this machine: an iterator of output batches as they are ready. Options as for `run`."""
@@ -362,13 +505,17 @@ class Pipeline(StatefulOperators):
 
     # ---------------------------------------------------------------------------------------- helpers
 
-    def _stateless(
-        self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError
-    ) -> Pipeline:
+    def _stateless(self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError) -> Pipeline:
         stage = Stage(name, "SL", op, self._schema, output, params=params, on_error=policy(on_error, name))
         return Pipeline._of(self._source, (*self._stages, stage))
 
-    def _project(self, where: str, chosen: Sequence[tuple[str, Any]], on_error: OnError) -> Pipeline:
+    def _project(
+        self,
+        where: str,
+        chosen: Sequence[tuple[str, Any]],
+        on_error: OnError,
+        only: Program | None = None,
+    ) -> Pipeline:
         columns: list[int | Program] = []
         fields: list[pa.Field] = []
         for name, expr in chosen:
@@ -385,7 +532,8 @@ class Pipeline(StatefulOperators):
         if not fields:
             raise SchemaError(f"{where}: at least one column must remain")
         unique_names([field.name for field in fields], where)
-        return self._stateless("project", where, pa.schema(fields), {"columns": columns}, on_error)
+        params = {"columns": columns, "where": only}
+        return self._stateless("project", where, pa.schema(fields), params, on_error)
 
     def _function(
         self,
@@ -397,7 +545,7 @@ class Pipeline(StatefulOperators):
         compiled: bool,
         on_error: OnError,
     ) -> Pipeline:
-        _check_function(fn, where, "select or with_columns")
+        _check_function(fn, where, "select or with_columns", native=compiled)
         output = pipeline_schema(_given(schema, where), f"{where}: schema")
         params = {"fn": fn, **bound} if compiled else {"fn": fn}
         return self._stateless("compiled" if compiled else op, where, output, params, on_error)
@@ -409,10 +557,13 @@ def _given(schema: Any, where: str) -> Any:
     return schema
 
 
-def _check_function(fn: Any, where: str, instead: str) -> None:
+def _check_function(fn: Any, where: str, instead: str, *, native: bool) -> None:
     if isinstance(fn, Expr):
         raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
-    if not callable(fn) and not is_native(fn):
+    if is_native(fn):
+        if not native:
+            raise PlanError(f"{where}: {fn!r} is a compiled function; only map, flat_map and process take one, with compiled=True")
+    elif not callable(fn):
         raise PlanError(f"{where}: a function is needed, got {fn!r}")
 
 

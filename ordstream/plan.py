@@ -8,24 +8,43 @@ means a callable or None. Output columns that are not said are those of the inpu
 op               kind    params
 ===============  ======  =====================================================================================
 filter           SL      program: Program (bool); rows where it is True pass
-project          SL      columns: list, one int (input column passed through) or Program per output column
-pairs            SL      column: int (a list), carry: list[int]; output: carry..., left, right
+project          SL      columns: list, one int (input column passed through) or Program per output column;
+                         where: Program (bool) | None; only rows where it is True pass
+pairs            SL      column: int (a list), carry: list[int], anchor: value | None; output: carry..., left,
+                         right
 explode          SL      column: int (a list), carry: list[int]; output: carry..., element
 python_rows      SL      fn(row) -> tuple, list or dict: exactly one output per row
 python_filter    SL      fn(row) -> bool, or None for False
 python_flat      SL      fn(row) -> iterable of tuples, lists or dicts
 python_batch     SL      fn, format: "numpy" | "arrow", releases_gil: bool; as many rows out as in
+shed             SL      see `ordstream.shedding.shed_stage`
 compiled         SL      fn(row, emit), fan_out: int (most emits per row), exact: bool (map: exactly one emit)
 compiled         PS, SF  fn(row, state, emit), state: pa.Schema, fan_out: int, on_flush: fn?, on_time: fn?
 python_process   PS, SF  fn(row, state, emit), state: pa.Schema | Codec | None, init: fn? (makes a key's state
                          where `state` is None; never None then), fan_out: int (a hint), on_flush: fn?,
                          on_time: fn?
-sessionize       PS      time: int, timeout: int (unit of the time column), collect: list[int]; output: key
-                         columns, start, end, count, one list per collected column
-count            PS, SF  emit: "updates" (an output per row) | "final" (at flush); output: key columns, count
-scan             PS, SF  aggregates: list of (function, int | None), function in "sum" "min" "max" "count"
-                         "first" "last" "mean"; output: input columns, then one column per aggregate
-top_k            SF      k: int, by: int, key: list[int], grows: bool (`by` never falls for a key)
+sessionize       PS      time: int, timeout: int (unit of the time column), collect: list[int], aggregates: list
+                         of BoundAggregation; output: key columns, start, end, count, one list per collected
+                         column, one column per aggregate
+count            PS, SF  emit: "updates" (an output per row) | "final" (at flush), window: int | None (length),
+                         time: int | None, above: int | None; output: key columns, window (if any), count;
+                         best: int (made by `final`, in front of a top-k): at flush only the keys with the
+                         largest counts, ties by ascending key, so many at least per bucket
+scan             PS, SF  aggregates: list of BoundAggregation (function, column: int | None, where: Program |
+                         None), function in "sum" "min" "max" "count" "first" "last" "mean"; output: input
+                         columns, then one column per aggregate
+aggregate        PS, SF  aggregates: as scan, emit: "updates" (per row, and per key at flush) | "final"; output:
+                         key columns, one column per aggregate; half: "part" or "merge" (made by `combine`)
+lag              PS, SF  columns: list[int]; output: input columns, then their values in the row before
+pair_up          PS      column: int, carry: list[int]; output: carry..., left, right
+preceding        PS      n: int, columns: list[int], carry: list[int], time: int | None, within: int | None (unit
+                         of the time column), when: Program | None, where: Program | None; output: carry...,
+                         columns... of a row before
+top_values       PS      column: int, k: int, emit: "updates" | "final"; output: key columns, value, count, rank
+regression       PS      x: int, y: int, emit: "updates" | "every_tuple" | "final"; output: key columns, x, n,
+                         slope, intercept, flat_or_declining
+top_k            SF      k: int, by: int, key: list[int], window: int | None, emit: "updates" | "final", rank:
+                         bool (a last column), grows: bool (`by` never falls for a key)
 ===============  ======  =====================================================================================
 """
 
@@ -37,7 +56,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ordstream.operators import Codec
+from ordstream.operators import BoundAggregation, Codec
 from ordstream.program import Program
 
 
@@ -92,31 +111,54 @@ def columns_read(stage: Stage) -> set[int]:
     if stage.op == "filter":
         return set(params["program"].columns())
     if stage.op == "project":
-        programs = (column for column in params["columns"] if isinstance(column, Program))
-        return {index for program in programs for index in program.columns()}
+        return _of_programs(params["where"], *params["columns"])
     if stage.op in ("pairs", "explode"):
         return {params["column"]}
+    if stage.op == "shed":
+        return set(range(len(stage.input))) if params["side_output"] else set(params["key"])
     if stage.op == "count":
-        return set(stage.key)
-    if stage.op == "scan":
-        return {*stage.key, *(index for _, index in params["aggregates"] if index is not None)}
+        return {*stage.key, *_given(params["time"])}
+    if stage.op in ("scan", "aggregate"):
+        return set(stage.key) | _of_aggregates(params["aggregates"])
     if stage.op == "sessionize":
-        return {*stage.key, params["time"], *params["collect"]}
+        return {*stage.key, params["time"], *params["collect"]} | _of_aggregates(params["aggregates"])
+    if stage.op == "lag":
+        return {*stage.key, *params["columns"]}
+    if stage.op in ("pair_up", "top_values"):
+        return {*stage.key, params["column"]}
+    if stage.op == "preceding":
+        conditions = _of_programs(params["when"], params["where"])
+        return {*stage.key, *_given(params["time"]), *params["columns"]} | conditions
+    if stage.op == "regression":
+        return {*stage.key, params["x"], params["y"]}
     if stage.op == "top_k":
-        return {params["by"], *params["key"]}
+        return {params["by"], *params["key"], *_given(params["window"])}
     return set(range(len(stage.input)))  # functions may look at every column
+
+
+def _given(index: int | None) -> tuple[int, ...]:
+    return () if index is None else (index,)
+
+
+def _of_programs(*programs: Any) -> set[int]:
+    return {index for program in programs if isinstance(program, Program) for index in program.columns()}
+
+
+def _of_aggregates(aggregates: Sequence[BoundAggregation]) -> set[int]:
+    columns = {a.column for a in aggregates if a.column is not None}
+    return columns | _of_programs(*(a.where for a in aggregates))
 
 
 def columns_passed(stage: Stage) -> dict[int, int]:
     """Output column -> input column, for output columns that are input columns unchanged."""
     params = stage.params
-    if stage.op in ("filter", "python_filter", "top_k", "scan"):
+    if stage.op in ("filter", "python_filter", "top_k", "scan", "lag", "shed"):
         return {index: index for index in range(len(stage.input))}
     if stage.op == "project":
         return {out: column for out, column in enumerate(params["columns"]) if isinstance(column, int)}
-    if stage.op in ("pairs", "explode"):
+    if stage.op in ("pairs", "explode", "pair_up", "preceding"):
         return dict(enumerate(params["carry"]))
-    if stage.op in ("count", "sessionize"):
+    if stage.op in ("count", "sessionize", "aggregate", "top_values", "regression"):
         return dict(enumerate(stage.key))
     return {}
 
@@ -141,6 +183,29 @@ def used_source_columns(stages: Sequence[Stage], source: pa.Schema | None = None
     return tuple(index in needed for index in range(len(stages[0].input)))
 
 
+def needed_outputs(stages: Sequence[Stage]) -> list[tuple[set[int], set[int]]]:
+    """For each stage: output columns whose values a later stage reads or the output shows, and those of which at least that is needed
+    which values are null.
+
+    The second set has more than the first only directly in front of a filter that tests nothing but nulls: it cannot fail, so no
+    error has to show the values.
+    """
+    found: list[tuple[set[int], set[int]]] = []
+    values = set(range(len(stages[-1].output))) if stages else set()
+    nulls = set(values)
+    for stage in reversed(stages):
+        found.append((values, nulls))
+        passed = columns_passed(stage)
+        values = {passed[out] for out in nulls if out in passed}  # which are null is told apart in front of one filter, no further
+        read = columns_read(stage)
+        if stage.op == "filter" and stage.params["program"].tests_nulls_only(stage.input):
+            nulls = values | read
+        else:
+            values = values | read
+            nulls = set(values)
+    return found[::-1]
+
+
 def explain(source: pa.Schema, stages: Sequence[Stage]) -> str:
     """A readable stage table: kind, name, what it does, output columns, and what limits it."""
     used = used_source_columns(stages, source)
@@ -149,8 +214,12 @@ def explain(source: pa.Schema, stages: Sequence[Stage]) -> str:
     if unused:
         lines.append(f"        never read: {', '.join(unused)}")
     for position, stage in enumerate(stages, 1):
-        lines.append(f"{position:>2}  {stage.kind}  {stage.name}: {_describe(stage)}")
+        lines.append(f"{position:>2}  {stage.kind}  {stage.name}: {describe(stage)}")
         lines += [f"        {note}" for note in _notes(stage)]
+        if stage.op == "shed":
+            from ordstream import shedding  # it imports this module
+
+            lines += [f"        {note}" for note in shedding.notes(stages, position - 1)]
         lines.append(f"        -> {_columns(stage.output)}")
     return "\n".join(lines)
 
@@ -159,7 +228,8 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{column.name}: {column.type}" for column in schema)
 
 
-def _describe(stage: Stage) -> str:
+def describe(stage: Stage) -> str:
+    """One line: what an operator does, with its parameters."""
     params, names = stage.params, stage.input.names
     key = f" by {', '.join(names[index] for index in stage.key)}" if stage.key else ""
     if stage.op == "filter":
@@ -167,21 +237,54 @@ def _describe(stage: Stage) -> str:
     if stage.op == "project":
         texts = [names[c] if isinstance(c, int) else c.text for c in params["columns"]]
         pairs = zip(stage.output.names, texts, strict=True)
-        return f"project {', '.join(out if out == text else f'{out} = {text}' for out, text in pairs)}"
-    if stage.op in ("pairs", "explode"):
-        return f"{stage.op} of {names[params['column']]}"
+        columns = ", ".join(out if out == text else f"{out} = {text}" for out, text in pairs)
+        return f"project {columns}{_where(params['where'])}"
+    if stage.op in ("pairs", "explode", "pair_up"):
+        anchor = params.get("anchor")
+        with_anchor = "" if anchor is None else f" with {anchor!r}"
+        return f"{stage.op}{key} of {names[params['column']]}{with_anchor}"
+    if stage.op == "shed":
+        from ordstream import shedding  # it imports this module
+
+        return shedding.describe(stage)
     if stage.op == "sessionize":
-        return f"sessionize{key}, time {names[params['time']]}, timeout {params['timeout']}"
+        calls = _calls(names, params["aggregates"])
+        return f"sessionize{key}, time {names[params['time']]}, timeout {params['timeout']}{': ' * bool(calls)}{calls}"
     if stage.op == "count":
-        return f"count{key}, {params['emit']}"
+        window = "" if params["window"] is None else f", windows of {params['window']} in {names[params['time']]}"
+        above = "" if params["above"] is None else f", above {params['above']}"
+        best = f", the {params['best']} best of each bucket" if "best" in params else ""
+        return f"count{key}{window}{above}, {params['emit']}{best}"
     if stage.op == "scan":
-        calls = [f"{f}({'' if index is None else names[index]})" for f, index in params["aggregates"]]
-        return f"scan{key}: {', '.join(calls)}"
+        return f"scan{key}: {_calls(names, params['aggregates'])}"
+    if stage.op == "lag":
+        return f"lag{key}: {', '.join(names[c] for c in params['columns'])}"
+    if stage.op == "aggregate":
+        return f"aggregate{key}: {_calls(names, params['aggregates'])}, {params['emit']}"
+    if stage.op == "preceding":
+        within = "" if params["within"] is None else f" within {params['within']} of {names[params['time']]}"
+        when = "" if params["when"] is None else f" when {params['when'].text}"
+        columns = ", ".join(names[c] for c in params["columns"])
+        return f"preceding {params['n']}{key}: {columns}{within}{when}{_where(params['where'])}"
+    if stage.op == "top_values":
+        return f"top {params['k']} values of {names[params['column']]}{key}, {params['emit']}"
+    if stage.op == "regression":
+        return f"regression{key} of {names[params['y']]} on {names[params['x']]}, {params['emit']}"
     if stage.op == "top_k":
         by_key = ", ".join(names[index] for index in params["key"])
-        return f"top_k {params['k']} by {names[params['by']]} descending, then {by_key}"
+        window = "" if params["window"] is None else f" per {names[params['window']]}"
+        return f"top_k {params['k']}{window} by {names[params['by']]} descending, then {by_key}, {params['emit']}"
     function = params["fn"]
     return f"{stage.op}{key} {getattr(function, '__qualname__', repr(function))}"
+
+
+def _where(program: Program | None) -> str:
+    return "" if program is None else f" where {program.text}"
+
+
+def _calls(names: Sequence[str], aggregates: Sequence[BoundAggregation]) -> str:
+    texts = [f"{a.function}({'' if a.column is None else names[a.column]}{_where(a.where)})" for a in aggregates]
+    return ", ".join(texts)
 
 
 def _notes(stage: Stage) -> list[str]:
@@ -192,9 +295,7 @@ def _notes(stage: Stage) -> list[str]:
     if stage.is_python and not stage.params.get("releases_gil", False):
         notes.append("Python function: takes the GIL, one worker at a time")
     if not stage.can_snapshot:
-        notes.append(
-            "state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)"
-        )
+        notes.append("state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)")
     if stage.op == "top_k" and not stage.params["grows"]:
         notes.append("keeps the latest row of every key")
     if stage.on_error != "fail":

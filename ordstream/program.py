@@ -72,6 +72,19 @@ class Program:
         loads = ("col_i64", "col_f64", "col_bool", "col_view", "len_list")
         return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in loads}))
 
+    def tests_nulls_only(self, schema: pa.Schema) -> bool:
+        """Whether all that is asked of a column of the input `schema` is whether it is null. Such a program cannot fail."""
+        names = [instruction[0] for instruction in self.code]
+        for position, name in enumerate(names):
+            if name.startswith("col_"):
+                if not (position + 1 < len(names) and names[position + 1].startswith(("is_null_", "is_not_null_"))):
+                    return False
+                if pat.is_uint64(schema.field(self.code[position][1]).type):  # its range is checked
+                    return False
+            elif not (name in ("and", "or", "not") or name.startswith(("is_null_", "is_not_null_"))):
+                return False
+        return True
+
     def __repr__(self) -> str:
         return f"Program({self.text or self.code!r} -> {self.arrow})"
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ordstream.shedding import ShedReport
+
 
 @dataclass(frozen=True)
 class OperatorReport:
@@ -73,6 +75,29 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class ElasticReport:
+    """How many workers were active under workers="auto".
+
+    Attributes
+    ----------
+    least, most : int
+        Smallest and largest number, trials included.
+    mean : float
+        Over the time of the run.
+    last : int
+        When it ended.
+    changes : int
+        How often the number changed.
+    """
+
+    least: int
+    mean: float
+    most: int
+    last: int
+    changes: int
+
+
+@dataclass(frozen=True)
 class Report:
     """Figures of one run; `to_dict()` and `to_json()` keep the names.
 
@@ -87,6 +112,15 @@ class Report:
         Scheduler choices, and how many of them ageing forced.
     throttled : int
         How often the cap on chunks or bytes in flight stopped the source.
+    workers : int
+        Worker threads; under workers="auto" the largest number allowed.
+    elastic : ElasticReport or None
+        Under workers="auto" with more than one allowed: how many were active.
+    marker_tuples_per_second : float or None
+        Throughput between the first and the last marker of `marker_percentiles` at the egress (all markers without it): how the
+        ordered paper measures (section 7), start and end left out. None with fewer than two markers.
+    shedding : tuple of ShedReport
+        What the shed stages dropped, when and why.
     """
 
     tuples: int
@@ -109,6 +143,9 @@ class Report:
     time_punctuations: int
     snapshot_markers: int
     leaked_chunks: int = 0
+    marker_tuples_per_second: float | None = None
+    shedding: tuple[ShedReport, ...] = ()
+    elastic: ElasticReport | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +157,10 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent, default=str)
 
     def __str__(self) -> str:
-        lines = [f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, {self.workers} workers"]
+        workers = f"{self.workers} workers"
+        if self.elastic is not None:
+            workers = f"{self.elastic.mean:.1f} of {workers} on average ({self.elastic.changes} changes, {self.elastic.last} at the end)"
+        lines = [f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, {workers}"]
         for name, latency in self.latency.items():
             if latency.p50_us is not None:
                 lines.append(
@@ -133,7 +173,24 @@ class Report:
                 f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} {o.selectivity:>11.4f} "
                 f"{o.worker_share:>6.1%}"
             )
+        lines += [str(shed) for shed in self.shedding]
         return "\n".join(lines)
+
+
+def positions(count: int, within: tuple[float, float] | None) -> slice:
+    """Which of `count` markers in arrival order lie between two percentiles of position; at least one if there is any."""
+    if within is None:
+        return slice(0, count)
+    low, high = (int(count * part / 100) for part in within)
+    return slice(low, max(high, low + 1))
+
+
+def marker_throughput(samples: Sequence[tuple[int, int, int, int]], within: tuple[float, float] | None) -> float | None:
+    """Tuples per second between the first and the last marker within a percentile range of positions, by their times at the egress."""
+    kept = samples[positions(len(samples), within)]
+    if len(kept) < 2 or kept[-1][3] <= kept[0][3]:
+        return None
+    return (kept[-1][0] - kept[0][0]) / (kept[-1][3] - kept[0][3]) * 1e9
 
 
 def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> Latency:
@@ -146,10 +203,7 @@ def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> L
     within : pair of float or None
         Percentile range of positions to keep.
     """
-    values = np.asarray(samples, dtype=np.float64)
-    if within is not None and len(values):
-        low, high = (int(len(values) * part / 100) for part in within)
-        values = values[low : max(high, low + 1)]
+    values = np.asarray(samples[positions(len(samples), within)], dtype=np.float64)
     if not len(values):
         return Latency(None, None, None, None, 0)
     p50, p95, p99 = np.percentile(values, [50, 95, 99]) / 1e3
@@ -158,13 +212,14 @@ def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> L
 
 def make_report(
     statistics: dict[str, Any],
-    samples: Sequence[tuple[int, int, int]],
+    samples: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float,
     emitted_through: int,
     leaked_chunks: int,
     settings: dict[str, Any],
     within: tuple[float, float] | None,
+    shedding: tuple[ShedReport, ...] = (),
 ) -> Report:
     """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report."""
     total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
@@ -215,5 +270,8 @@ def make_report(
         time_punctuations=statistics["time_punctuations"],
         snapshot_markers=statistics["snapshot_markers"],
         leaked_chunks=leaked_chunks,
+        marker_tuples_per_second=marker_throughput(samples, within),
+        shedding=shedding,
+        elastic=None if statistics["elastic"] is None else ElasticReport(**statistics["elastic"]),
         options=settings,
     )

@@ -6,7 +6,8 @@ other difference of type is an error that names column, expected and got: nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,22 +18,40 @@ from ordstream.errors import SourceError
 # Rows of one imported batch: bounds what is pinned and converted at a time.
 BATCH_ROWS = 131_072
 
+ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
+
 
 def is_live(data: Any) -> bool:
     """Whether asking for the next batch may run user code or block (an iterator), so that a thread should do it."""
     return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
 
 
-def batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches(data: Any, schema: pa.Schema, without_nulls: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
     """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
+
+    Parameters
+    ----------
+    data : Arrow data, or iterable of record batches
+    schema : pyarrow.Schema
+    without_nulls : sequence of int
+        Columns that are declared without nulls, and read.
 
     Raises
     ------
     SourceError
         For data of another kind, or a batch that does not fit the schema.
     """
+    before = 0
     for batch in _pieces(data):
-        fitted = conform(batch, schema)
+        try:
+            fitted = conform(batch, schema)
+        except SourceError as error:
+            raise (SourceError(f"after {before} tuples: {error}") if before else error) from error.__cause__
+        for index in without_nulls:
+            if fitted.column(index).null_count:
+                row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
+                raise SourceError(f"column {schema.names[index]!r} is declared without nulls (nullable=False), but row {row} has one")
+        before += fitted.num_rows
         for start in range(0, fitted.num_rows, BATCH_ROWS):
             yield fitted.slice(start, BATCH_ROWS)
 
@@ -41,23 +60,48 @@ def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         yield data
     elif isinstance(data, pa.Table):
-        yield from data.to_batches()
+        yield from data.to_batches() or [_no_rows(data.schema)]
     elif hasattr(data, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(data)
+        reader = pa.RecordBatchReader.from_stream(data)
+        yield _no_rows(reader.schema)
+        yield from reader
     elif hasattr(data, "__arrow_c_array__"):
         yield pa.record_batch(data)
+    elif isinstance(data, str | bytes | os.PathLike | Mapping):
+        raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
+    elif hasattr(data, "to_batches"):  # pyarrow datasets and scanners, in the order of their files
+        yield from data.to_batches()
     elif isinstance(data, Iterable):
         for item in data:
             if item is data:
                 raise SourceError("the source yields itself")
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
-                raise SourceError(f"the source must yield Arrow record batches, it gave {type(item).__name__}")
+                text = f"the source must yield Arrow record batches, it gave {type(item).__name__}"
+                raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)
             yield from _pieces(item)
     else:
-        raise SourceError(
-            f"cannot read {type(data).__name__}: give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ "
-            "(Polars, DuckDB, pandas), or an iterable of record batches"
-        )
+        raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that only tells a schema: what has no rows must fit as well."""
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _advice(data: Any) -> str:
+    """What to give in place of data that can't be read."""
+    if isinstance(data, str | bytes | os.PathLike):
+        return "read the file first, for example pyarrow.dataset.dataset(path), or pyarrow.parquet.ParquetFile(path).iter_batches()"
+    if isinstance(data, Mapping):
+        return "columns in a dict become a table by pyarrow.table(data)"
+    if hasattr(data, "sparkSession"):
+        return "a Spark DataFrame goes to od.spark.apply(pipeline, df, order_by=...)"
+    if hasattr(data, "collect"):
+        return "a lazy frame must be collected first"
+    return (
+        "give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ (Polars, DuckDB, pandas), "
+        "a pyarrow dataset, or an iterable of record batches"
+    )
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

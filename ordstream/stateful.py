@@ -5,19 +5,20 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.expressions import Column
-from ordstream.operators import Aggregation, Codec, EqualRanges, Ranges, time_span
+from ordstream.expressions import Column, Expr
+from ordstream.operators import Aggregation, Codec, bound_aggregations, time_span
 from ordstream.plan import Stage
 from ordstream.types import (
+    INT64_MAX,
     column_index,
-    is_list,
+    is_fixed_number,
     key_type,
-    physical_type,
     pipeline_schema,
     state_schema,
     unique_names,
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 OnError = Literal["fail", "skip"]
 Function = Callable[..., Any]
+
+MOST_KEY_COLUMNS = 64
+
+#: Largest fan_out: room for so many outputs is reserved before a compiled function is called.
+MOST_FAN_OUT = 1 << 24
 
 
 class StatefulOperators:
@@ -46,27 +52,52 @@ class StatefulOperators:
         self,
         name: str = "count",
         *,
+        window: int | datetime.timedelta | None = None,
+        time: str | None = None,
+        above: int | None = None,
         emit: Literal["updates", "final"] = "updates",
         operator: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """Number of tuples per key. Output: key columns, count.
+        """Number of tuples per key. Output: key columns, `window` (with a window), count.
 
         Parameters
         ----------
         name : str
             Of the output column.
+        window : int or timedelta, optional
+            Length of tumbling windows, in the unit of the time column. A tuple of another window than the
+            key's last one starts the key's count again. The output column `window` is the window's start.
+        time : str
+            The time column of `window`: an integer, timestamp or date. Null is an error at that row.
+        above : int, optional
+            Only counts of more than this are emitted.
         emit : "updates" or "final"
             An output per tuple with the count so far, or one per key at the end of the stream, by ascending
-            key.
+            key. "final" goes with no window: of a key's windows only the last would be left.
         operator : str, optional
             Name of the operator (in every other method: `name`).
         """
         where = self._operator_name("count", operator)
-        if emit not in ("updates", "final"):
-            raise PlanError(f"{where}: emit must be 'updates' or 'final', got {emit!r}")
-        output = self._with_key([pa.field(nonempty(name, where), pa.int64())], where)
-        return self._stateful("count", where, output, {"emit": emit}, on_error)
+        emission(emit, ("updates", "final"), where)
+        fields = [pa.field(nonempty(name, where), pa.int64())]
+        least = None if above is None else count_bound(above, f"{where}: above")
+        params: dict[str, Any] = {"emit": emit, "window": None, "time": None, "above": least}
+        if (window is None) != (time is None):
+            raise PlanError(f"{where}: window and time go together, got window={window!r}, time={time!r}")
+        if window is not None:
+            if emit == "final":
+                raise PlanError(
+                    f"{where}: emit='final' does not go with a window: only the last window of each key would be "
+                    "left; use emit='updates', and top_k(..., window='window') behind it for totals per window"
+                )
+            index = column_index(self._schema, time, where)
+            params |= {"time": index, "window": time_span(window, self._schema.field(index), f"{where}: window")}
+            if params["window"] < 1:
+                raise PlanError(f"{where}: window must be at least 1, got {window!r}")
+            type_ = self._schema.field(index).type
+            fields.insert(0, pa.field("window", pa.int64() if pat.is_integer(type_) else type_))
+        return self._stateful("count", where, self._with_key(fields, where), params, on_error)
 
     def scan(
         self,
@@ -84,26 +115,72 @@ class StatefulOperators:
             `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
         """
         where = self._operator_name("scan", name)
-        columns: list[tuple[str, Any]] = []
-        aggregation: Any
-        for aggregation in named:
-            if not isinstance(aggregation, Aggregation) or aggregation.name is None:
-                raise PlanError(f"{where}: a positional aggregation needs a name: od.sum('x').alias('total')")
-            columns.append((aggregation.name, aggregation))
-        columns += aggregations.items()
-        if not columns:
+        fields, aggregates = bound_aggregations(named, aggregations, self._schema, where)
+        if not fields:
             raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
-        fields, aggregates = list(self._schema), []
-        for column, aggregation in columns:
-            if not isinstance(aggregation, Aggregation):
-                raise PlanError(
-                    f"{where}: {column} must be an aggregation (od.sum, ...), got {aggregation!r}"
-                )
-            type_, index = aggregation.bind(self._schema, where)
-            fields.append(pa.field(column, type_))
-            aggregates.append((aggregation.function, index))
+        fields = [*self._schema, *fields]
         unique_names([field.name for field in fields], where)
         return self._stateful("scan", where, pa.schema(fields), {"aggregates": aggregates}, on_error)
+
+    def lag(
+        self,
+        columns: Mapping[str, str],
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Each tuple with values of the tuple before it of the same key (SQL's LAG). Output: input columns, then
+        these.
+
+        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then
+        `od.col("ts") - od.col("previous_ts")`. A key's first tuple has nulls; a null of the tuple before is one too.
+
+        Parameters
+        ----------
+        columns : mapping of output name to column
+            Numbers, bools, dates and times.
+        """
+        where = self._operator_name("lag", name)
+        given: Any = columns
+        if not isinstance(given, Mapping) or not given:
+            raise PlanError(f"{where}: columns must be a mapping such as {{'previous_ts': 'ts'}}, got {columns!r}")
+        indexes, fields = [], []
+        for output, column in columns.items():
+            index = column_index(self._schema, column, where)
+            type_ = self._schema.field(index).type
+            if not (is_fixed_number(type_) or pat.is_boolean(type_)):
+                raise SchemaError(f"{where}: {column!r} must be a number, bool, date or time to be kept, it is {type_}")
+            indexes.append(index)
+            fields.append(pa.field(nonempty(output, where), type_))
+        fields = [*self._schema, *fields]
+        unique_names([field.name for field in fields], where)
+        return self._stateful("lag", where, pa.schema(fields), {"columns": indexes}, on_error)
+
+    def aggregate(
+        self,
+        *named: Aggregation,
+        emit: Literal["updates", "final"] = "updates",
+        name: str | None = None,
+        on_error: OnError = "fail",
+        **aggregations: Aggregation,
+    ) -> Pipeline:
+        """Aggregations per key. Output: key columns, then these.
+
+        Parameters
+        ----------
+        *named, **aggregations : Aggregation
+            As for `scan`.
+        emit : "updates" or "final"
+            "updates": an output per tuple with the values that include it, and at the end of the stream the
+            final ones per key, by ascending key; "final": only these. Without any tuple there is no output.
+        """
+        where = self._operator_name("aggregate", name)
+        emission(emit, ("updates", "final"), where)
+        fields, aggregates = bound_aggregations(named, aggregations, self._schema, where)
+        if not fields:
+            raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
+        params = {"aggregates": aggregates, "emit": emit}
+        return self._stateful("aggregate", where, self._with_key(fields, where), params, on_error)
 
     def process(
         self,
@@ -147,6 +224,8 @@ class StatefulOperators:
         where = self._operator_name("process", name)
         for what, function in (("fn", fn), ("on_flush", on_flush), ("on_time", on_time), ("init", init)):
             native = what == "fn" and is_native(function)
+            if native and not compiled:
+                raise PlanError(f"{where}: {fn!r} is a compiled function: it needs compiled=True")
             if not callable(function) and not native and (what == "fn" or function is not None):
                 raise PlanError(f"{where}: {what} must be callable, got {function!r}")
         if isinstance(state, Codec) or state is None:
@@ -161,7 +240,7 @@ class StatefulOperators:
         params: dict[str, Any] = {
             "fn": fn,
             "state": state,
-            "fan_out": positive_int(fan_out, f"{where}: fan_out"),
+            "fan_out": positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT),
         }
         params |= {"on_flush": on_flush, "on_time": on_time}
         if not compiled:
@@ -176,6 +255,8 @@ class StatefulOperators:
         return self._stages[-1].output if self._stages else self._source
 
     def _operator_name(self, op: str, name: str | None) -> str:
+        if isinstance(name, Expr | Aggregation):
+            raise PlanError(f"{op}: name= is the operator's name; an output column called 'name' is written (...).alias('name')")
         chosen = f"{op}_{len(self._stages) + 1}" if name is None else nonempty(name, op)
         if any(stage.name == chosen for stage in self._stages):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
@@ -186,15 +267,12 @@ class StatefulOperators:
         unique_names([field.name for field in fields], where)
         return pa.schema(fields)
 
-    def _stateful(
-        self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError
-    ) -> Pipeline:
+    def _stateful(self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError) -> Pipeline:
         from ordstream.pipeline import Pipeline
 
-        keyed = isinstance(self, KeyedPipeline)
         stage = Stage(
             name=name,
-            kind="PS" if keyed else "SF",
+            kind="PS" if self._key else "SF",
             op=op,
             input=self._schema,
             output=output,
@@ -205,95 +283,6 @@ class StatefulOperators:
             on_error=policy(on_error, name),
         )
         return Pipeline._of(self._source, (*self._stages, stage))
-
-
-class KeyedPipeline(StatefulOperators):
-    """What `key_by` returns: it waits for the operator that keeps one state per key."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        columns: Sequence[str],
-        buckets: int | None,
-        partition: str | Ranges | EqualRanges,
-    ) -> None:
-        self._source, self._stages = pipeline._source, pipeline._stages
-        where = f"key_by({', '.join(map(str, columns))})"
-        self._key = key_columns(self._schema, columns, where)
-        self._buckets = None if buckets is None else positive_int(buckets, f"{where}: buckets")
-        if isinstance(partition, Ranges | EqualRanges):
-            self._partition = partition.bind(self._schema, self._key, where)
-        elif partition == "hash":
-            self._partition = "hash"
-        else:
-            raise PlanError(
-                f"{where}: partition must be 'hash', od.ranges or od.equal_ranges, got {partition!r}"
-            )
-
-    def sessionize(
-        self,
-        time: str,
-        timeout: int | datetime.timedelta,
-        collect: Mapping[str, str] | Sequence[str] | None = None,
-        *,
-        name: str | None = None,
-        on_error: OnError = "fail",
-    ) -> Pipeline:
-        """Sessions per key: runs of tuples whose times follow each other within a timeout.
-
-        A tuple whose time is more than `timeout` after the key's previous tuple closes the session: it is
-        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split, nor does a
-        jump backwards. At the end of the stream the open sessions are emitted by ascending key; at a time
-        punctuation those whose last time is more than `timeout` before it, by (end, key). Output: key
-        columns, start, end (times of the first and the last tuple), count, then one list per collected
-        column.
-
-        Parameters
-        ----------
-        time : str
-            An integer, timestamp or date column. Null is an error at that row.
-        timeout : int or timedelta
-            At least 0, in the column's unit.
-        collect : mapping of output name to column, or sequence of columns
-            Values to keep, in order. Null is an error at that row: filter first.
-        """
-        where = self._operator_name("sessionize", name)
-        time_index = column_index(self._schema, time, where)
-        span = time_span(timeout, self._schema.field(time_index), f"{where}: timeout")
-        if span < 0:
-            raise PlanError(f"{where}: timeout must be at least 0, got {timeout!r}")
-        if isinstance(collect, str):
-            collect = [collect]
-        pairs = (
-            {} if collect is None else collect if isinstance(collect, Mapping) else {c: c for c in collect}
-        )
-        time_type = self._schema.field(time_index).type
-        fields = [pa.field("start", time_type), pa.field("end", time_type), pa.field("count", pa.int64())]
-        indexes = []
-        for output, column in pairs.items():
-            index = column_index(self._schema, column, where)
-            field = pa.field(nonempty(output, where), pa.list_(self._schema.field(index).type))
-            if is_list(self._schema.field(index).type):
-                raise SchemaError(f"{where}: can't collect the list column {column!r}")
-            physical_type(field.type, column)
-            fields.append(field)
-            indexes.append(index)
-        params = {"time": time_index, "timeout": span, "collect": indexes}
-        return self._stateful("sessionize", where, self._with_key(fields, where), params, on_error)
-
-    def __repr__(self) -> str:
-        keys = ", ".join(self._schema.names[index] for index in self._key)
-        return f"<KeyedPipeline by {keys}; next: sessionize, count, scan or process>"
-
-    def __getattr__(self, attribute: str) -> NoReturn:
-        from ordstream.pipeline import Pipeline
-
-        if not attribute.startswith("_") and hasattr(Pipeline, attribute):
-            raise PlanError(
-                f"key_by must be followed by sessionize, count, scan or process, not by {attribute!r}; "
-                "other operators come before key_by or after the keyed operator"
-            )
-        raise AttributeError(f"'KeyedPipeline' has no attribute {attribute!r}")
 
 
 def nonempty(name: Any, where: str) -> str:
@@ -310,10 +299,19 @@ def policy(on_error: Any, where: str) -> OnError:
     return "skip" if on_error == "skip" else "fail"
 
 
-def positive_int(value: Any, what: str) -> int:
-    """The value if it is an int of at least 1; PlanError naming it otherwise."""
+def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:
+    """The value if it is an int of at least 1 and at most `most`; PlanError naming it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PlanError(f"{what} must be an int of at least 1, got {value!r}")
+    if value > most:
+        raise PlanError(f"{what} must be at most {most}, got {value!r}")
+    return value
+
+
+def count_bound(value: Any, what: str) -> int:
+    """The value if it is an int that a count can be compared with; PlanError naming it otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+        raise PlanError(f"{what} must be an int of at least 0, got {value!r}")
     return value
 
 
@@ -323,7 +321,16 @@ def key_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[
     indexes = tuple(column_index(schema, name, where) for name in names)
     if not indexes:
         raise PlanError(f"{where}: at least one key column is needed")
+    if len(indexes) > MOST_KEY_COLUMNS:
+        raise PlanError(f"{where}: at most {MOST_KEY_COLUMNS} key columns, got {len(indexes)}")
     unique_names(names, where)
     for index in indexes:
         key_type(schema.field(index).type, schema.field(index).name)
     return indexes
+
+
+def emission(emit: Any, allowed: Sequence[str], where: str) -> None:
+    """PlanError unless `emit` is one of the modes of the operator."""
+    if emit not in allowed:
+        modes = " or ".join(map(repr, allowed))
+        raise PlanError(f"{where}: emit must be {modes}, got {emit!r}")

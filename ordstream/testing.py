@@ -19,6 +19,7 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.operators import Every
 from ordstream.pipeline import Pipeline
 from ordstream.serial_operators import Row, SerialOperator, serial_operator
+from ordstream.shedding import SerialShed
 from ordstream.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
 
 __all__ = ["SerialResult", "run_serial"]
@@ -41,12 +42,15 @@ class SerialResult:
         order.
     skipped : list of (str, int)
         (operator name, serial) of every tuple that `on_error="skip"` dropped, in order.
+    shed : list of (str, int, int)
+        (operator name, serial, index) of every tuple that a shed stage dropped: by a log, or frozen.
     """
 
     schema: pa.Schema
     tags: list[tuple[int, int]] = field(default_factory=list)
     error: OperatorError | None = None
     skipped: list[tuple[str, int]] = field(default_factory=list)
+    shed: list[tuple[str, int, int]] = field(default_factory=list)
     _storage: list[Row] = field(default_factory=list, repr=False)
 
     @property
@@ -63,7 +67,14 @@ class SerialResult:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
-def run_serial(pipeline: Pipeline, data: Any, *, time_punctuation: Every | None = None) -> SerialResult:
+def run_serial(
+    pipeline: Pipeline,
+    data: Any,
+    *,
+    time_punctuation: Every | None = None,
+    shed_log: Any = None,
+    shed_partition: int = 0,
+) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
     Parameters
@@ -74,6 +85,11 @@ def run_serial(pipeline: Pipeline, data: Any, *, time_punctuation: Every | None 
         RecordBatches, with the columns of `pipeline.source_schema`.
     time_punctuation : Every, optional
         `od.every("ts", 60)`.
+    shed_log : pyarrow.Table, optional
+        `result.shed.log` of a run: shed stages drop just those tuples (of partition `shed_partition`). Without it they drop none,
+        unless they are frozen.
+    shed_partition : int
+        As for a run: what frozen shed stages decide depends on it.
 
     Returns
     -------
@@ -88,6 +104,7 @@ def run_serial(pipeline: Pipeline, data: Any, *, time_punctuation: Every | None 
         The punctuation does not.
     """
     run = _SerialRun(pipeline)
+    run.shed_by(shed_log, shed_partition)
     clock = None if time_punctuation is None else _Clock(*time_punctuation.bind(pipeline.source_schema))
     try:
         for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
@@ -99,6 +116,7 @@ def run_serial(pipeline: Pipeline, data: Any, *, time_punctuation: Every | None 
         run.flush()
     except OperatorError as error:
         run.result.error = error
+    run.result.shed = [(stage.stage.name, *row) for stage in run.sheds for row in stage.shed]
     return run.result
 
 
@@ -107,13 +125,23 @@ class _SerialRun:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.operators = [serial_operator(stage) for stage in pipeline.stages()]
+        self.sheds = [operator for operator in self.operators if isinstance(operator, SerialShed)]
         self.result = SerialResult(pipeline.schema)
         self.begin(serial=0)
+
+    def shed_by(self, log: Any, partition: int) -> None:
+        """What decides in shed stages."""
+        for operator in self.sheds:
+            operator.partition = partition
+            if log is not None:
+                operator.replay(log)
 
     def begin(self, serial: int) -> None:
         """From now on everything is caused by the source tuple with this serial."""
         self.serial = serial
         self.outputs_of_serial = 0
+        for operator in self.sheds:
+            operator.serial = serial
 
     def feed(self, position: int, row: Row) -> None:
         """Give a row to an operator; all that it causes reaches the end before this returns."""
@@ -186,7 +214,10 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
             index = batch.schema.get_field_index(expected.name)
             if index < 0:
                 raise SourceError(f"the data has no column {expected.name!r}; it has: {batch.schema.names}")
-            columns.append(storage_values(_matching(batch.column(index), expected)))
+            values = storage_values(_matching(batch.column(index), expected))
+            if not expected.nullable and None in values:
+                raise SourceError(f"column {expected.name!r} is declared without nulls, the data has one")
+            columns.append(values)
         yield from zip(*columns, strict=True)
 
 
@@ -195,6 +226,8 @@ def _batches(data: Any) -> Iterable[pa.RecordBatch]:
         return [data]
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)  # type: ignore[no-any-return]
+    if hasattr(data, "to_batches"):  # a dataset
+        return data.to_batches()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
         return (part for item in data for part in _batches(item))
     raise SourceError(f"Arrow data is needed (a table, record batches, a stream), got {type(data).__name__}")

@@ -93,7 +93,9 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
         return Physical("list", *PHYSICAL["list"], None, physical_type(item, column))
     name = _physical_name(type_)
     if name is None:
-        raise SchemaError(f"column {column!r}: type {type_} is not supported")
+        raise SchemaError(
+            f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a source may have more columns"
+        )
     vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "fixed16": None}.get(name, "i64")
     return Physical(name, *PHYSICAL[name], vm)
 
@@ -155,13 +157,7 @@ def pipeline_schema(
         No columns, a name used twice, or a type that is not supported.
     """
     if not isinstance(schema, pa.Schema):
-        pairs = schema.items() if isinstance(schema, Mapping) else schema
-        try:
-            schema = pa.schema([(name, PYTHON_TYPES.get(type_, type_)) for name, type_ in pairs])
-        except (TypeError, ValueError) as error:
-            raise SchemaError(
-                f"{where}: expected a pyarrow.Schema or a mapping of name to type, got {schema!r}"
-            ) from error
+        schema = _schema_of(schema, where)
     fields = []
     for field in schema:
         type_ = field.type
@@ -179,6 +175,26 @@ def pipeline_schema(
     return pa.schema(fields)
 
 
+def _schema_of(given: Any, where: str) -> pa.Schema:
+    """A schema from another library's, a mapping, or pairs of name and type."""
+    wanted = "expected a pyarrow.Schema or a mapping of name to type"
+    if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
+        return pa.schema(given)  # such as Polars'
+    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+        raise SchemaError(f"{where}: {wanted}, got {type(given).__name__}, which is data; give its schema (pyarrow: data.schema)")
+    pairs = list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
+    if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
+    fields = []
+    for name, type_ in pairs:
+        try:
+            fields.append(pa.field(name, PYTHON_TYPES.get(type_, type_)))
+        except (TypeError, ValueError) as error:
+            kinds = "a type is a pyarrow.DataType, its name, or one of int, float, bool, str, bytes"
+            raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds}") from error
+    return pa.schema(fields)
+
+
 def unique_names(names: Sequence[str], where: str) -> None:
     """Raise SchemaError when a column name occurs twice."""
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -187,7 +203,11 @@ def unique_names(names: Sequence[str], where: str) -> None:
 
 
 def column_index(schema: pa.Schema, name: Any, where: str) -> int:
-    """Index of a column; SchemaError names the available ones and a close match."""
+    """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones and a close match."""
+    if not isinstance(name, str):
+        from ordstream.expressions import Column  # it imports this module
+
+        name = name.name if isinstance(name, Column) else name
     index = schema.get_field_index(name) if isinstance(name, str) else -1
     if index < 0:
         raise unknown_column(name, schema.names, where)
@@ -340,6 +360,8 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if not isinstance(array, pa.Array) and not hasattr(array, "__len__"):
+        raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
     given = array if isinstance(array, pa.Array) else pa.array(array)
     if pat.is_dictionary(given.type):
         given = given.dictionary_decode()
@@ -383,7 +405,8 @@ def row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
     Like a named tuple it has `_fields` and `_asdict()`, unlike one it takes its values as one iterable:
     `Row(values)`.
     """
-    body: dict[str, Any] = {name: property(operator.itemgetter(i)) for i, name in enumerate(names)}
+    # Names that Python itself looks up stay Python's: a column called __getitem__ would be read by reading it.
+    body: dict[str, Any] = {name: property(operator.itemgetter(i)) for i, name in enumerate(names) if not is_special(name)}
     body |= {
         "__slots__": (),
         "_fields": tuple(names),
@@ -394,6 +417,11 @@ def row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
         "__getattr__": _no_such_column,
     }
     return type("Row", (tuple,), body)
+
+
+def is_special(name: str) -> bool:
+    """Whether Python gives a meaning of its own to an attribute of this name, such as `__len__`."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _no_such_column(row: Any, name: str) -> Any:
@@ -467,4 +495,6 @@ def state_schema(fields: Any, where: str) -> pa.Schema:
             raise SchemaError(
                 f"{where}: state field {field.name!r} can't be {field.type}; use scalars or od.codec"
             )
+        if is_special(field.name) or field.name in ("_types", "_values"):
+            raise SchemaError(f"{where}: a state field can't be called {field.name!r}; choose another name")
     return schema

@@ -384,6 +384,7 @@ def _compile(
     source = python_function(fn)
     if not inspect.isfunction(source):
         raise PlanError(f"{where}: a Python function or an @njit function is needed to compile, got {fn!r}")
+    _check_parameters(source, 2 if state is None else 3, where)
     constants = _constants(source)
     key = (
         source, tuple(map(id, constants)), rows.serialize().to_pybytes(), outputs.serialize().to_pybytes(),
@@ -402,6 +403,15 @@ def _compile(
         del _CACHE[next(iter(_CACHE))]
     _CACHE[key] = (compiled, constants)
     return compiled
+
+
+def _check_parameters(fn: Any, needed: int, where: str) -> None:
+    """PlanError unless the function can be called with (row, emit) or (row, state, emit)."""
+    try:
+        inspect.signature(fn).bind(*range(needed))
+    except TypeError as error:
+        wanted = "row, emit" if needed == 2 else "row, state, emit"
+        raise PlanError(f"{where}: a compiled function takes ({wanted}), got {fn.__name__}{inspect.signature(fn)}") from error
 
 
 def _constants(fn: Any) -> tuple[Any, ...]:
@@ -425,7 +435,8 @@ def compile_error(fn: Any, error: Exception, where: str) -> PlanError:
     lines += [int(number) for name, number in re.findall(r"at (\S+) \((\d+)\)", text) if _same_file(name, file)]
     number = lines[-1] if lines else fn.__code__.co_firstlineno
     skipped = ("Failed in", "During:", "File ", "[", "-", "There are", "Enable logging", "This error", "Overload of")
-    reasons = [line.strip(" >^") for line in text.splitlines()]
+    place = text.find('\nFile "')  # from there on numba repeats the source
+    reasons = [line.strip(" >^") for line in text[: place if place > 0 else None].splitlines()]
     reasons = [line for line in reasons if line and not line.startswith(skipped)]
     source = linecache.getline(file, number).strip()
     head = f'{where}: {fn.__name__} does not compile\n  File "{file}", line {number}'

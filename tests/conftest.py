@@ -16,6 +16,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -36,7 +37,9 @@ settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Spark's workers run this interpreter; a build apart must be the one under test."""
+    """Spark's workers run this interpreter; a build apart must be the one under test; Ctrl-C is heard."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job and its children: tests send it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if expected := os.environ.get("ORDSTREAM_EXPECT_BUILD"):
@@ -58,6 +61,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(ROOT).parts[1:2]
         if folder in (("spark",), ("stress",)):
             item.add_marker(folder[0])
+
+
+# --- where pytest-xdist spreads the tests over processes (make test) -----------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The Spark tests share one session, so one process runs them all; the others are spread one by one.
+
+    (The marks of ``--dist loadgroup`` do nothing with pytest 9.2.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SparkTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else nodeid
+
+    return SparkTogether(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of ``pytest -n auto``: most tests start threads of their own, so more would only take turns."""
+    from ordstream.cpus import allowed_cpus
+
+    return min(allowed_cpus(), 4)
 
 
 def absent(what: str, reason: str) -> None:

@@ -29,6 +29,11 @@ def size(n: int) -> int:
     return max(1, round(n * STRESS / (4 if SANITIZED else 1)))
 
 
+def staffed(workers: int | str, seed: int = 1) -> dict[str, Any]:
+    """Options for so many workers; "auto": 1 to 8, and their number changes at random every few slices."""
+    return {"workers": workers, "max_workers": 8, "debug": True, "seed": seed} if workers == "auto" else {"workers": workers}
+
+
 @functools.cache
 def keys(kind: str, n: int) -> tuple[int, ...]:
     """Keys of n tuples: "one", "few" (7), "many" (n) or "zipf" (Zipf-1 over 1,000)."""

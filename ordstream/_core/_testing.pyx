@@ -21,8 +21,8 @@ from ordstream._core.partition_queues cimport (
     HYBRID, PQ_NOTHING, PartitionQueues, pq_add, pq_enter, pq_free, pq_has_room, pq_has_work, pq_init, pq_leave, pq_next,
 )
 from ordstream._core.reorder_buffer cimport (
-    LOCK_BASED, NON_BLOCKING, RELEASE_MAX, ReorderBuffer, reorder_free, reorder_init, reorder_limit, reorder_offer, reorder_put,
-    reorder_ready, reorder_release,
+    LOCK_BASED, NON_BLOCKING, RELEASE_MAX, ReorderBuffer, reorder_free, reorder_init, reorder_limit, reorder_offer, reorder_offer_run,
+    reorder_put, reorder_ready, reorder_release,
 )
 from ordstream._core.spsc cimport Spsc, spsc_free, spsc_init, spsc_peek, spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.threads cimport EventCount, Mutex, cpu_pause, cpu_yield, now_ns
@@ -193,7 +193,9 @@ cdef class PyMpmc:
 
     def take_tagged(self, int64_t limit):
         """(ticket, tag), or None: empty, or "gated"."""
-        cdef int64_t item = mpmc_try_take_tagged(&self.q, limit)
+        cdef int64_t part = 0
+        cdef int64_t place = 0
+        cdef int64_t item = mpmc_try_take_tagged(&self.q, limit, &part, &place)
         if item == MPMC_GATED:
             return "gated"
         return None if item == MPMC_EMPTY else (item >> 16, item & 0xffff)
@@ -442,6 +444,20 @@ cdef class PyReorderBuffer:
             released = reorder_offer(&self.rb, ticket, unit, deliver_test, &self.releases)
         return released
 
+    def offer_run(self, int64_t ticket, units):
+        """As offer for units with consecutive tickets, 16 at most; units released."""
+        cdef int64_t[16] run
+        cdef int32_t n = <int32_t> len(units)
+        cdef int32_t k
+        cdef int released
+        if n > 16:
+            raise ValueError("at most 16 units")
+        for k in range(n):
+            run[k] = units[k]
+        with nogil:
+            released = reorder_offer_run(&self.rb, ticket, run, n, deliver_test, &self.releases)
+        return released
+
     def hold_flag(self):
         """Be the releasing worker that lost the processor: True when the flag was free."""
         return exchange_seq(&self.rb.flag, 1) == 0
@@ -487,11 +503,15 @@ cdef class PyReorderBuffer:
         self.releases.expected = self.first
         self.releases.refuse_every = refuse_every
 
-    def work(self, int64_t n, uint64_t seed, bint offer=False, double seconds=30):
-        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch included.
+    def work(self, int64_t n, uint64_t seed, bint offer=False, double seconds=30, int32_t most=1):
+        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch included; with `most` (16 at most)
+        above 1, runs of up to so many.
 
         A worker without a ticket releases what is ready, as the scheduler would let it. Returns tickets sent here, or -1.
         """
+        cdef int64_t[16] units
+        cdef int64_t m
+        cdef int64_t k
         cdef int64_t end = end_after(seconds)
         cdef int64_t sent = 0
         cdef int64_t ticket
@@ -501,11 +521,20 @@ cdef class PyReorderBuffer:
             while load_acquire(&self.rb.next) < self.first + n:
                 ticket = load_relaxed(&self.tickets)
                 if ticket < self.first + n and ticket < reorder_limit(&self.rb):
-                    if not cas_relaxed(&self.tickets, ticket, ticket + 1):
+                    m = 1
+                    if most > 1:
+                        m += <int64_t> (rng_next(&rng) % <uint64_t> most)
+                    m = min(m, self.first + n - ticket, reorder_limit(&self.rb) - ticket)
+                    if not cas_relaxed(&self.tickets, ticket, ticket + m):
                         continue
                     jitter(&rng)
-                    self.send(ticket, ticket, offer)
-                    sent += 1
+                    if most > 1:
+                        for k in range(m):
+                            units[k] = ticket + k
+                        reorder_offer_run(&self.rb, ticket, units, <int32_t> m, deliver_test, &self.releases)
+                    else:
+                        self.send(ticket, ticket, offer)
+                    sent += m
                 elif reorder_ready(&self.rb):
                     self.release_all()
                     if late(end, &rounds):
@@ -574,6 +603,7 @@ cdef class PyPartitionQueues:
     cdef int64_t issued            # last ticket; the producer's own
     cdef int64_t* given            # per bucket: parts given to it; the producer's own
     cdef int64_t* processed        # per bucket: parts processed; the holder's own
+    cdef Part** oldest             # single steps, per bucket: the part that enter() was told of
     cdef a64* busy                 # per bucket: 1 while a worker is inside
     cdef a64 wrong                 # a part that is not the bucket's next
     cdef a64 entered_twice
@@ -588,14 +618,15 @@ cdef class PyPartitionQueues:
         self.issued = first - 1
         while slots < depth:
             slots *= 2
-        if pq_init(&self.pq, {"hybrid": 0, "partitioned": 1, "shared": 2}[scheme], p, depth) != 0:
+        if pq_init(&self.pq, {"hybrid": 0, "partitioned": 1, "shared": 2}[scheme], p, depth, p) != 0:
             raise MemoryError
         if reorder_init(&self.rb, slots, first, NON_BLOCKING, NULL) != 0:
             raise MemoryError
         self.given = <int64_t*> calloc(p, 8)
         self.processed = <int64_t*> calloc(p, 8)
         self.busy = <a64*> calloc(p, sizeof(a64))
-        if self.given == NULL or self.processed == NULL or self.busy == NULL:
+        self.oldest = <Part**> calloc(p, sizeof(void*))
+        if self.given == NULL or self.processed == NULL or self.busy == NULL or self.oldest == NULL:
             raise MemoryError
         store_relaxed(&self.releases.room, -1)
         self.releases.expected = first
@@ -606,6 +637,7 @@ cdef class PyPartitionQueues:
         reorder_free(&self.rb)
         free(self.given)
         free(self.processed)
+        free(self.oldest)
         free(self.busy)
 
     cdef Chunk* make(self, const int32_t* buckets, int32_t n) noexcept nogil:
@@ -675,12 +707,16 @@ cdef class PyPartitionQueues:
         """(bucket, parts to process), or None."""
         cdef int64_t run = 0
         cdef int64_t most = reorder_limit(&self.rb) if limit is None else <int64_t> limit
-        cdef int32_t b = pq_enter(&self.pq, most, start, &run)
+        cdef Part* first = NULL
+        cdef int32_t b = pq_enter(&self.pq, most, start, &run, &first)
+        if b >= 0:
+            self.oldest[b] = first
         return None if b == PQ_NOTHING else (b, run)
 
     def process(self, int32_t b):
         """(ticket, number within the bucket) of the bucket's next part, now processed; or None."""
-        cdef Part* part = pq_next(&self.pq, b)
+        cdef Part* part = pq_next(&self.pq, b, self.oldest[b])
+        self.oldest[b] = NULL
         if part == NULL:
             return None
         found = part.chunk.ticket, part.n
@@ -788,7 +824,7 @@ cdef class PyPartitionQueues:
             while load_acquire(&self.rb.next) < self.first + n:
                 if reorder_ready(&self.rb):
                     reorder_release(&self.rb, deliver_test, &self.releases)
-                b = pq_enter(&self.pq, reorder_limit(&self.rb), start, &run)
+                b = pq_enter(&self.pq, reorder_limit(&self.rb), start, &run, &part)
                 in_slice = 0
                 if b == PQ_NOTHING:
                     if late(end, &rounds):
@@ -801,7 +837,7 @@ cdef class PyPartitionQueues:
                     while k < run:
                         if exchange_acq_rel(&self.busy[b], 1) != 0:
                             add_relaxed(&self.entered_twice, 1)
-                        part = pq_next(&self.pq, b)
+                        part = pq_next(&self.pq, b, part)
                         if part == NULL:
                             store_release(&self.busy[b], 0)
                             if self.pq.scheme == HYBRID:
@@ -813,6 +849,7 @@ cdef class PyPartitionQueues:
                         jitter(&rng)
                         store_release(&self.busy[b], 0)
                         self.finish_part(part)
+                        part = NULL
                         k += 1
                         total += 1
                         in_slice += 1

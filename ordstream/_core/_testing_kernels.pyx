@@ -281,6 +281,8 @@ cdef class KernelRun:
             chunk_free(&self.worker, out)
         if k.in_place:
             order = [row_slot(c, i) for i in range(c.n)]
+            if c.keep != NULL:
+                dropped.update(slot for slot in order if c.keep[slot] == 0)
             if k.finish != NULL:
                 assert k.finish(k, &self.worker, c) == 0
             found = [(slot, read_row(c, k.output, slot)) for slot in order if slot not in dropped]

@@ -1,7 +1,7 @@
 """Import and export of Arrow data (arrow.pxd states the contract)."""
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport *
 
@@ -194,6 +194,11 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
 
 # ---------------------------------------------------------------- output batches
 
+cdef extern from "output_memory.hpp" nogil:
+    void* output_take "ord_output_take"(size_t size)
+    void* output_larger "ord_output_grow"(void* data, size_t size)     # as realloc
+    void output_give "ord_output_give"(void* data)
+
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
     """An empty output batch with room for `capacity` rows; NULL: no memory. Ownership: caller, until output_export/free."""
     cdef Output* o = <Output*> calloc(1, sizeof(Output))
@@ -209,7 +214,7 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
         return NULL
     for j in range(layout.ncols):
         if layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST:
-            o.cols[j].data = <char*> malloc((capacity + 1) * 4)
+            o.cols[j].data = <char*> output_take((capacity + 1) * 4)
             if o.cols[j].data != NULL:
                 (<int32_t*> o.cols[j].data)[0] = 0
             if layout.type[j] == PT_LIST:
@@ -218,12 +223,12 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
                     output_free(o)
                     return NULL
         else:
-            o.cols[j].data = <char*> malloc(capacity * layout.width[j] + 8)
+            o.cols[j].data = <char*> output_take(capacity * layout.width[j] + 8)
         if o.cols[j].data == NULL:
             output_free(o)
             return NULL
     if tags:
-        o.serials = <int64_t*> malloc(capacity * 8 + 8)
+        o.serials = <int64_t*> output_take(capacity * 8 + 8)
         if o.serials == NULL:
             output_free(o)
             return NULL
@@ -233,15 +238,15 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
 cdef void output_free(Output* o) noexcept nogil:
     cdef int32_t j
     for j in range(o.ncols):
-        free(o.cols[j].data)
-        free(o.cols[j].valid)
-        free(o.cols[j].heap)
+        output_give(o.cols[j].data)
+        output_give(o.cols[j].valid)
+        output_give(o.cols[j].heap)
         if o.cols[j].child != NULL:
-            free(o.cols[j].child.data)
-            free(o.cols[j].child.heap)
+            output_give(o.cols[j].child.data)
+            output_give(o.cols[j].child.heap)
             free(o.cols[j].child)
     free(o.cols)
-    free(o.serials)
+    output_give(o.serials)
     free(o)
 
 
@@ -254,19 +259,19 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
         cap = need
     for j in range(o.ncols):
         if o.layout.type[j] == PT_VIEW or o.layout.type[j] == PT_LIST:
-            p = realloc(o.cols[j].data, (cap + 1) * 4)
+            p = output_larger(o.cols[j].data, (cap + 1) * 4)
         else:
-            p = realloc(o.cols[j].data, cap * o.layout.width[j] + 8)
+            p = output_larger(o.cols[j].data, cap * o.layout.width[j] + 8)
         if p == NULL:
             return -1
         o.cols[j].data = <char*> p
         if o.cols[j].valid != NULL:
-            p = realloc(o.cols[j].valid, cap)
+            p = output_larger(o.cols[j].valid, cap)
             if p == NULL:
                 return -1
             o.cols[j].valid = <uint8_t*> p
     if o.serials != NULL:
-        p = realloc(o.serials, cap * 8)
+        p = output_larger(o.serials, cap * 8)
         if p == NULL:
             return -1
         o.serials = <int64_t*> p
@@ -279,7 +284,7 @@ cdef inline int heap_append(OutputColumn* oc, const View* v) noexcept nogil:
     cdef void* p
     if oc.heap_size + v.size > oc.heap_capacity:
         cap = oc.heap_capacity * 2 + v.size + 1024
-        p = realloc(oc.heap, cap)
+        p = output_larger(oc.heap, cap)
         if p == NULL:
             return -1
         oc.heap = <char*> p
@@ -305,7 +310,7 @@ cdef int list_append(OutputColumn* oc, const View* v, int32_t element) noexcept 
         return -2
     if need + 1 > oc.child_capacity:
         cap = need * 2 + 64
-        p = realloc(child.data, cap * width)
+        p = output_larger(child.data, cap * width)
         if p == NULL:
             return -1
         child.data = <char*> p
@@ -384,12 +389,15 @@ cdef int output_append(Output* o, Chunk* c) noexcept nogil:
                        o.layout.width[j])
         if valid != NULL:
             if oc.valid == NULL:
-                oc.valid = <uint8_t*> malloc(o.capacity + 8)
+                oc.valid = <uint8_t*> output_take(o.capacity + 8)
                 if oc.valid == NULL:
                     return -1
                 memset(oc.valid, 1, base)
-            for i in range(n):
-                oc.valid[base + i] = valid[sel[i] if sel != NULL else i]
+            if sel == NULL:
+                memcpy(oc.valid + base, valid, n)
+            else:
+                for i in range(n):
+                    oc.valid[base + i] = valid[sel[i]]
         elif oc.valid != NULL:
             memset(oc.valid + base, 1, n)
     if o.serials != NULL:
@@ -462,11 +470,17 @@ cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffer
 
 cdef uint8_t* pack_bits(const uint8_t* bytes, int64_t n, int64_t* zeros) noexcept nogil:
     cdef uint8_t* out = <uint8_t*> calloc((n + 7) // 8 + 64, 1)
-    cdef int64_t i
+    cdef const uint8_t* b
+    cdef int64_t i = 0
     cdef int64_t ones = 0
     if out == NULL:
         return NULL
-    for i in range(n):
+    while i + 8 <= n:
+        b = bytes + i
+        out[i >> 3] = <uint8_t> (b[0] | b[1] << 1 | b[2] << 2 | b[3] << 3 | b[4] << 4 | b[5] << 5 | b[6] << 6 | b[7] << 7)
+        ones += b[0] + b[1] + b[2] + b[3] + b[4] + b[5] + b[6] + b[7]
+        i += 8
+    for i in range(i, n):
         if bytes[i]:
             out[i >> 3] |= 1 << (i & 7)
             ones += 1

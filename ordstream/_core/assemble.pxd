@@ -5,10 +5,12 @@ Runs in the worker that finishes a chunk's last part (it holds the chunk alone t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.chunk cimport Chunk, Column, Layout, Worker
 from ordstream._core.keyed_state cimport KeySpec
+from ordstream._core.steps cimport StepLog
 
 cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
-                        const char* cut) noexcept nogil
+                        const char* cut, StepLog* steps) noexcept nogil
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil
 cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil
 cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil
+cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil

@@ -4,26 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ordstream._core.kernels_aggregate import AggregateKernel, ScanKernel
 from ordstream._core.kernels_expression import FilterKernel, ProjectKernel
 from ordstream._core.kernels_flat import FlatKernel
-from ordstream._core.kernels_keyed import CountKernel, ScanKernel
+from ordstream._core.kernels_keyed import CountKernel
+from ordstream._core.kernels_lag import LagKernel
+from ordstream._core.kernels_pairs import AnchoredPairsKernel, PairUpKernel
+from ordstream._core.kernels_preceding import PrecedingKernel
+from ordstream._core.kernels_regression import RegressionKernel
 from ordstream._core.kernels_session import SessionKernel
+from ordstream._core.kernels_shed import ShedKernel
 from ordstream._core.kernels_top import TopKernel
+from ordstream._core.kernels_values import TopValuesKernel
+from ordstream._core.kernels_window import WindowCountKernel
 
 if TYPE_CHECKING:
     from ordstream.plan import Stage
 
 __all__ = ["BUILTIN_OPS", "build_builtin"]
 
+
+def _pairs(stage: Stage) -> Any:
+    return FlatKernel(stage) if stage.params["anchor"] is None else AnchoredPairsKernel(stage)
+
+
+def _count(stage: Stage) -> Any:
+    plain = stage.params["window"] is None and stage.params["above"] is None
+    return CountKernel(stage) if plain else WindowCountKernel(stage)
+
+
 _KERNELS: dict[str, Any] = {
     "filter": FilterKernel,
     "project": ProjectKernel,
-    "pairs": FlatKernel,
+    "pairs": _pairs,
+    "pair_up": PairUpKernel,
+    "lag": LagKernel,
+    "preceding": PrecedingKernel,
+    "regression": RegressionKernel,
     "explode": FlatKernel,
     "sessionize": SessionKernel,
-    "count": CountKernel,
+    "shed": ShedKernel,
+    "count": _count,
     "scan": ScanKernel,
+    "aggregate": AggregateKernel,
     "top_k": TopKernel,
+    "top_values": TopValuesKernel,
 }
 
 #: Values of `Stage.op` that `build_builtin` takes.
@@ -53,7 +78,5 @@ def build_builtin(stage: Stage) -> Any:
     try:
         kernel = _KERNELS[stage.op]
     except KeyError:
-        raise ValueError(
-            f"{stage.op!r} is not a built-in operator; these are: {sorted(BUILTIN_OPS)}"
-        ) from None
+        raise ValueError(f"{stage.op!r} is not a built-in operator; these are: {sorted(BUILTIN_OPS)}") from None
     return kernel(stage)

@@ -72,7 +72,9 @@ cdef struct Failure:
     char message[160]
 
 cdef enum:
-    CACHED_MAX = 256       # chunks a worker keeps to itself; exchanged with the pool in groups of half
+    CACHED_MAX = 256       # chunks a worker keeps to itself; half of them go to the pool when there are more
+    CACHED_LARGE = 8       # the same where chunks are large: one worker makes them, another frees them, and memory should be warm
+    LARGE_BLOCK = 1 << 15  # bytes of the block that a large chunk keeps
 
 cdef enum FailureCode:
     FAIL_NONE = 0
@@ -96,9 +98,8 @@ cdef struct Part:
     Failure* failure       # NULL: none. Lives in out's or the chunk's arena / malloc'ed by the runtime
 
 cdef struct Chunk:
+    # Lies at a 64-byte boundary. A chunk of one row, which goes from core to core, needs the first four lines and that of its columns.
     Chunk* link            # next chunk of the same unit (one ticket may carry several chunks)
-    Chunk* held            # first of the chunks released together with this one
-    Chunk* held_next
     int32_t kind           # ChunkKind
     int32_t n              # selected rows
     int32_t slots          # slots in use (n when sel is NULL)
@@ -106,26 +107,37 @@ cdef struct Chunk:
     int32_t ncols
     int32_t nparts
     int32_t counted        # 1: made by the ingress (or took such a chunk's place): counts as in flight until egress
+    int32_t failed_operator
     int32_t* sel
     Column* cols           # capacity: ChunkPool.max_cols
-    int64_t first_serial   # serial of slot 0 where serials is NULL
-    int64_t* serials       # serial per slot, or NULL
-    int64_t last_serial    # last input tuple that this unit answers for
     int64_t ticket         # of the operator that the chunk is in
-    int64_t time           # TIME: event time
-    int64_t arrived_ns     # marker: when its batch reached the node; 0: no marker
-    int64_t dispatched_ns  # marker: when it was dispatched to the first operator
-    int32_t* origin        # outputs only: input slot that caused each row
-    int64_t* flush_time    # outputs of a punctuation only: first sort field (window end; 0 for a final flush)
-    char** flush_key       # outputs of a punctuation only: key record (keyed_state.pxd) in this chunk's arena
+    # second line
+    int64_t first_serial   # serial of slot 0 where serials is NULL
+    int64_t last_serial    # last input tuple that this unit answers for
+    int64_t dispatched_ns  # marker: when it was dispatched to the first operator; 0: no marker
     uint64_t* hash         # key hash per slot, written by the split
     uint8_t* keep          # in-place keyed kernels that may drop rows: 0 = dropped; NULL: all kept
     Part* parts
+    Chunk* held            # first of the chunks released together with this one
+    Failure* failure       # FAILURE chunks, and chunks whose kernel failed; malloc'ed, owned
+    # third line
     Part one_part          # parts of a chunk that lies in one bucket
     a64 pending            # parts not yet processed
-    Failure* failure       # FAILURE chunks, and chunks whose kernel failed; malloc'ed, owned
-    int32_t failed_operator
+    uint64_t one_hash      # hash of a chunk of one slot
+    int32_t one_row        # rows of a chunk of one row
+    int32_t spare
+    # fourth line
     Arena arena
+    int64_t* serials       # serial per slot, or NULL
+    int64_t arrived_ns     # marker, or the node sheds: when its batch reached the node; else 0
+    int64_t time           # TIME: event time
+    int32_t* origin        # outputs only: input slot that caused each row
+    # fifth line
+    int64_t* flush_time    # outputs of a punctuation only: first sort field (window end; 0 for a final flush)
+    char** flush_key       # outputs of a punctuation only: key record (keyed_state.pxd) in this chunk's arena
+    Chunk* held_next
+    void* shed             # ShedRows* in this arena, or NULL: set by a shed stage, read by the operator behind it, else garbage
+    void* block            # what the chunk lies in
 
 cdef struct ChunkPool:
     # Bounded free list shared by the workers, who exchange chunks with it in groups. Guarded by `mutex`.
@@ -255,7 +267,7 @@ cdef inline void chunk_free(Worker* w, Chunk* c) noexcept nogil:
     c.link = w.cached
     w.cached = c
     w.ncached += 1
-    if w.ncached > CACHED_MAX:
+    if w.ncached > CACHED_LARGE and (w.ncached > CACHED_MAX or (c.arena.first != NULL and c.arena.first.size >= LARGE_BLOCK)):
         chunk_return_slow(w)
 
 

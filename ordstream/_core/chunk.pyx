@@ -2,13 +2,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncpy
-from ordstream._core.atomics cimport add_relaxed
+from ordstream._core.atomics cimport add_relaxed, as_int, as_pointer
 from ordstream._core.chunk cimport *
 from ordstream._core.threads cimport mutex_delete, mutex_new
 
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
-    BLOCK_KEEP = 1 << 18       # a first block above this is not kept when its chunk is recycled
+    BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
+    TAKEN_BYTES = 1 << 20      # a worker takes about so much from the pool at once
 
 # bytes per value, indexed by PhysicalType
 cdef int32_t[14] WIDTH = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
@@ -109,7 +110,7 @@ cdef inline int64_t first_block(const Chunk* c) noexcept nogil:
 
 cdef void chunk_delete(Chunk* c, ChunkPool* pool) noexcept nogil:
     arena_free(&c.arena, pool)
-    free(c)
+    free(c.block)
 
 
 cdef void pool_free(ChunkPool* pool) noexcept nogil:
@@ -154,6 +155,7 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
     """A chunk from the shared free list (filling the worker's cache), else a new one; NULL: no memory."""
     cdef Chunk* c = NULL
     cdef Chunk* extra
+    cdef void* block
     cdef int32_t k = 0
     cdef int64_t size
     cdef int64_t bytes = 0
@@ -162,7 +164,7 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
     if c != NULL:
         w.pool.free = c.link
         w.pool.nfree -= 1
-        while k < CACHED_MAX // 2 and w.pool.free != NULL:
+        while k < CACHED_MAX // 2 and bytes < TAKEN_BYTES and w.pool.free != NULL:
             extra = w.pool.free
             w.pool.free = extra.link
             w.pool.nfree -= 1
@@ -178,9 +180,11 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
     if c != NULL:
         return c
     size = <int64_t> sizeof(Chunk) + w.pool.max_cols * <int64_t> sizeof(Column)
-    c = <Chunk*> calloc(1, size)
-    if c == NULL:
+    block = calloc(1, size + 64)
+    if block == NULL:
         return NULL
+    c = <Chunk*> as_pointer((as_int(block) + 63) & ~<int64_t> 63)
+    c.block = block
     c.cols = <Column*> (c + 1)
     return c
 
@@ -191,18 +195,19 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
     cdef Chunk* tail = head
     cdef Chunk* following
     cdef int64_t bytes = first_block(head)
+    cdef int32_t given = w.ncached // 2
     cdef int32_t _k
-    for _k in range(CACHED_MAX // 2 - 1):
+    for _k in range(given - 1):
         tail = tail.link
         bytes += first_block(tail)
     w.cached = tail.link
-    w.ncached -= CACHED_MAX // 2
+    w.ncached -= given
     tail.link = NULL
     w.pool.mutex.lock()
     if w.pool.nfree < w.pool.max_free:
         tail.link = w.pool.free
         w.pool.free = head
-        w.pool.nfree += CACHED_MAX // 2
+        w.pool.nfree += given
         head = NULL
     w.pool.mutex.unlock()
     if head == NULL:

@@ -18,6 +18,7 @@ cdef struct LatencySample:
     int64_t serial
     int64_t processing_ns   # from the dispatch of the chunk to the first operator
     int64_t end_to_end_ns   # from the batch reaching the node (or the intended send time)
+    int64_t emitted_ns      # when it reached the egress, by now_ns()
 
 cdef struct Egress:
     Spsc ready             # Output*; producer: flag holder; consumer: reading thread
@@ -29,6 +30,7 @@ cdef struct Egress:
     const Layout* layout
     Ingress* ingress
     int64_t batch_rows
+    int64_t first_rows     # room in a new batch
     int64_t batch_bytes
     int64_t max_ready
     int32_t tags

@@ -22,6 +22,7 @@ cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, bint tags) noe
     e.ingress = g
     e.tags = tags
     e.batch_rows = 65536
+    e.first_rows = FIRST_ROWS
     e.batch_bytes = 64 << 20
     e.max_ready = 64
     e.sample_every = 1
@@ -59,6 +60,8 @@ cdef void egress_publish(Egress* e) noexcept nogil:
     if e.current == NULL or e.current.rows == 0:
         return
     e.current.emitted_through = load_relaxed(&e.ingress.emitted_serial)   # own value
+    # The next batch will probably be about as large: room for it from the beginning, instead of growing step by step.
+    e.first_rows = min(max(e.current.rows, <int64_t> FIRST_ROWS), e.batch_rows + e.batch_rows // 8)
     spsc_try_push(&e.ready, as_int(e.current))
     e.current = NULL
 
@@ -79,6 +82,7 @@ cdef void sample(Egress* e, Chunk* c) noexcept nogil:
     e.samples[e.nsamples].serial = c.last_serial
     e.samples[e.nsamples].processing_ns = now - c.dispatched_ns
     e.samples[e.nsamples].end_to_end_ns = now - c.arrived_ns
+    e.samples[e.nsamples].emitted_ns = now
     e.nsamples += 1
 
 
@@ -109,7 +113,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
         if c.kind == DATA:
             if c.n:
                 if e.current == NULL:
-                    e.current = output_new(e.layout, FIRST_ROWS, e.tags)
+                    e.current = output_new(e.layout, e.first_rows, e.tags)
                 rc = -1 if e.current == NULL else output_append(e.current, c)
                 if rc != 0:
                     e.no_memory = 1

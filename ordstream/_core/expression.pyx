@@ -76,8 +76,9 @@ cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
     v.width = width
 
 
-cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, Value* v) noexcept nogil:
-    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies."""
+cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity, Value* v) noexcept nogil:
+    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With `validity` a null test
+    follows: the values are not touched (there may be none)."""
     cdef const char* data = c.cols[op.column].data
     cdef uint8_t* valid = c.cols[op.column].valid
     cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL or op.type == PT_U64
@@ -90,8 +91,10 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, V
         if v.valid == NULL:
             return -1
         load(v.valid, PT_BOOL, valid, e.sel, e.n)
-    if direct:
+    if direct or validity:
         v.data = <char*> data
+        if validity:
+            return 0
     else:
         v.data = scratch_alloc(w, <int64_t> e.n * (16 if op.type == PT_LIST else op.width))
         if v.data == NULL:
@@ -196,6 +199,14 @@ cdef int run_logic(bint is_or, Worker* w, Evaluation* e, Value* a, Value* b) noe
     """a = a and/or b, Kleene."""
     cdef uint8_t* r
     cdef uint8_t* rv = NULL
+    if a.scalar and a.valid == NULL:                         # a constant, such as "x is not null" of a chunk without nulls
+        if (a.data[0] != 0) != is_or:
+            a[0] = b[0]
+        return 0
+    if b.scalar and b.valid == NULL:
+        if (b.data[0] != 0) == is_or:
+            a[0] = b[0]
+        return 0
     if densify(a, w, e) != 0 or densify(b, w, e) != 0:
         return -1
     r = <uint8_t*> scratch_alloc(w, e.n)
@@ -288,6 +299,12 @@ cdef int run_member(const Instruction* op, Worker* w, Evaluation* e, Value* v) n
     return 0
 
 
+cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
+    """True when instruction i, a column that needs no check, is only tested for null."""
+    cdef int32_t following = code.instructions[i + 1].op if i + 1 < code.n else <int32_t> OP_COLUMN
+    return (following == OP_IS_NULL or following == OP_IS_NOT_NULL) and code.instructions[i].unary == NULL
+
+
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
     """Run a program over the rows of `e` (at least one).
 
@@ -307,7 +324,7 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
         op = &code.instructions[i]
         if op.op == OP_COLUMN:
             top += 1
-            status = run_column(op, w, c, e, top)
+            status = run_column(op, w, c, e, tests_null(code, i), top)
         elif op.op == OP_LITERAL:
             top += 1
             top.data = <char*> op.constant

@@ -14,6 +14,10 @@ from ordstream._core.arrow cimport Batch
 from ordstream._core.atomics cimport a64
 from ordstream._core.chunk cimport Chunk, Worker
 from ordstream._core.spsc cimport Spsc
+from ordstream._core.threads cimport EventCount
+
+cdef enum:
+    INGRESS_LOW = 2
 
 cdef struct Ingress:
     Spsc arriving          # Batch*; producer: feeding thread; consumer: flag holder
@@ -49,12 +53,17 @@ cdef struct Ingress:
     int64_t throttle_count
     uint64_t shake         # debug: state of the generator that cuts chunks at random; 0: off
     int64_t alone          # 1: one worker in the whole run: no flag
+    EventCount* reader     # told when fewer than INGRESS_LOW batches wait: the reading thread may be the feeding one. NULL: nobody
     # set before the run, or by the controller:
     a64 target_rows
     int64_t max_chunks
     int64_t max_bytes
     a64* bytes             # in flight bytes counter (ChunkPool.bytes)
     a64 pinned_bytes       # of imported batches not yet retired
+    # with a shed stage (shedding.pxd, b and d); under flag:
+    int32_t stamp          # 1: every chunk carries the arrival of its first tuple, 2: its dispatch; 0: markers only
+    int32_t single_every   # one of so many chunks has one row, whose cost can then be measured; 0: none
+    int64_t single_clock
 
 cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil
 cdef void ingress_free(Ingress* g) noexcept nogil

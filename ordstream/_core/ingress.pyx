@@ -127,6 +127,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
             return NULL
         g.current = b
         g.offset = 0
+        if b.kind == DATA and g.reader != NULL and spsc_size_approx(&g.arriving) < INGRESS_LOW:
+            g.reader.notify_all()
         if b.kind != DATA:
             store_relaxed(&g.ended, 1)
             c = punctuation(g, w, b.kind)
@@ -154,6 +156,10 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         n = 1 + <int64_t> (g.shake >> 33) % n
     if n > b.rows - g.offset:
         n = b.rows - g.offset
+    if g.single_every:
+        g.single_clock += 1
+        if g.single_clock % g.single_every == 0:
+            n = 1
     if g.schedule != NULL:
         now = now_ns() - g.schedule_start
         due = 0
@@ -191,6 +197,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         g.marker_next = c.last_serial + g.marker_every
         c.dispatched_ns = now_ns()
         c.arrived_ns = b.arrived_ns if g.schedule == NULL else g.schedule_start + g.schedule[serial - 1]
+    elif g.stamp:
+        c.arrived_ns = b.arrived_ns if g.stamp == 1 else now_ns()
     g.offset = offset + n
     store_relaxed(&g.issued_serial, c.last_serial)  # statistic for others; exact under flag
     return c

@@ -1,5 +1,4 @@
 """Batch kernels. See kernels_batch.pxd."""
-from cpython.buffer cimport PyBUF_ND, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_REFCNT, PyObject
 from libc.stdint cimport int32_t, int64_t
@@ -17,6 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.types import fit_array
+
+cdef extern from *:
+    """
+    #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+    #include <numpy/ndarraytypes.h>
+    // Memory of a one-dimensional contiguous array of exactly this dtype and length, else NULL. The buffer protocol takes 150 ns for it.
+    static inline void* ord_plain_array(PyObject* array, PyObject* dtype, npy_intp n) {
+        PyArrayObject* a = (PyArrayObject*)array;
+        if (PyArray_NDIM(a) != 1 || PyArray_DIMS(a)[0] != n || (PyObject*)PyArray_DESCR(a) != dtype
+            || !PyArray_CHKFLAGS(a, NPY_ARRAY_C_CONTIGUOUS)) return NULL;
+        return PyArray_DATA(a);
+    }
+    """
+    void* ord_plain_array(PyObject*, PyObject*, Py_ssize_t) noexcept
 
 cdef object NUMPY_EMPTY = np.empty
 cdef object NUMPY_ARRAY = np.ndarray
@@ -174,7 +187,6 @@ cdef class BatchKernel(PythonKernel):
         cdef dict columns = {}
         cdef Arrays held = None
         cdef int32_t j
-        cdef Py_buffer view
         cdef ColumnReader reader
         if self.spare:
             held = <Arrays> self.spare.pop()
@@ -191,9 +203,9 @@ cdef class BatchKernel(PythonKernel):
             array = held.arrays[j]
             if array is None:
                 array = NUMPY_EMPTY(n, dtype)
-                PyObject_GetBuffer(array, &view, PyBUF_ND)
-                held.data[j] = view.buf
-                PyBuffer_Release(&view)
+                held.data[j] = ord_plain_array(<PyObject*> array, <PyObject*> dtype, n)
+                if held.data[j] == NULL:
+                    raise AssertionError("numpy.empty gave another array than it was asked for")
                 held.arrays[j] = array
             gather(<char*> held.data[j], &c.cols[j], rows, n, reader.width)
             columns[self.names[j]] = array
@@ -231,7 +243,7 @@ cdef class BatchKernel(PythonKernel):
             new[j].data = chunk_alloc(w, c, <int64_t> n * writer.width)
             if new[j].data == NULL:
                 raise MemoryError
-            if not copy_plain(<object> found, self.out_dtypes[j], new[j].data, n):
+            if not copy_plain(<object> found, self.out_dtypes[j], new[j].data, n, writer.width):
                 return False
         memcpy(c.cols, new, self.writer.ncols * sizeof(Column))
         c.ncols = self.writer.ncols
@@ -246,7 +258,7 @@ cdef class BatchKernel(PythonKernel):
         for j in range(self.writer.ncols):
             writer = <ColumnWriter> self.writer.writers[j]
             array = columns[writer.name]
-            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n):
+            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n, writer.width):
                 if out.cols[j].valid != NULL:
                     memset(out.cols[j].valid + out.n, 1, n)
                 continue
@@ -257,18 +269,13 @@ cdef class BatchKernel(PythonKernel):
         return 0
 
 
-cdef bint copy_plain(object array, object dtype, char* to, int32_t n) except -1:
-    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else. Cost: ~70 ns and a memcpy."""
-    cdef Py_buffer view
-    cdef bint plain
-    if dtype is None or type(array) is not NUMPY_ARRAY or array.dtype is not dtype:
+cdef bint copy_plain(object array, object dtype, char* to, int32_t n, int32_t width) except -1:
+    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else. Cost: a memcpy."""
+    cdef void* data
+    if dtype is None or type(array) is not NUMPY_ARRAY:
         return False
-    try:
-        PyObject_GetBuffer(array, &view, PyBUF_ND)
-    except (BufferError, ValueError):                    # not contiguous
+    data = ord_plain_array(<PyObject*> array, <PyObject*> dtype, n)
+    if data == NULL:
         return False
-    plain = view.ndim == 1 and view.shape[0] == n
-    if plain:
-        memcpy(to, view.buf, view.len)
-    PyBuffer_Release(&view)
-    return plain
+    memcpy(to, data, <size_t> n * width)
+    return True

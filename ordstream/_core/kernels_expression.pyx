@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.chunk cimport FAIL_MEMORY, Chunk, Column, Worker, chunk_alloc, scratch_alloc
+from ordstream._core.chunk cimport FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, Worker, chunk_alloc, scratch_alloc
 from ordstream._core.expression cimport (
     Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
 )
@@ -19,7 +19,11 @@ cdef Chunk* filter_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c. Cost: the program plus
     about 1 ns per row.
     """
-    cdef const Code* code = <const Code*> k.ctx
+    return keep_rows(k, <const Code*> k.ctx, w, c)
+
+
+cdef Chunk* keep_rows(Kernel* k, const Code* code, Worker* w, Chunk* c) noexcept nogil:
+    """filter_apply for a predicate that is not the kernel's context."""
     cdef Evaluation e
     cdef Value v
     cdef int64_t skipped
@@ -104,15 +108,16 @@ cdef class FilterKernel(KernelOwner):
 cdef struct Projection:
     # Read-only while a run lasts. Memory ownership: ProjectKernel.
     int32_t n              # output columns
+    const Code* where      # only rows where it is true; NULL: all. Owned by a CodeOwner
     int32_t* source        # input column passed through, -1: computed
     const Code** code      # of computed columns, else NULL; owned by the CodeOwners
 
 
 cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Replace the columns of a chunk. Contract: kernel.pxd (a).
+    """Drop rows, then replace the columns of a chunk. Contract: kernel.pxd (a).
 
-    Thread safety: any worker. Ownership: new columns lie in the arena of `c`. Returns: c. Cost: ~1 ns per column passed through,
-    the programs for the others.
+    Thread safety: any worker. Ownership: new columns lie in the arena of `c`. Returns: c. Cost: filter_apply where there is a
+    condition, ~1 ns per column passed through, the programs for the others.
     """
     cdef const Projection* p = <const Projection*> k.ctx
     cdef Column* new = <Column*> scratch_alloc(w, (p.n + 1) * <int64_t> sizeof(Column))
@@ -121,8 +126,13 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef Value v
     cdef int32_t j
     cdef int64_t skipped
+    cdef Failure* later = NULL                       # of the condition: behind all rows that are left
     if new == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
+    if p.where != NULL:
+        keep_rows(k, p.where, w, c)
+        later = c.failure
+        c.failure = NULL
     evaluation_begin(&e, c)
     for j in range(p.n):
         if p.source[j] >= 0:
@@ -132,9 +142,11 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             new[j].valid = NULL
         else:
             if evaluate(p.code[j], w, c, &e, &v) != 0:
+                free(later)
                 return chunk_fail_all(c, -1, FAIL_MEMORY)
             spare = c.cols[0]
             if store_column(p.code[j], w, c, &e, &v, 0) != 0:
+                free(later)
                 return chunk_fail_all(c, -1, FAIL_MEMORY)
             new[j] = c.cols[0]
             c.cols[0] = spare
@@ -142,13 +154,18 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     c.ncols = p.n
     skipped = evaluation_finish(&e, w, c, k.on_error)
     if skipped < 0:
+        free(later)
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     count_skipped(k, skipped)
+    if c.failure == NULL:
+        c.failure = later
+    else:
+        free(later)                                  # built-in failures hold no exception
     return c
 
 
 cdef class ProjectKernel(KernelOwner):
-    """Operator "project": params {"columns": [input column index | Program, ...]}, one per output column."""
+    """Operator "project": params {"columns": [input column index | Program, ...], "where": Program | None}."""
 
     cdef Projection projection
 
@@ -176,6 +193,10 @@ cdef class ProjectKernel(KernelOwner):
                 self.references.append(code)
                 self.projection.source[j] = -1
                 self.projection.code[j] = &code.code
+        if stage.params["where"] is not None:
+            code = CodeOwner(stage.params["where"], self.input_layout, PT_BOOL)
+            self.references.append(code)
+            self.projection.where = &code.code
         self.kernel.ctx = <void*> &self.projection
         self.kernel.apply = project_apply
 

@@ -14,6 +14,9 @@ cdef extern from "list_ops.hpp" namespace "ord" nogil:
     void write_pairs(char* left, char* right, int64_t at, const void* v, int width, int64_t m)
     void repeat(char* out, const char* value, int width, int64_t n)
 
+cdef enum:
+    EXPECTED_MOST = 1 << 16    # output rows reserved at once: arrays that grow are copied
+
 cdef struct FlatContext:
     # Read-only while a run lasts. Memory ownership: FlatKernel.
     int32_t column         # the list
@@ -55,6 +58,23 @@ cdef inline int reserve(Kernel* k, Worker* w, Chunk* out, int64_t n) noexcept no
     return chunk_reserve(w, out, k.output, <int32_t> n)
 
 
+cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noexcept nogil:
+    """Output rows of a chunk if no list repeats an element; at most EXPECTED_MOST: what is over is reserved as it comes."""
+    cdef const Column* lists = &c.cols[x.column]
+    cdef int64_t total = 1
+    cdef int64_t size
+    cdef int32_t i
+    cdef int32_t slot
+    for i in range(c.n):
+        slot = row_slot(c, i)
+        if lists.valid == NULL or lists.valid[slot] != 0:
+            size = min((<const View*> lists.data)[slot].size, <int64_t> EXPECTED_MOST)
+            total += size * (size - 1) // 2 if pairs else size
+            if total >= EXPECTED_MOST:
+                return EXPECTED_MOST
+    return <int32_t> total
+
+
 cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """All pairs of the sorted distinct elements of each row's list.
 
@@ -73,7 +93,7 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t slot
     if out == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
-    if chunk_reserve(w, out, k.output, c.n + 1) != 0:
+    if chunk_reserve(w, out, k.output, rows_expected(x, c, True)) != 0:
         chunk_fail(c, -1, FAIL_MEMORY)
         return out
     for i in range(c.n):
@@ -117,7 +137,7 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t slot
     if out == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
-    if chunk_reserve(w, out, k.output, c.n + 1) != 0:
+    if chunk_reserve(w, out, k.output, rows_expected(x, c, False)) != 0:
         chunk_fail(c, -1, FAIL_MEMORY)
         return out
     for i in range(c.n):

@@ -3,6 +3,3 @@ from ordstream.plan import Stage
 
 class CountKernel(KernelOwner):
     def __init__(self, stage: Stage) -> None: ...
-
-class ScanKernel(KernelOwner):
-    def __init__(self, stage: Stage) -> None: ...

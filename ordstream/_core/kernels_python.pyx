@@ -21,7 +21,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+from ordstream.errors import Cancelled
 from ordstream.operators import Codec
+
+CANCELLED = "the run was cancelled before its end"
 
 cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
@@ -98,6 +101,10 @@ cdef class PythonKernel(KernelOwner):
         if slot >= 0 and self.kernel.on_error == ON_ERROR_SKIP and isinstance(error, Exception):
             add_relaxed(&self.kernel.skipped, 1)        # statistic; no partner
             return 0
+        return self.fails_with(c, slot, error)
+
+    cdef int fails_with(self, Chunk* c, int32_t slot, object error) except -1:
+        """Record the failure of a row (-1: none). Returns 1."""
         c.failure = failure_new(slot, FAIL_MEMORY, "out of memory")
         if c.failure == NULL:
             raise MemoryError
@@ -113,6 +120,9 @@ cdef class RowsKernel(PythonKernel):
         cdef list rows = self.read(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
             try:
                 row = self.reader.row(c, slot) if rows is None else rows[i]
                 self.writer.append(w, out, self.writer.fitted(self.fn(row)), slot)
@@ -134,6 +144,9 @@ cdef class FilterKernel(PythonKernel):
             raise MemoryError
         for i in range(c.n):
             slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
             try:
                 answer = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
                 if answer is True:
@@ -158,9 +171,13 @@ cdef class FlatKernel(PythonKernel):
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         cdef int32_t i, slot, start
+        cdef bint stopped = False
         cdef list rows = self.read(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
             start = out.n
             try:
                 results = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
@@ -168,6 +185,9 @@ cdef class FlatKernel(PythonKernel):
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
                 for result in results:
+                    stopped = is_cancelled(self.stop)    # the function may be a generator without an end
+                    if stopped:
+                        break
                     if chunk_reserve(w, out, self.kernel.output, 1) < 0:
                         raise MemoryError
                     self.writer.append(w, out, self.writer.fitted(result), slot)
@@ -176,6 +196,11 @@ cdef class FlatKernel(PythonKernel):
                 out.slots = start
                 if self.failed(c, slot, error):
                     break
+            if stopped:
+                out.n = start
+                out.slots = start
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
         return out
 
 
@@ -345,9 +370,13 @@ cdef class ProcessKernel(KernelOwner):
                 values = self.reader.rows(c, rows, n)
             except Exception:
                 values = None                            # some row can't be read: find it one by one
-            while i < n and self.one_row(w, b, c, rows[i], &b.single if records == NULL
-                                         else <int64_t*> keyed_state(&b.keyed, records[i]),
-                                         None if values is None else values[i], out, emit, f):
+            while i < n:
+                if is_cancelled(self.stop):
+                    exception_set(f, rows[i], Cancelled(CANCELLED))
+                    break
+                if not self.one_row(w, b, c, rows[i], &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
+                                    None if values is None else values[i], out, emit, f):
+                    break
                 i += 1
             return i
         except BaseException as error:                   # not the user's: memory, or an interrupt between rows

@@ -23,14 +23,6 @@ cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
 cdef uint64_t NAN_BITS = <uint64_t> 0x7FF8000000000000
 
 
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    # Bijective (SplitMix64's output function, public domain, after D. Stafford): both halves depend on every input bit.
-    x = x + <uint64_t> 0x9E3779B97F4A7C15
-    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
-    return x ^ (x >> 31)
-
-
 cdef inline uint64_t float_word(double v) noexcept nogil:
     cdef uint64_t bits
     if v == 0.0:
@@ -78,11 +70,11 @@ cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexc
             part = NULL_HASH
         elif ks.type[j] == PT_VIEW:
             v = &(<const View*> col.data)[row]
-            part = mix(ord_hash_bytes(v.data, v.size, GOLDEN))
+            part = ord_hash_bytes(v.data, v.size, GOLDEN)
         else:
-            part = mix(word_at(ks.type[j], col.data, row))
+            part = word_at(ks.type[j], col.data, row)
         if ks.ncols == 1:
-            return part
+            return mix(part)
         h = mix(h ^ part)
     return h
 
@@ -92,22 +84,42 @@ cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept n
 
     Thread safety: the chunk's owner. Ownership: none. Returns: nothing. Cost: ~1 ns per row and fixed-width column.
     """
+    cdef int32_t j
     cdef int32_t k
     cdef int32_t row
+    cdef int32_t type
     cdef const Column* col = &c.cols[ks.column[0]] if ks.ncols else NULL
     cdef uint64_t* h = c.hash
     if ks.simple and col.valid == NULL and c.sel == NULL and (ks.type[0] == PT_I64 or ks.type[0] == PT_U64):
         for k in range(c.n):
             h[k] = mix((<const uint64_t*> col.data)[k])
         return
-    if ks.simple and col.valid == NULL:
+    if ks.has_views or ks.ncols == 0 or (ks.simple and col.valid != NULL):
+        for k in range(c.n):
+            row = row_slot(c, k)
+            h[row] = key_hash_row(ks, c, row)
+        return
+    if ks.simple:
         for k in range(c.n):
             row = row_slot(c, k)
             h[row] = mix(word_at(ks.type[0], col.data, row))
         return
     for k in range(c.n):
-        row = row_slot(c, k)
-        h[row] = key_hash_row(ks, c, row)
+        h[row_slot(c, k)] = GOLDEN
+    for j in range(ks.ncols):                                # column by column, the same function
+        col = &c.cols[ks.column[j]]
+        type = ks.type[j]
+        if col.valid != NULL:
+            for k in range(c.n):
+                row = row_slot(c, k)
+                h[row] = mix(h[row] ^ (word_at(type, col.data, row) if col.valid[row] else NULL_HASH))
+        elif c.sel == NULL and (type == PT_I64 or type == PT_U64):
+            for k in range(c.n):
+                h[k] = mix(h[k] ^ (<const uint64_t*> col.data)[k])
+        else:
+            for k in range(c.n):
+                row = row_slot(c, k)
+                h[row] = mix(h[row] ^ word_at(type, col.data, row))
 
 
 cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil:
@@ -263,6 +275,16 @@ cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, 
 # ---------------------------------------------------------------------------------------------- map
 
 
+cdef inline int32_t record_stride(int32_t size) noexcept nogil:
+    """Bytes from one record to the next: a record of at most 64 bytes lies in one cache line (from 40 bytes on: smaller ones mostly do
+    anyhow), one of at most 128 in two."""
+    if size > 32 and size <= 64:
+        return 64
+    if size > 64 and size <= 128:
+        return (size + 31) & ~31
+    return size
+
+
 cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil:
     """An empty map whose states start as zero bytes.
 
@@ -272,7 +294,7 @@ cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkP
     memset(<void*> s, 0, sizeof(KeyedState))
     s.keys = ks
     s.state_size = (state_size + 7) & ~7
-    s.stride = ks.size + s.state_size
+    s.stride = record_stride(ks.size + s.state_size)
     s.pool = pool
     s.table = <KeyEntry*> calloc(FIRST_CAPACITY, sizeof(KeyEntry))
     s.records = <char*> calloc(FIRST_RECORDS, s.stride)
@@ -425,76 +447,125 @@ cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t h
     return find_or_insert(s, c, row, <uint32_t> hash)
 
 
-cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil:
-    """The record slot of each row, inserting a zeroed state where the key is new. Needs c.hash.
-
-    Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert. Returns: 0, or -1: no
-    memory (every inserted key is whole). Cost per row of an existing int64 key: ~2 ns at 1e3 keys, ~10 ns at 1e6.
-    """
+cdef inline void tags_of(const KeyedState* s, const Chunk* c, const uint64_t* words, const int32_t* rows, int32_t n,
+                         uint32_t* tags) noexcept nogil:
+    """Lower halves of the rows' hashes: c.hash where the chunk has it."""
     cdef const uint64_t* hash = c.hash
+    cdef int32_t k
+    if hash != NULL:
+        for k in range(n):
+            tags[k] = <uint32_t> hash[rows[k]]
+    elif words != NULL:
+        for k in range(n):
+            tags[k] = <uint32_t> mix(words[rows[k]])
+    else:
+        for k in range(n):
+            tags[k] = <uint32_t> key_hash_row(s.keys, c, rows[k])
+
+
+cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,
+                            int32_t* out_slots) noexcept nogil:
+    """keyed_lookup for n <= LOOKUP_BLOCK rows; the entries of the `following` <= LOOKUP_BLOCK rows behind them are prefetched.
+
+    The next call with the same `ahead` is for exactly these `following` rows, or sets ahead.n = 0.
+    Thread safety, ownership, returns, cost: as keyed_lookup.
+    """
     cdef const uint64_t* words = NULL                        # simple 64-bit key without nulls: its values
     cdef const uint64_t* record
     cdef const KeyEntry* table
     cdef char* records
+    cdef uint32_t[LOOKUP_BLOCK] tags
     cdef int64_t stride = s.stride
     cdef int64_t mask
     cdef int64_t first
     cdef int64_t at
     cdef int64_t slot
     cdef uint32_t tag
-    cdef int32_t k0 = 0
-    cdef int32_t end
     cdef int32_t k
+    cdef int32_t line
     cdef bint far
-    cdef bint near
+    if keyed_ensure(s, n) != 0:
+        return -1
     if (s.keys.simple and (s.keys.type[0] == PT_I64 or s.keys.type[0] == PT_U64)
             and c.cols[s.keys.column[0]].valid == NULL):
         words = <const uint64_t*> c.cols[s.keys.column[0]].data
-    while k0 < n:
-        end = min(n, k0 + <int32_t> LOOKUP_BLOCK)
-        if keyed_ensure(s, end - k0) != 0:
-            return -1
-        table = s.table
-        records = s.records
-        mask = s.capacity - 1
-        far = s.capacity >= PREFETCH_ENTRIES and end - k0 > 1
-        near = words != NULL and not far                     # nothing to wait for: compare at once
+    table = s.table
+    records = s.records
+    mask = s.capacity - 1
+    far = s.capacity >= PREFETCH_ENTRIES and n + following > 1
+    if ahead.n == n:
+        memcpy(tags, ahead.tags, <size_t> n * sizeof(uint32_t))
+    else:
+        tags_of(s, c, words, rows, n, tags)
         if far:
-            for k in range(k0, end):
-                prefetch_write(&table[<uint32_t> hash[rows[k]] & mask])
-        for k in range(k0, end):
-            tag = <uint32_t> hash[rows[k]]
+            for k in range(n):
+                prefetch_write(&table[tags[k] & mask])
+    ahead.n = 0
+    if not far and words != NULL:                            # nothing to wait for: compare at once
+        for k in range(n):
+            tag = tags[k]
             first = tag & mask
-            at = (first + (table[first].tag != tag)) & mask  # the first or the second cell, without a branch
+            at = (first + (table[first].tag != tag)) & mask
             slot = table[at].record - 1
             if table[at].tag != tag or slot < 0 or table[first].record == 0:
                 slot = candidate(s, c, rows[k], tag)
                 if slot < 0:
                     return -1
+            record = <const uint64_t*> (records + slot * stride)
+            if record[1] != words[rows[k]] or record[0] != 0:
+                slot = find_or_insert(s, c, rows[k], tag)    # no strings: cannot fail
             out_slots[k] = <int32_t> slot
-            if near:
-                record = <const uint64_t*> (records + slot * stride)
-                if record[1] != words[rows[k]] or record[0] != 0:
-                    out_slots[k] = <int32_t> find_or_insert(s, c, rows[k], tag)   # no strings: cannot fail
-            elif far:
-                prefetch_write(records + slot * stride)
-                if stride > 64:
-                    prefetch_write(records + slot * stride + 64)
-        if near:
-            k0 = end
-            continue
-        for k in range(k0, end):
-            record = <const uint64_t*> (records + out_slots[k] * stride)
-            if words != NULL:
-                if record[1] == words[rows[k]] and record[0] == 0:
-                    continue
-            elif key_equals(s.keys, c, rows[k], <const char*> record):
-                continue
-            slot = find_or_insert(s, c, rows[k], <uint32_t> hash[rows[k]])
+        return 0
+    for k in range(n):
+        tag = tags[k]
+        first = tag & mask
+        at = (first + (table[first].tag != tag)) & mask      # the first or the second cell, without a branch
+        slot = table[at].record - 1
+        if table[at].tag != tag or slot < 0 or table[first].record == 0:
+            slot = candidate(s, c, rows[k], tag)
             if slot < 0:
                 return -1
-            out_slots[k] = <int32_t> slot
-        k0 = end
+        out_slots[k] = <int32_t> slot
+        if far:
+            prefetch_write(records + slot * stride)
+            if stride > 64:
+                prefetch_write(records + slot * stride + stride - 1)
+                for line in range(64, <int32_t> stride if stride > 128 else 0, 64):
+                    prefetch_write(records + slot * stride + line)
+    if far and following > 0:
+        tags_of(s, c, words, rows + n, following, ahead.tags)
+        for k in range(following):
+            prefetch_write(&table[ahead.tags[k] & mask])
+        ahead.n = following
+    for k in range(n):
+        record = <const uint64_t*> (records + out_slots[k] * stride)
+        if words != NULL:
+            if record[1] == words[rows[k]] and record[0] == 0:
+                continue
+        elif key_equals(s.keys, c, rows[k], <const char*> record):
+            continue
+        slot = find_or_insert(s, c, rows[k], tags[k])
+        if slot < 0:
+            return -1
+        out_slots[k] = <int32_t> slot
+    return 0
+
+
+cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil:
+    """The record slot of each row, inserting a zeroed state where the key is new. Uses c.hash where the chunk has it.
+
+    Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert. Returns: 0, or -1: no
+    memory (every inserted key is whole). Cost per row of an existing int64 key: ~2 ns at 1e3 keys, ~10 ns at 1e6.
+    """
+    cdef LookupAhead ahead
+    cdef int32_t k0 = 0
+    cdef int32_t m
+    ahead.n = 0
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        if keyed_lookup_block(s, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, out_slots + k0) != 0:
+            return -1
+        k0 += m
     return 0
 
 

@@ -19,6 +19,9 @@ cdef enum:
 cdef struct MpmcCell:
     a64 sequence
     a64 item
+    # Tagged items (master queue) only, written before the item is published; else unused:
+    a64 part               # the part behind the item
+    a64 place              # its position in its partition queue
 
 cdef struct Mpmc:
     char[128] pad0
@@ -60,6 +63,20 @@ cdef inline bint mpmc_try_push_single(Mpmc* q, int64_t item) noexcept nogil:
     store_relaxed(&cell.item, item)
     store_relaxed(&q.tail, position + 1)
     store_release(&cell.sequence, position + 1)               # pairs with load_acquire in mpmc_try_take
+    return True
+
+
+cdef inline bint mpmc_try_push_tagged(Mpmc* q, int64_t item, int64_t part, int64_t place) noexcept nogil:
+    """mpmc_try_push_single of an item `ticket << 16 | tag` that knows its part and where that lies in its partition queue."""
+    cdef int64_t position = load_relaxed(&q.tail)             # own index
+    cdef MpmcCell* cell = &q.cells[position & q.mask]
+    if load_acquire(&cell.sequence) != position:              # pairs with store_release in mpmc_try_take_tagged
+        return False
+    store_relaxed(&cell.item, item)
+    store_relaxed(&cell.part, part)
+    store_relaxed(&cell.place, place)
+    store_relaxed(&q.tail, position + 1)
+    store_release(&cell.sequence, position + 1)               # pairs with load_acquire in mpmc_try_take_tagged
     return True
 
 
@@ -111,25 +128,27 @@ cdef inline int64_t mpmc_try_take(Mpmc* q, int64_t limit, int64_t* taken) noexce
     return item
 
 
-cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit) noexcept nogil:
-    """As mpmc_try_take for items `ticket << 16 | tag`: MPMC_GATED when the oldest item's ticket is >= limit."""
+cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, int64_t* place) noexcept nogil:
+    """As mpmc_try_take for items of mpmc_try_push_tagged: MPMC_GATED when the oldest item's ticket is >= limit."""
     cdef int64_t position = load_relaxed(&q.head)
     cdef int64_t sequence
     cdef int64_t item
     cdef MpmcCell* cell
     while True:
         cell = &q.cells[position & q.mask]
-        sequence = load_acquire(&cell.sequence)               # pairs with store_release in mpmc_try_push*
+        sequence = load_acquire(&cell.sequence)               # pairs with store_release in mpmc_try_push_tagged
         if sequence == position + 1:
             item = load_relaxed(&cell.item)                   # ours only if the claim below succeeds
             if item >> 16 >= limit:
                 return MPMC_GATED
+            part[0] = load_relaxed(&cell.part)
+            place[0] = load_relaxed(&cell.place)
             if q.alone:
                 store_relaxed(&q.head, position + 1)
                 store_release(&cell.sequence, position + q.mask + 1)
                 return item
             if cas_relaxed(&q.head, position, position + 1):  # claims the item
-                store_release(&cell.sequence, position + q.mask + 1)   # pairs with load_acquire in mpmc_try_push*
+                store_release(&cell.sequence, position + q.mask + 1)   # pairs with load_acquire in mpmc_try_push_tagged
                 return item
         elif sequence <= position:
             return MPMC_EMPTY

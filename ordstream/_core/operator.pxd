@@ -16,8 +16,10 @@ from ordstream._core.keyed_state cimport KeySpec
 from ordstream._core.mpmc cimport Mpmc
 from ordstream._core.partition_queues cimport PartitionQueues
 from ordstream._core.reorder_buffer cimport ReorderBuffer
+from ordstream._core.shedding cimport ShedControl
 from ordstream._core.spsc cimport Spsc
 from ordstream._core.split cimport Partitioner
+from ordstream._core.steps cimport StepLog
 from ordstream._core.threads cimport EventCount
 
 cdef struct Edge:
@@ -34,6 +36,7 @@ cdef struct RunState:
     EventCount* reader     # output, room for input, or the end
     Ingress* ingress
     int32_t workers
+    int32_t steps          # 1: each key of the final flush gets a serial of its own (steps.pxd)
 
 cdef struct Operator:
     int32_t index
@@ -52,7 +55,9 @@ cdef struct Operator:
     char[128] pad0
     a64 enqueued           # last ticket given; written by the upstream releaser
     a64 tuples_enqueued    # written by the upstream releaser
-    char[112] pad1
+    int64_t seen_next      # the upstream releaser's: `rb.next` as last seen
+    int64_t seen_done      # the upstream releaser's: `tuples_done` as last seen
+    char[96] pad1
     a64 tuples_done        # added to by workers, once per slice
     a64 reorder_height     # largest distance of an arriving ticket from `next` (statistic)
     char[112] pad2
@@ -66,6 +71,8 @@ cdef struct Operator:
     a64 sampled_rows       # rows timed one by one
     a64 sampled_ns
     a64 sampled_max_ns     # the dearest row
+    StepLog steps          # PS, SF: keys of the final flush, where run.steps
+    ShedControl* shed      # the shed stage in front of this operator, which wants to know its costs; NULL: none
 
 cdef struct Slice:
     # What one slice did: handed to the scheduler.

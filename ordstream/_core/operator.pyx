@@ -15,14 +15,24 @@ from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, m
 from ordstream._core.partition_queues cimport (
     PQ_NOTHING, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
 )
-from ordstream._core.reorder_buffer cimport reorder_limit, reorder_offer, reorder_put, reorder_ready, reorder_release
+from ordstream._core.reorder_buffer cimport reorder_limit, reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.sampling cimport sample_rows
+from ordstream._core.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
 from ordstream._core.split cimport split_chunk, split_everywhere
+
+from ordstream.errors import Cancelled
 
 cdef enum:
     NO_CUT = 0x7fffffff
+    MOST_FIRST_ROWS = 8192
     INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
+    QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
+
+# 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
+cdef int32_t[MOST_FIRST_ROWS] FIRST_ROWS
+for _row in range(MOST_FIRST_ROWS):
+    FIRST_ROWS[_row] = _row
 
 cdef struct Delivery:
     # Context of one reorder_release.
@@ -43,8 +53,8 @@ cdef void drop_exception(void* exc) noexcept with gil:
 
 
 cdef bint ends_the_run(void* exc) noexcept with gil:
-    """KeyboardInterrupt, SystemExit: not a property of the row, so never skipped."""
-    return not isinstance(<object> <PyObject*> exc, Exception)
+    """KeyboardInterrupt, SystemExit, a cancelled run: not a property of the row, so never skipped."""
+    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc, Exception)
 
 
 # ---------------------------------------------------------------- worklists
@@ -62,6 +72,17 @@ cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcep
     if op.kind == PS:
         return pq_has_room(&op.pq, parts)
     return True
+
+
+cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
+    """operator_has_room for the one producer: reads what the operator's workers write only where it looks full."""
+    cdef int64_t enqueued = load_relaxed(&op.enqueued)        # own value
+    if (enqueued - op.seen_next + 1 + chunks > op.depth
+            or load_relaxed(&op.tuples_enqueued) - op.seen_done > op.max_queued):
+        op.seen_next = load_acquire(&op.rb.next)              # pairs with store_release in reorder_release
+        op.seen_done = load_relaxed(&op.tuples_done)          # statistic
+        return operator_has_room(op, chunks, parts)
+    return op.kind != PS or pq_has_room(&op.pq, parts)
 
 
 cdef bint operator_has_input(Operator* op) noexcept nogil:
@@ -159,7 +180,7 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
         return egress_deliver(op.egress, d.worker, c)
     to = op.edge.to
     if c.link == NULL:
-        if not operator_has_room(to, 1, c.nparts):
+        if not admits(to, 1, c.nparts):
             return 0
         enqueue(to, c, d)
         return 1
@@ -167,7 +188,7 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
         chunks += 1
         parts += c.nparts
         c = c.link
-    if not operator_has_room(to, chunks, parts):
+    if not admits(to, chunks, parts):
         return 0
     c = <Chunk*> unit
     while c != NULL:
@@ -180,11 +201,12 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
 
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
     """release_or_offer without a unit of one's own: a parked or capped release goes on."""
-    release_or_offer(op, w, 0, 0)
+    release_or_offer(op, w, 0, NULL, 0)
 
 
-cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, int64_t unit) noexcept nogil:
-    """Deliver every unit that is ready, unless another worker is doing it; wake one parked worker per call that pushed.
+cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+    """Place `n` units with consecutive tickets; deliver every unit that is ready, unless another worker is doing it; wake one parked
+    worker per call that pushed.
 
     Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of `parked`.
     """
@@ -196,8 +218,10 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, int64
     d.direct = 0
     if op.egress != NULL:
         published = load_relaxed(&op.egress.ready.tail)       # moved by a publication: the reader is told
-    if unit != 0:
-        reorder_offer(&op.rb, ticket, unit, deliver, &d)
+    if n == 1:
+        reorder_offer(&op.rb, ticket, units[0], deliver, &d)
+    elif n:
+        reorder_offer_run(&op.rb, ticket, units, n, deliver, &d)
     else:
         reorder_release(&op.rb, deliver, &d)
     if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
@@ -208,10 +232,9 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, int64
         op.run.reader.notify_all()
 
 
-cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
-    """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
+cdef inline void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """Split a unit for the next operator where that is partitioned."""
     cdef Chunk* c
-    cdef int64_t height
     if op.edge.to != NULL and op.edge.to.kind == PS:
         c = unit
         while c != NULL:
@@ -219,10 +242,21 @@ cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) no
                 out_of_memory(op)
                 c.nparts = 0
             c = c.link
-    height = ticket - load_relaxed(&op.rb.next)               # statistic
+
+
+cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+    """Place `n` prepared units with consecutive tickets in the reorder buffer and release what is ready."""
+    cdef int64_t height = ticket + n - 1 - load_relaxed(&op.rb.next)   # statistic
     if height > load_relaxed(&op.reorder_height):
         store_relaxed(&op.reorder_height, height)
-    release_or_offer(op, w, ticket, as_int(unit))
+    release_or_offer(op, w, ticket, units, n)
+
+
+cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
+    """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
+    cdef int64_t one = as_int(unit)
+    prepare_unit(op, w, unit)
+    operator_send_run(op, w, ticket, &one, 1)
 
 
 # ---------------------------------------------------------------- failures
@@ -265,11 +299,25 @@ cdef inline int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noex
 
 # ---------------------------------------------------------------- stateless
 
+cdef inline int32_t* copied_rows(Worker* w, const Chunk* c) noexcept nogil:
+    """The selected slots, in the worker's scratch; NULL: no memory."""
+    cdef int32_t* rows = <int32_t*> scratch_alloc(w, <int64_t> c.n * 4)
+    cdef int32_t k
+    if rows != NULL:
+        for k in range(c.n):
+            rows[k] = row_slot(c, k)
+    return rows
+
+
 cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Run an SL kernel on a chunk: the unit to send."""
     cdef Chunk* out
     cdef Failure* failure
     cdef Column* cols = NULL
+    cdef ShedRows* sent = NULL
+    cdef int32_t* rows = NULL
+    cdef int32_t n = c.n
+    cdef int64_t began = 0
     cdef int64_t bytes
     cdef int32_t j
     if c.kind != DATA or c.n == 0:
@@ -283,7 +331,14 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         return c
     for j in range(op.kernel.input.ncols):
         cols[j] = c.cols[j]                                   # an in-place kernel may rearrange them before it fails
+    if op.shed != NULL and c.shed != NULL:
+        sent = <ShedRows*> c.shed
+        rows = copied_rows(w, c)                              # the kernel may narrow the selection in place
+        began = shed_begin(op.shed, w, c, rows, n)
     out = op.kernel.apply(op.kernel, w, c)
+    if sent != NULL:
+        shed_end(op.shed, w, sent, rows, n, began)
+        shed_completed(op.shed, sent)
     failure = c.failure
     if failure != NULL:
         c.failure = NULL
@@ -310,31 +365,49 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 
 
 cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
-    """The first operator: chunks of a few tuples are taken several at a time, each with its own ticket (all of them are sent,
-    unless the run is cancelled)."""
+    """The first operator: chunks of a few tuples, or that take little time, are taken several at a time, each with its own ticket
+    (all of them are sent, unless the run is cancelled). Those of a run that is over in a microsecond or two are sent together."""
     cdef Chunk* run[16]                                       # INGRESS_RUN
+    cdef int64_t sent[16]
     cdef int64_t waiting
     cdef int64_t ticket
-    cdef int32_t most
+    cdef int64_t rows
+    cdef int64_t most
+    cdef int64_t quick = budget // QUICK                      # tuples
     cdef int32_t n
     cdef int32_t k
+    cdef int32_t held
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
         waiting = load_relaxed(&op.ingress.queued_tuples) - load_relaxed(&op.ingress.issued_serial)
-        most = INGRESS_RUN // <int32_t> load_relaxed(&op.ingress.target_rows)
-        if waiting < 4 * INGRESS_RUN or most < 1:
+        rows = load_relaxed(&op.ingress.target_rows)
+        most = min(max(INGRESS_RUN, quick) // rows, <int64_t> INGRESS_RUN)
+        if waiting < 4 * INGRESS_RUN * rows or most < 1:
             most = 1                                          # little is there: leave some to the others
-        n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), most, run)
+        n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), <int32_t> most, run)
         if n == 0:
             return
+        ticket = run[0].ticket
+        held = 0
         for k in range(n):
             slice.chunks += 1
-            ticket = run[k].ticket
             if load_relaxed(&op.run.stop) == 0:
-                operator_send(op, w, ticket, apply_stateless(op, w, run[k], slice))
-            elif run[k].kind == DATA:
+                sent[held] = as_int(apply_stateless(op, w, run[k], slice))
+                prepare_unit(op, w, <Chunk*> as_pointer(sent[held]))
+                held += 1
+                if most * rows > quick or k == n - 1:
+                    operator_send_run(op, w, ticket, sent, held)
+                    ticket += held
+                    held = 0
+                continue
+            if held:
+                operator_send_run(op, w, ticket, sent, held)
+                ticket += held
+                held = 0
+            if run[k].kind == DATA:
                 chunk_free(w, run[k])                         # cancelled: a slow kernel must not hold the run up; the gap delivers nothing
             else:
                 reorder_put(&op.rb, ticket, as_int(run[k]))   # a failure's exception is dropped with the GIL, when the run is closed
+            ticket += 1
 
 
 cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
@@ -371,6 +444,8 @@ cdef int32_t process_sampled(Operator* op, Worker* w, void* state, Part* part, i
         total += costs[k]
         if costs[k] > load_relaxed(&op.sampled_max_ns):
             store_relaxed(&op.sampled_max_ns, costs[k])       # statistic
+        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:   # a part of one row is learnt in shed_end
+            shed_learn(op.shed, (<ShedRows*> part.chunk.shed).words[part.rows[done + k]], <double> costs[k])
     add_relaxed(&op.sampled_rows, finished)                   # statistic
     add_relaxed(&op.sampled_ns, total)                        # statistic
     return finished
@@ -465,6 +540,8 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     cdef Chunk empty_holder
     cdef int64_t ticket = c.ticket
     cdef int64_t last = c.last_serial
+    if op.shed != NULL and c.shed != NULL:
+        shed_completed(op.shed, <ShedRows*> c.shed)
     if failure != NULL:
         cut = failure.slot
         # Make the FAILURE chunk first: the row's columns are still those of the input.
@@ -521,13 +598,15 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     cdef const char* cut = NULL
     cdef Failure* failure = first_flush_failure(op, c, &cut)
     cdef int64_t ticket = c.ticket
+    cdef bint logged
     cdef int32_t k
     for k in range(c.nparts):
         if c.parts[k].out != NULL:
             out = c.parts[k].out
             break
     if out != NULL:
-        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut)
+        logged = op.run.steps != 0 and c.kind == END_OF_STREAM
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, &op.steps if logged else NULL)
         if out == NULL:
             out_of_memory(op)
             return
@@ -537,6 +616,13 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             return
         for k in range(out.n):
             out.serials[k] = c.last_serial
+        if logged:
+            for k in range(out.n):
+                out.serials[k] += 1 + out.origin[k]
+                out.origin[k] = 0
+            op.steps.first_serial = c.last_serial + 1
+            c.last_serial += op.steps.n                       # the operators behind go on from there
+            store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
     c.nparts = 0
@@ -567,9 +653,15 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
     """Run one part; the worker that finishes a chunk's last part assembles and sends the chunk."""
     cdef Chunk* c = part.chunk
     cdef Failure f
+    cdef int64_t began
     if c.kind == DATA:
         slice.tuples_in += part.n
-        run_rows(op, w, state, part)
+        if op.shed != NULL and c.shed != NULL:
+            began = shed_begin(op.shed, w, c, part.rows, part.n)
+            run_rows(op, w, state, part)
+            shed_end(op.shed, w, <ShedRows*> c.shed, part.rows, part.n, began)
+        else:
+            run_rows(op, w, state, part)
     elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
         part.out = chunk_new(w)
         if part.out == NULL:
@@ -596,25 +688,30 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int64_t run = 0
     cdef int64_t k
     cdef int32_t b
-    cdef Part* part
+    cdef Part* part = NULL
     cdef bint over
     cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
+    cdef int64_t limit = reorder_limit(&op.rb)                # only grows: read again when it stops us
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
-        b = pq_enter(&op.pq, reorder_limit(&op.rb), start, &run)
+        b = pq_enter(&op.pq, limit, start, &run, &part)
         if b == PQ_NOTHING:
-            return
+            if limit == reorder_limit(&op.rb):
+                return
+            limit = reorder_limit(&op.rb)
+            continue
         while run > 0:
             k = 0
             over = False
             while k < run:
-                part = pq_next(&op.pq, b)
+                part = pq_next(&op.pq, b, part)
                 if part == NULL:
                     break
                 op.pq.buckets[b].parts += 1
                 op.pq.buckets[b].tuples += part.n
                 slice.chunks += 1
                 process_part(op, w, op.pq.buckets[b].state, part, slice)
+                part = NULL
                 k += 1
                 over = slice.tuples_in + slice.chunks >= budget or load_relaxed(&op.run.stop) != 0
                 if over:
@@ -650,14 +747,17 @@ cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) no
         c.parts = part
         c.nparts = 1
         if c.kind == DATA:
-            if part.rows == NULL:
+            if part.rows == NULL and c.n <= MOST_FIRST_ROWS:
+                part.rows = FIRST_ROWS
+            elif part.rows == NULL:
                 part.rows = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
                 if part.rows == NULL:
                     out_of_memory(op)
                     return
                 for k in range(c.n):
                     part.rows[k] = k
-            if op.keys != NULL:                               # a partitioned operator with one bucket
+            c.hash = NULL                                     # what an operator before may have left
+            if op.keys != NULL and op.kernel.uses_hash and not op.keys.simple:   # a partitioned operator with one bucket
                 c.hash = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
                 if c.hash == NULL:
                     out_of_memory(op)

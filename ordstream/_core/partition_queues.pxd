@@ -11,6 +11,8 @@ b) An active worker whose time slice is over hands its bucket to `handover`, whi
    the master queue's tail deadlocks once keys >= workers + 1. The count stays above zero, so nobody else can enter.
 c) A master item carries the part's ticket, so that the gate at dispatch can be checked before it is taken.
 d) A run of delegated parts is processed before count is lowered, once, by the run's length.
+e) A master item knows its part and that part's place in its partition queue. Where the worker that enters finds the queue's head at that
+   place, which is the rule, it takes the part from the item, and reads neither the ring nor the producer's line.
 Exactly one producer at a time (the release flag's holder upstream).
 In the shared-queue scheme a worker whose head-of-line bucket is busy returns to the scheduler instead of waiting for the lock.
 Memory ownership: pq_init/pq_free; parts belong to their chunk.
@@ -19,15 +21,18 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.atomics cimport (
-    a64, add_acq_rel, cas_acquire, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release, sub_acq_rel,
+    a64, add_acq_rel, as_int, as_pointer, cas_acquire, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
+    sub_acq_rel,
 )
 from ordstream._core.chunk cimport Chunk, Part
 from ordstream._core.mpmc cimport (
-    Mpmc, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_single, mpmc_try_take,
-    mpmc_try_take_tagged,
+    Mpmc, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_tagged,
+    mpmc_try_take, mpmc_try_take_tagged,
 )
-from ordstream._core.spsc cimport Spsc, spsc_free, spsc_init, spsc_peek, spsc_size_approx, spsc_try_push, spsc_try_take
-from ordstream._core.atomics cimport as_int, as_pointer
+from ordstream._core.spsc cimport (
+    Spsc, spsc_free, spsc_init, spsc_peek, spsc_size_approx, spsc_skip, spsc_try_push, spsc_try_take,
+)
+from ordstream._core.threads cimport prefetch_write
 
 cdef enum PartitionScheme:
     HYBRID = 0
@@ -40,10 +45,9 @@ cdef enum:
     MASTER_MAX = 1 << 14   # items of a master queue, where 4 p and the number of chunks allow
 
 cdef struct Bucket:
-    char[128] pad0
-    a64 count              # parts taken from the master queue and not yet processed; 0: nobody has the bucket
-    char[120] pad1
+    # 320 bytes from a 64-byte boundary on (pq_init). All that its worker touches lies in one line: the end of `queue`, and what follows.
     Spsc queue             # Part*; producer: the upstream releaser; consumer: the active worker
+    a64 count              # parts taken from the master queue and not yet processed; 0: nobody has the bucket
     void* state            # of the kernel; touched by the active worker only
     int64_t parts          # parts processed; written by the active worker
     int64_t tuples         # rows processed; written by the active worker (skew, choice of p)
@@ -52,6 +56,7 @@ cdef struct PartitionQueues:
     int32_t scheme         # PartitionScheme
     int32_t p              # number of buckets, <= 65535
     Bucket* buckets
+    void* block            # what `buckets` lies in
     Mpmc master            # hybrid, shared: ticket << 16 | bucket, in ticket order
     Mpmc handover          # hybrid: bucket + 1, handed over at the end of a slice
     char[128] pad0
@@ -66,17 +71,23 @@ cdef inline int64_t power_of_two(int64_t n) noexcept nogil:
     return v
 
 
-cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth) noexcept nogil:
-    """Empty queues for `p` buckets and at most `depth` chunks in the operator. 0, or -1: no memory."""
+cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth, int64_t rows) noexcept nogil:
+    """Empty queues for `p` buckets and at most `depth` chunks, of at most `rows` rows, in the operator. 0, or -1: no memory.
+
+    A ring that is larger than what waits in it only passes more memory through the caches.
+    """
     cdef int32_t b
     cdef int64_t slots = power_of_two(depth)
-    cdef int64_t items = depth * p if depth * p < MASTER_MAX else MASTER_MAX
+    cdef int64_t items = depth * (rows if rows < p else p)
+    if items > MASTER_MAX:
+        items = MASTER_MAX
     memset(<void*> pq, 0, sizeof(PartitionQueues))
     pq.scheme = scheme
     pq.p = p
-    pq.buckets = <Bucket*> calloc(p, sizeof(Bucket))
-    if pq.buckets == NULL:
+    pq.block = calloc(p + 1, sizeof(Bucket))
+    if pq.block == NULL:
         return -1
+    pq.buckets = <Bucket*> as_pointer((as_int(pq.block) + 63) & ~<int64_t> 63)
     for b in range(p):
         if spsc_init(&pq.buckets[b].queue, slots, 0) != 0:
             return -1
@@ -90,10 +101,21 @@ cdef inline void pq_free(PartitionQueues* pq) noexcept nogil:
     if pq.buckets != NULL:
         for b in range(pq.p):
             spsc_free(&pq.buckets[b].queue)
-    free(pq.buckets)
+    free(pq.block)
+    pq.block = NULL
     pq.buckets = NULL
     mpmc_free(&pq.master)
     mpmc_free(&pq.handover)
+
+
+cdef inline void prefetch_part(char* part) noexcept nogil:
+    """Start to load a one-part chunk, in which `part` lies (chunk.pxd): what its worker and its release touch."""
+    prefetch_write(part - 128)
+    prefetch_write(part - 64)
+    prefetch_write(part)
+    prefetch_write(part + 64)
+    prefetch_write(part + 160)
+    prefetch_write(part + 224)
 
 
 cdef inline bint pq_has_room(PartitionQueues* pq, int64_t nparts) noexcept nogil:
@@ -114,22 +136,27 @@ cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept 
         return
     # After the push into the master queue the part, and its chunk, may be gone: read the bucket before.
     cdef int32_t b
+    cdef int64_t place
     if n == 1:
         b = parts.bucket
+        place = load_relaxed(&pq.buckets[b].queue.tail)       # own index
         spsc_try_push(&pq.buckets[b].queue, as_int(parts))
-        mpmc_try_push_single(&pq.master, (ticket << 16) | b)
+        mpmc_try_push_tagged(&pq.master, (ticket << 16) | b, as_int(parts), place)
         return
     for k in range(n):
         spsc_try_push(&pq.buckets[parts[k].bucket].queue, as_int(&parts[k]))
     for k in range(n):
         # The chunk lives until its last part is processed, and that one is not in the master queue before k == n - 1.
-        mpmc_try_push_single(&pq.master, (ticket << 16) | parts[k].bucket)
+        b = parts[k].bucket
+        place = load_relaxed(&pq.buckets[b].queue.tail) - 1   # a chunk has one part per bucket
+        mpmc_try_push_tagged(&pq.master, (ticket << 16) | b, as_int(&parts[k]), place)
 
 
-cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run) noexcept nogil:
+cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run, Part** first) noexcept nogil:
     """A bucket that this worker now holds exclusively, and in `run` how many parts it may process; or PQ_NOTHING.
 
-    limit: first ticket that may not be dispatched. start: where a partitioned-queue worker begins to look.
+    `first` gets the bucket's oldest part where it is known (for pq_next), else NULL. limit: first ticket that may not be dispatched.
+    start: where a partitioned-queue worker begins to look.
     Thread safety: any worker. Never blocks. Cost: hybrid 2 read-modify-writes.
     """
     cdef int64_t item
@@ -137,7 +164,9 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
     cdef int32_t b
     cdef int32_t k
     cdef Bucket* bucket
-    cdef int64_t part
+    cdef int64_t part = 0
+    cdef int64_t place = 0
+    first[0] = NULL
     if pq.scheme == HYBRID:
         if mpmc_size_approx(&pq.handover) > 0:
             item = mpmc_try_take(&pq.handover, NO_LIMIT, &taken)
@@ -146,20 +175,24 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
                 run[0] = load_acquire(&pq.buckets[b].count)   # pairs with add/sub_acq_rel of delegating and active workers
                 return b
         while True:
-            item = mpmc_try_take_tagged(&pq.master, limit)
+            item = mpmc_try_take_tagged(&pq.master, limit, &part, &place)
             if item <= 0:
                 return PQ_NOTHING
             b = <int32_t> (item & 0xffff)
+            bucket = &pq.buckets[b]
             if pq.master.alone:
-                item = load_relaxed(&pq.buckets[b].count)
-                store_relaxed(&pq.buckets[b].count, item + 1)
-                if item == 0:
-                    run[0] = 1
-                    return b
-                continue
-            if add_acq_rel(&pq.buckets[b].count, 1) == 0:     # L10; pairs with sub_acq_rel in pq_leave
-                run[0] = 1
-                return b
+                item = load_relaxed(&bucket.count)
+                store_relaxed(&bucket.count, item + 1)
+                if item != 0:
+                    continue
+            else:
+                prefetch_part(<char*> as_pointer(part))       # its lines come while the bucket's does
+                if add_acq_rel(&bucket.count, 1) != 0:        # L10; pairs with sub_acq_rel in pq_leave
+                    continue
+            run[0] = 1
+            if load_relaxed(&bucket.queue.head) == place:     # own index now. Else an older part's taker has not counted it yet
+                first[0] = <Part*> as_pointer(part)
+            return b
     if pq.scheme == PARTITIONED:
         for k in range(pq.p):
             b = start + k
@@ -192,8 +225,12 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
     return PQ_NOTHING
 
 
-cdef inline Part* pq_next(PartitionQueues* pq, int32_t b) noexcept nogil:
-    """The bucket's oldest part; NULL only in the partitioned-queue scheme when the queue ran empty. Holder of the bucket only."""
+cdef inline Part* pq_next(PartitionQueues* pq, int32_t b, Part* first) noexcept nogil:
+    """The bucket's oldest part, which is `first` where pq_enter just gave one; NULL only in the partitioned-queue scheme when the
+    queue ran empty. Holder of the bucket only."""
+    if first != NULL:
+        spsc_skip(&pq.buckets[b].queue)
+        return first
     return <Part*> as_pointer(spsc_try_take(&pq.buckets[b].queue))
 
 

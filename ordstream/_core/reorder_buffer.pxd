@@ -10,16 +10,19 @@ c) The caller never offers a ticket >= next + size (gate at dispatch), so the se
 d) `deliver` may refuse a unit (the downstream worklist is full): the flag is cleared and the unit stays in its slot (parked);
    "ready unit, flag clear, room downstream" makes the operator schedulable (scheduler.pyx), so it is not forgotten.
 e) Tickets start at 1, and so does `next`.
+f) A worker that has put its unit and finds the slot of `next` empty leaves without trying the flag: whoever brings that unit will see the
+   others behind it. With the flag taken for nothing, every worker that is not in turn took its line, and with it the units of the one
+   that is. For this the store that leaves `next` at an empty slot is sequentially consistent as well (a fifth access), and so is the load.
 Memory ownership: slots are allocated by reorder_init, freed by reorder_free; a unit belongs to the buffer between
 reorder_put and deliver.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.atomics cimport (
-    a64, exchange_seq, load_acquire, load_relaxed, load_seq, store_relaxed, store_release, store_seq,
+    a64, as_pointer, exchange_seq, load_acquire, load_relaxed, load_seq, store_relaxed, store_release, store_seq,
 )
-from ordstream._core.threads cimport Mutex
+from ordstream._core.threads cimport Mutex, cpu_pause, prefetch_write
 
 cdef enum ReorderScheme:
     NON_BLOCKING = 0
@@ -27,6 +30,8 @@ cdef enum ReorderScheme:
 
 cdef enum:
     RELEASE_MAX = 64       # units released in one hold of the flag
+    TURN_TRIES = 16        # pauses (a few tens of ns each) that a run of units waits for its turn
+    TURN_NEAR = 32         # tickets in front of it at most
 
 # 1: taken; 0: no room downstream (the unit stays).
 ctypedef int (*deliver_t)(void* context, void* unit) noexcept nogil
@@ -34,9 +39,8 @@ ctypedef int (*deliver_t)(void* context, void* unit) noexcept nogil
 cdef struct ReorderBuffer:
     char[128] pad0
     a64 next               # ticket to release next; only grows; written by the flag's (lock's) holder, read by all
-    char[120] pad1
-    a64 flag               # 1 while a worker releases
-    char[120] pad2
+    a64 flag               # 1 while a worker releases; beside `next`: a releasing worker writes both
+    char[112] pad1
     a64* slots             # unit of ticket t at t & mask, 0 = EMPTY
     int64_t mask
     int64_t scheme         # ReorderScheme
@@ -83,6 +87,17 @@ cdef inline void reorder_put(ReorderBuffer* rb, int64_t ticket, int64_t unit) no
     store_seq(&rb.slots[ticket & rb.mask], unit)              # L18; totally ordered with the flag and the re-check
 
 
+cdef inline void prefetch_unit(ReorderBuffer* rb, int64_t ticket) noexcept nogil:
+    """Start to load what `deliver` will touch of a unit that may be in its slot: a chunk (chunk.pxd) that another worker wrote."""
+    cdef int64_t unit = load_relaxed(&rb.slots[ticket & rb.mask])   # a hint
+    if unit != 0:
+        prefetch_write(as_pointer(unit))
+        prefetch_write(as_pointer(unit + 64))
+        prefetch_write(as_pointer(unit + 192))
+        prefetch_write(as_pointer(unit + 256))
+        prefetch_write(as_pointer(unit + 320))
+
+
 cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void* context) noexcept nogil:
     cdef int64_t n
     cdef int64_t unit
@@ -90,6 +105,8 @@ cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void*
     cdef int sent = 0
     cdef bint stopped
     while True:
+        if load_seq(&rb.slots[load_seq(&rb.next) & rb.mask]) == 0:   # (f); both totally ordered with L18 and the last L34
+            return sent
         if exchange_seq(&rb.flag, 1) != 0:                    # L25; totally ordered with L18, L36, L40
             return sent
         stopped = False
@@ -98,7 +115,9 @@ cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void*
             slot = &rb.slots[n & rb.mask]
             unit = load_acquire(slot)                         # L30; pairs with store_seq in reorder_put
             if unit == 0:
+                store_seq(&rb.next, n)                        # (f): totally ordered with L18 and the loads above
                 break
+            prefetch_unit(rb, n + 1)
             if sent >= RELEASE_MAX or not deliver(context, <void*> unit):
                 stopped = True
                 break
@@ -141,6 +160,7 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
                 return 1 + release_alone(rb, deliver, context)
         elif exchange_seq(&rb.flag, 1) == 0:                  # as L25
             # `next` is still `ticket`: only this unit can move it, and we hold it.
+            prefetch_unit(rb, ticket + 1)
             if not deliver(context, <void*> unit):
                 store_seq(&rb.slots[ticket & rb.mask], unit)  # as L18: parked
                 store_seq(&rb.flag, 0)                        # as L36
@@ -152,7 +172,9 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
                 slot = &rb.slots[n & rb.mask]
                 unit = load_acquire(slot)                     # as L30
                 if unit == 0:
+                    store_seq(&rb.next, n)                    # as (f)
                     break
+                prefetch_unit(rb, n + 1)
                 if sent >= RELEASE_MAX or not deliver(context, <void*> unit):
                     stopped = True
                     break
@@ -165,6 +187,55 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
                 return sent
             return sent + release_non_blocking(rb, deliver, context)
     reorder_put(rb, ticket, unit)
+    return reorder_release(rb, deliver, context)
+
+
+cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n, deliver_t deliver,
+                                  void* context) noexcept nogil:
+    """reorder_offer for `n` units with consecutive tickets from `ticket` on: one hold of the flag for all of them where it is their turn.
+
+    A worker whose turn comes soon waits for it, TURN_TRIES pauses at most: units that it puts into their slots would be released
+    by the worker in front, which does not have their memory in its cache.
+    Thread safety, ownership: as reorder_put, n times. Returns: units released. Cost: as reorder_offer, per run.
+    """
+    cdef int64_t next
+    cdef int32_t k = 0
+    cdef int32_t tries = 0
+    if rb.scheme == NON_BLOCKING and rb.alone:
+        if load_relaxed(&rb.next) == ticket:
+            while k < n and deliver(context, as_pointer(units[k])):
+                k += 1
+                store_relaxed(&rb.next, ticket + k)
+            if k == n:
+                return n + release_alone(rb, deliver, context)
+            next = k
+            while k < n:
+                reorder_put(rb, ticket + k, units[k])
+                k += 1
+            return <int> next
+    elif rb.scheme == NON_BLOCKING:
+        while True:
+            next = load_acquire(&rb.next)                     # pairs with store_release in release_*
+            if next == ticket and exchange_seq(&rb.flag, 1) == 0:   # as L25
+                # `next` is still `ticket`: only our units can move it.
+                while k < n and deliver(context, as_pointer(units[k])):
+                    k += 1
+                    store_release(&rb.next, ticket + k)       # as L34
+                next = k
+                while k < n:
+                    store_seq(&rb.slots[(ticket + k) & rb.mask], units[k])   # as L18: parked
+                    k += 1
+                store_seq(&rb.next, ticket + next)            # as (f)
+                store_seq(&rb.flag, 0)                        # as L36
+                if next == n and load_seq(&rb.slots[(ticket + n) & rb.mask]) != 0:   # as L40
+                    return n + release_non_blocking(rb, deliver, context)
+                return <int> next
+            tries += 1
+            if tries > TURN_TRIES or ticket - next > TURN_NEAR:
+                break
+            cpu_pause()
+    for k in range(n):
+        reorder_put(rb, ticket + k, units[k])
     return reorder_release(rb, deliver, context)
 
 

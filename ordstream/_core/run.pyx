@@ -8,23 +8,29 @@ from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+import numpy as np
 from ordstream._core.arrow cimport (
     ArrowArray, Batch, BatchFormats, Output, batch_free, batch_import, batch_new, output_append, output_export, output_new,
 )
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_free, egress_init
-from ordstream._core.ingress cimport ingress_free, ingress_init
+from ordstream._core.elastic cimport Elastic, elastic_init
+from ordstream._core.ingress cimport INGRESS_LOW, ingress_free, ingress_init
 from ordstream._core.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.kernels_python cimport ProcessKernel, PythonKernel
+from ordstream._core.kernels_shed cimport ShedKernel
 from ordstream._core.keyed_state cimport KeySpecOwner
 from ordstream._core.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.operator cimport Operator
 from ordstream._core.partition_queues cimport pq_free, pq_init, power_of_two
 from ordstream._core.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
-from ordstream._core.runtime cimport Runtime, discard, drain, finished, worker_loop
+from ordstream._core.runtime cimport Runtime, discard, drain, finished, notice_stall, worker_loop
 from ordstream._core.scheduler cimport OperatorStats, scheduler_init, stats_cumulate, stats_init
 from ordstream._core.scheduler import HEURISTICS
+from ordstream._core.shedding cimport SHED_LIVE
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.steps cimport StepLog, steps_free
 from ordstream._core.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new, now_ns
 
 cdef extern from *:
@@ -34,6 +40,12 @@ cdef extern from *:
     #endif
     """
     bint ORDSTREAM_DEBUG
+
+
+cdef enum:
+    SINGLE_EVERY = 16          # with a shed stage, one of so many chunks has one row: its cost is that row's
+    ELASTIC_NS = 4_000_000     # workers="auto": shortest measured slot
+    SAMPLE_EVERY = 16          # parts of a protected keyed operator between two that are timed row by row
 
 
 # ---------------------------------------------------------------- identity operator
@@ -84,6 +96,7 @@ cdef class Run:
     cdef Worker* workers
     cdef Worker main
     cdef readonly int nworkers
+    cdef int hired
     cdef list owners
     cdef list names
     cdef list kinds
@@ -116,13 +129,14 @@ cdef class Run:
                  double slice_ns, double window_ns, double capacity, int64_t max_chunks, int64_t max_bytes, int64_t max_queued,
                  double chunk_ns, int64_t min_rows, int64_t max_rows, bint spin, bint tags, int64_t seed, int64_t marker_every,
                  int64_t snapshot_every, time_column, int64_t time_every, arrivals, int64_t max_ready,
-                 int64_t sample_every, bint shake):
+                 int64_t sample_every, bint shake, bint steps, int stamp=0, bint adaptive=False):
         """operators: list of (name, kind, KernelOwner, KeySpecOwner | None, p, bounds | None, M)."""
         cdef int32_t i
         cdef int32_t b
         cdef Operator* op
         cdef KernelOwner owner
         cdef KeySpecOwner keys
+        cdef ShedKernel shedding
         cdef int32_t max_cols = source_layout.layout.ncols
         cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits three chunks
         cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
@@ -152,13 +166,24 @@ cdef class Run:
         self.used = <uint8_t*> calloc(source_layout.layout.ncols + 1, 1)
         self.rt.run.work = event_count_new()
         self.rt.run.reader = event_count_new()
+        self.rt.gate = event_count_new()
+        self.rt.weights = <double*> calloc(n + 1, sizeof(double))
+        self.rt.slice_start = <int64_t*> calloc(workers + 1, sizeof(int64_t))
         if (self.rt.operators == NULL or self.rt.stats == NULL or self.workers == NULL or self.used == NULL
-                or self.rt.run.work == NULL or self.rt.run.reader == NULL):
+                or self.rt.run.work == NULL or self.rt.run.reader == NULL or self.rt.gate == NULL
+                or self.rt.weights == NULL or self.rt.slice_start == NULL):
             raise MemoryError
         for i, flag in enumerate(used):
             self.used[i] = 1 if flag else 0
         self.rt.run.ingress = &self.rt.ingress
         self.rt.run.workers = workers if workers > 0 else 1
+        self.rt.adaptive = adaptive and workers > 1
+        elastic_init(&self.rt.elastic, max(workers, 1), 1, ELASTIC_NS)
+        self.rt.units = -1
+        if shake:
+            self.rt.shaken = <uint64_t> seed * <uint64_t> 0xD1342543DE82EF95 | 1
+        store_relaxed(&self.rt.active, 1 if self.rt.adaptive else self.rt.run.workers)   # published with the threads
+        self.rt.run.steps = steps
         for i in range(workers):
             worker_init(&self.workers[i], &self.rt.pool, i)
             self.workers[i].node = &self.rt
@@ -168,7 +193,8 @@ cdef class Run:
                 or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, tags) != 0):
             raise MemoryError
         self.rt.egress.max_ready = max_ready
-        self.rt.ingress.alone = alone
+        self.rt.ingress.alone = alone or operators[0][6] == 1   # one worker at a time in the first operator
+        self.rt.ingress.reader = self.rt.run.reader
         if shake:
             self.rt.ingress.shake = <uint64_t> seed * <uint64_t> 0x9E3779B97F4A7C15 | 1
         self.rt.ingress.max_chunks = max_chunks
@@ -204,10 +230,24 @@ cdef class Run:
                     op.kind = SF                              # one bucket: nothing to partition
             op.kernel = &owner.kernel
             op.run = &self.rt.run
+            if isinstance(owner, PythonKernel):
+                (<PythonKernel> owner).stop = &self.rt.run.stop
+            elif isinstance(owner, ProcessKernel):
+                (<ProcessKernel> owner).stop = &self.rt.run.stop
             op.depth = depth
             op.max_queued = max_queued
             op.sample_every = sample_every if owner.kernel.kind != SL else 0
             op.M = m
+            if i and isinstance(operators[i - 1][2], ShedKernel):
+                shedding = operators[i - 1][2]
+                shedding.attach(&self.rt.ingress, min(m, max(workers, 1)), workers + 1)
+                if shedding.context.control.mode == SHED_LIVE:
+                    op.shed = &shedding.context.control
+                    op.shed.attribute = op.shed.attribute and op.kind == SL
+                    self.rt.ingress.stamp = stamp
+                    self.rt.ingress.single_every = SINGLE_EVERY
+                    if op.kind != SL and op.sample_every == 0:
+                        op.sample_every = SAMPLE_EVERY
             for b in range(owner.kernel.output.ncols):
                 if owner.kernel.output.type[b] == PT_VIEW or owner.kernel.output.type[b] == PT_LIST:
                     op.has_views = 1
@@ -221,7 +261,9 @@ cdef class Run:
             if reorder_init(&op.rb, slots, 1, REORDER_SCHEMES[reorder],
                             mutex_new() if REORDER_SCHEMES[reorder] == LOCK_BASED else NULL) != 0:
                 raise MemoryError
-            op.rb.alone = alone
+            # Nor is the reorder buffer of an operator with one worker at a time: the scheduler's lock hands it over. Idle workers
+            # borrow the last one's flag (publish_wanted); whoever feeds a partitioned one releases it (enqueue).
+            op.rb.alone = alone or (m == 1 and op.kind != PS and i < n - 1)
             if op.kind == SL:
                 if mpmc_init(&op.worklist, slots, 1) != 0:
                     raise MemoryError
@@ -234,7 +276,8 @@ cdef class Run:
                     if op.state == NULL:
                         raise MemoryError
             else:
-                if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, slots) != 0:
+                b = p if chunk_rows is None else <int32_t> min(p, 4 * chunk_rows)   # 4: operators before may have made more rows
+                if pq_init(&op.pq, PARTITION_SCHEMES[partitioning], p, slots, b) != 0:
                     raise MemoryError
                 op.pq.master.alone = alone
                 op.partitioner.keys = &keys.spec
@@ -344,7 +387,8 @@ cdef class Run:
     # ------------------------------------------------------------ reading
 
     def take(self):
-        """(RecordBatch, serials or None), or None: no finished output batch is there."""
+        """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there (those that are have rows)."""
+        cdef int64_t[::1] into
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
             return None
@@ -354,7 +398,9 @@ cdef class Run:
         self.emitted_through = o.emitted_through
         serials = None
         if o.serials != NULL:
-            serials = [o.serials[i] for i in range(o.rows)]
+            serials = np.empty(o.rows, dtype=np.int64)
+            into = serials
+            memcpy(&into[0], o.serials, <size_t> o.rows * 8)
         return output_export(o, self.out_schema), serials
 
     def want(self, int64_t rows_taken):
@@ -364,13 +410,19 @@ cdef class Run:
             with nogil:
                 self.rt.run.work.notify_one()
 
-    def wait(self, double seconds):
-        """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there."""
+    def wait(self, double seconds, bint feeding=False):
+        """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there.
+
+        feeding: the caller feeds too, so also until few batches wait at the ingress. workers="auto": also until hire() is wanted.
+        """
         cdef int64_t seen
         cdef int64_t ns = <int64_t> (seconds * 1e9)
         with nogil:
             seen = self.rt.run.reader.prepare()
-            if spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt):
+            notice_stall(&self.rt)
+            if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
+                    and load_acquire(&self.rt.active) <= self.hired
+                    and not (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)):
                 self.rt.run.reader.wait(seen, ns)
         return spsc_size_approx(&self.rt.egress.ready) > 0
 
@@ -391,7 +443,23 @@ cdef class Run:
 
     def start_clock(self):
         """Time zero of an open-loop schedule."""
+        cdef ShedKernel shedding
         self.rt.ingress.schedule_start = now_ns()
+        for owner in self.owners:
+            if isinstance(owner, ShedKernel):
+                shedding = owner
+                shedding.context.control.started_ns = self.rt.ingress.schedule_start
+
+    def hire(self):
+        """Numbers of the workers whose threads should be started now: all of them at first, or as the controller wants them."""
+        first = self.hired
+        self.hired = max(first, min(load_acquire(&self.rt.active), self.nworkers))   # pairs with store_release in set_active
+        return range(first, self.hired)
+
+    @property
+    def active(self):
+        """Workers that should be active now. Any thread."""
+        return load_relaxed(&self.rt.active)
 
     def worker(self, int i):
         """Body of worker thread i."""
@@ -408,12 +476,14 @@ cdef class Run:
         store_release(&self.rt.run.stop, 1)                   # pairs with load_acquire in finished()
         with nogil:
             self.rt.run.work.notify_all()
+            self.rt.gate.notify_all()
             self.rt.run.reader.notify_all()
 
     def progress(self):
         """(tuples pushed, tuples issued to the first operator, serial emitted through, rows out). Any thread."""
         return (load_relaxed(&self.rt.ingress.queued_tuples), load_relaxed(&self.rt.ingress.issued_serial),
-                load_relaxed(&self.rt.ingress.emitted_serial), load_relaxed(&self.rt.egress.rows_out))
+                load_acquire(&self.rt.ingress.emitted_serial),  # pairs with the egress: rows_out then has its outputs
+                load_relaxed(&self.rt.egress.rows_out))
 
     # ------------------------------------------------------------ results
 
@@ -440,15 +510,35 @@ cdef class Run:
             raise MemoryError
         return output_export(o, schema)
 
+    def steps(self):
+        """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush (steps.pxd). Complete
+        for every operator whose flushed rows the reader has taken."""
+        cdef StepLog* log
+        found = []
+        for i in range(self.rt.n):
+            log = &self.rt.operators[i].steps
+            if load_acquire(&log.published) == 0 or log.n == 0:   # pairs with store_release in complete_punctuation
+                found.append(None)
+                continue
+            ends = np.frombuffer((<char*> log.ends)[:log.n * 8], dtype=np.int64)
+            found.append((log.first_serial, ends, log.bytes[:log.size]))
+        return found
+
     def samples(self):
-        """Latency markers: list of (serial, processing ns, end-to-end ns), in order."""
-        return [(self.rt.egress.samples[i].serial, self.rt.egress.samples[i].processing_ns, self.rt.egress.samples[i].end_to_end_ns)
+        """Latency markers: list of (serial, processing ns, end-to-end ns, time at the egress by now_ns), in order."""
+        return [(self.rt.egress.samples[i].serial, self.rt.egress.samples[i].processing_ns, self.rt.egress.samples[i].end_to_end_ns,
+                 self.rt.egress.samples[i].emitted_ns)
                 for i in range(self.rt.egress.nsamples)]
 
     def statistics(self):
         """Figures of the run as a dict (ordstream/report.py shapes them)."""
         cdef Operator* op
         cdef OperatorStats* o
+        cdef Elastic* e = &self.rt.elastic
+        elastic = None
+        if self.rt.adaptive:
+            elastic = {"least": e.least, "mean": e.worker_time / (e.seen - e.began) if e.seen > e.began else float(e.target),
+                       "most": e.largest, "last": e.target, "changes": e.changes}
         operators = []
         stats_cumulate(self.rt.stats, self.rt.n)
         for i in range(self.rt.n):
@@ -474,7 +564,7 @@ cdef class Run:
                 entry["state_bytes"] = op.kernel.bucket_bytes(op.kernel, op.state)
             operators.append(entry)
         return {
-            "operators": operators, "decisions": self.rt.scheduler.decisions, "aged": self.rt.scheduler.aged,
+            "operators": operators, "elastic": elastic, "decisions": self.rt.scheduler.decisions, "aged": self.rt.scheduler.aged,
             "throttled": self.rt.ingress.throttle_count, "parks": load_relaxed(&self.rt.parks),
             "chunk_rows": load_relaxed(&self.rt.ingress.target_rows), "time_punctuations": self.rt.egress.markers_time,
             "snapshot_markers": self.rt.egress.markers_snapshot, "tuples": load_relaxed(&self.rt.ingress.issued_serial),
@@ -540,6 +630,7 @@ cdef class Run:
                 if op.rb.mutex != NULL:
                     mutex_delete(op.rb.mutex)
                 reorder_free(&op.rb)
+                steps_free(&op.steps)
         if self.workers != NULL:
             for i in range(self.nworkers):
                 worker_free(&self.workers[i])
@@ -553,12 +644,19 @@ cdef class Run:
         free(self.rt.stats)
         free(self.workers)
         free(self.used)
+        free(self.rt.weights)
+        free(self.rt.slice_start)
         self.rt.operators = NULL
         self.workers = NULL
         if self.rt.run.work != NULL:
             event_count_delete(self.rt.run.work)
         if self.rt.run.reader != NULL:
             event_count_delete(self.rt.run.reader)
+        if self.rt.gate != NULL:
+            event_count_delete(self.rt.gate)
+        self.rt.gate = NULL
+        self.rt.weights = NULL
+        self.rt.slice_start = NULL
         self.rt.run.work = NULL
         self.rt.run.reader = NULL
         self.owners = []

@@ -1,11 +1,13 @@
 """Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the reading side."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.atomics cimport a64, load_acquire
 from ordstream._core.chunk cimport Chunk, ChunkPool, Worker
 from ordstream._core.egress cimport Egress
+from ordstream._core.elastic cimport Elastic
 from ordstream._core.ingress cimport Ingress
 from ordstream._core.operator cimport Operator, RunState, Slice
 from ordstream._core.scheduler cimport OperatorStats, Scheduler
+from ordstream._core.threads cimport EventCount
 
 cdef struct Runtime:
     int32_t n              # operators
@@ -25,6 +27,20 @@ cdef struct Runtime:
     int64_t max_rows
     int32_t auto_rows      # 1: the controller sets ingress.target_rows
     a64 parks              # statistic: how often a worker parked
+    # workers="auto": workers whose id is not below `active` wait in `gate`. Constant otherwise.
+    a64 active             # workers that should be active
+    a64 running            # workers whose loop has begun
+    EventCount* gate
+    int32_t adaptive       # 1: the controller sets `active`
+    # under `lock`, where adaptive:
+    Elastic elastic
+    uint64_t shaken        # debug: state of the generator that sets the number at random, at every look; 0: off
+    int64_t look_at        # time of the next observation
+    int64_t units          # `elastic.searches` when the weights were set
+    double* weights        # unit of work: cost of a tuple of each operator, ns
+    int64_t* slice_start   # by worker: when its slice began; 0: it is in none
+    double slice_ns        # of all slices that have ended
+    int64_t slices
 
 
 cdef inline bint finished(Runtime* rt) noexcept nogil:
@@ -34,5 +50,6 @@ cdef inline bint finished(Runtime* rt) noexcept nogil:
 
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil
+cdef bint notice_stall(Runtime* rt) noexcept nogil
 cdef void drain(Operator* op, Worker* w) noexcept
 cdef void discard(Worker* w, Chunk* c) noexcept

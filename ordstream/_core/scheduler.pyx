@@ -5,7 +5,11 @@ a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / 
 b) The number of tuples of a slice is clamped to [1, 2^20]: a cost above the slice still processes one tuple.
 c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with any heuristic, every
    operator with input runs within max_wait + n choices.
-d) "Schedulable" is the driver's: input and a free place (w < M), or a ready output with room downstream.
+d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long as slices were.
+   A window of CT begins with what waits already: an operator has processed that many tuples more than those behind it. From zero,
+   an operator that the caps then hold back would look like the bottleneck for the rest of the window, and be preferred to the operator
+   whose queue is full (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
+e) "Schedulable" is the driver's: input and a free place (w < M), or a ready output with room downstream.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -78,6 +82,28 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
         ops[i].cs = cs
 
 
+cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows, int64_t max_rows) noexcept nogil:
+    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows, max_rows]."""
+    cdef double reach = 1.0
+    cdef double worst = 1.0
+    cdef double cost
+    cdef int32_t i
+    cdef int64_t rows
+    for i in range(n):
+        cost = ops[i].c * reach
+        if cost > worst:
+            worst = cost
+        reach *= ops[i].s
+        if reach > 1e6:
+            reach = 1e6
+    rows = <int64_t> (chunk_ns / worst)
+    if rows < min_rows:
+        rows = min_rows
+    if rows > max_rows:
+        rows = max_rows
+    return rows
+
+
 cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
     """Queue-size throttling (6.1): the earliest operator whose output queue is below T_i = C cs_i / sum cs (eq. 1)."""
     cdef double total = 0.0
@@ -122,6 +148,24 @@ cdef int choose_et(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
     return best
 
 
+cdef inline double slice_length(const Scheduler* s, const OperatorStats* o) noexcept nogil:
+    """How long the operator's slices take, at least s."""
+    cdef double mean = o.worker_ns / o.slices if o.slices > 0 else 0.0
+    return mean if mean > s.slice_ns else s.slice_ns
+
+
+cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
+    """T of each operator: the worker time of the tuples that it has processed and a later operator has not, as far as they wait."""
+    cdef double ahead = 0.0            # source tuples
+    cdef double before
+    cdef int32_t i = n - 1
+    while i >= 0:
+        before = ops[i - 1].cs if i > 0 else 1.0
+        ops[i].T = ops[i].c * before * ahead
+        ahead += ops[i].I / before
+        i -= 1
+
+
 cdef int choose_ct(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
     """Current throughput (6.4): the lowest n_i = (T_i + w_i s) / (c_i cs_i) (eq. 3): the bottleneck of the window."""
     cdef int32_t k
@@ -133,7 +177,7 @@ cdef int choose_ct(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
         i = (k + s.rotate) % n
         if not ops[i].schedulable:
             continue
-        effective = (ops[i].T + ops[i].w * s.slice_ns) / (ops[i].c * ops[i].cs)
+        effective = (ops[i].T + ops[i].w * slice_length(s, &ops[i])) / (ops[i].c * ops[i].cs)
         if best < 0 or effective < lowest:
             lowest = effective
             best = i
@@ -187,12 +231,11 @@ cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t n
     cdef int32_t best
     cdef int64_t longest = 0
     cdef double tuples
-    if now - s.window_start > s.window_ns:
-        s.window_start = now
-        for i in range(n):
-            ops[i].T = 0.0
     if s.heuristic == CT or s.heuristic == QST:
         stats_cumulate(ops, n)
+    if now - s.window_start > s.window_ns:
+        s.window_start = now
+        start_window(ops, n)
     best = s.choose(s, ops, n)
     if best < 0:
         return -1

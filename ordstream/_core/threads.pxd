@@ -1,7 +1,7 @@
 """Every thread, parking, clock and stack-size call of the core.
 
 Portable C++17: <thread>, <mutex>, <condition_variable>, <chrono>. Worker threads themselves are Python
-`threading.Thread` objects (ordstream/_core/worker_pool.py says why); this file gives them a place to wait.
+`threading.Thread` objects (ordstream/worker_threads.py); this file gives them a place to wait.
 """
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
@@ -78,7 +78,7 @@ cdef extern from * nogil:
     void mutex_delete "ord_mutex_delete"(Mutex*)
 
 
-# Limits of a worker that finds nothing to do: pauses, then yields, then parks (ordstream/_core/worker_pool.py).
+# Limits of a worker that finds nothing to do: pauses, then yields, then parks (worker_loop in runtime.pyx).
 cdef enum:
     SPIN_LIMIT = 64        # cpu_pause rounds; 0 where workers >= allowed CPUs
     YIELD_LIMIT = 64       # cpu_yield rounds

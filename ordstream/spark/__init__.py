@@ -1,18 +1,62 @@
 """Ordered nodes inside Spark executors.
 
 `apply` runs a pipeline over a DataFrame in a total order. `local_session` starts a quiet Spark on this
-machine in which one task, and so one node, holds all cores. Modules: `session`, `batch` (apply), `executor`
-(what runs in a task), `progress` (what the nodes tell the driver).
+machine in which one task, and so one node, holds all cores. Modules: `session`, `batch` (apply), `nodes` (a pipeline
+cut over many executors), `grouping` (what chooses a row's node), `executor`
+(what runs in a task), `progress` (what the nodes tell the driver), `interrupt` (Ctrl-C).
+
+A module is imported when one of its names is first used: a Python worker of Spark needs `executor` only, and the rest of this
+package brings Spark's driver side with it, which takes longer to import than the node.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 try:
     import pyspark  # noqa: F401
 except ImportError as error:
     raise ImportError("ordstream.spark needs PySpark 4.1 or newer: pip install 'ordstream[spark]'") from error
 
-from ordstream.spark.batch import apply, node_function, spark_schema
-from ordstream.spark.executor import NodeFunction
-from ordstream.spark.progress import Channel, TaskKey
-from ordstream.spark.session import local_session
+if TYPE_CHECKING:
+    from ordstream.spark.batch import apply, explain, node_function, shed_log, shed_rows, spark_schema
+    from ordstream.spark.executor import NodeFunction
+    from ordstream.spark.grouping import Balancer
+    from ordstream.spark.progress import Channel, TaskKey
+    from ordstream.spark.session import local_session
 
-__all__ = ["Channel", "NodeFunction", "TaskKey", "apply", "local_session", "node_function", "spark_schema"]
+__all__ = [
+    "Balancer",
+    "Channel",
+    "NodeFunction",
+    "TaskKey",
+    "apply",
+    "explain",
+    "local_session",
+    "node_function",
+    "shed_log",
+    "shed_rows",
+    "spark_schema",
+]
+
+_MODULES = {
+    "batch": ("apply", "explain", "node_function", "shed_log", "shed_rows", "spark_schema"),
+    "executor": ("NodeFunction",),
+    "grouping": ("Balancer",),
+    "progress": ("Channel", "TaskKey"),
+    "session": ("local_session",),
+}
+_LATE = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"ordstream.spark.{name}")
+    raise AttributeError(f"module 'ordstream.spark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

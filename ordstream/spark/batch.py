@@ -5,22 +5,29 @@ executor.
 from __future__ import annotations
 
 import contextlib
-import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from ordstream.errors import SchemaError, unknown_column
+from ordstream import cut, plan
+from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.final import final
 from ordstream.pipeline import Pipeline
 from ordstream.settings import make_settings
+from ordstream.shedding import LOG_SCHEMA, check_repeatable, only_shed, set_aside
 from ordstream.spark.executor import NodeFunction
+from ordstream.spark.grouping import Grouping, resolve
+from ordstream.spark.interrupt import interruptible
+from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.session import PANDAS_NOTICE
 
@@ -41,10 +48,14 @@ def apply(
     df: DataFrame,
     *,
     order_by: str | Sequence[str],
-    workers: int | None = None,
+    workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
     presorted: bool = False,
+    nodes: int | Literal["auto"] | None = None,
+    nodes_per_executor: PerExecutor = "auto",
+    emit: Literal["updates", "final"] | None = None,
+    grouping: Grouping = "hash",
     **options: Any,
 ) -> DataFrame:
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output order.
@@ -71,7 +82,24 @@ def apply(
         Called in a driver thread with the number of rows processed, while the job runs. Needs the same.
     presorted : bool
         Leave out the sort: the rows of `df` come in order, one partition after the other. The node still
-        checks `order_by`; ties are taken as they come.
+        checks `order_by` (over several nodes: within each partition, or where a key comes first within each node's rows); ties
+        are taken as they come.
+    nodes : int or "auto", optional
+        More than one: the pipeline is cut where the key changes and each piece runs in so many nodes on all
+        executors; the output is the same. "auto": as many as this Spark runs at a time. Default: one node.
+    nodes_per_executor : int or "auto"
+        "auto": one node per executor, with a thread per core; one node per core, without threads, where plain
+        Python functions do the work. Another task size than the session's needs stage-level profiles, which
+        a local Spark has not. `explain` tells.
+    emit : "updates" or "final", optional
+        "final": only the answer at the end of the stream (`ordstream.final`); what can be is combined in each
+        node first.
+    grouping : "hash", "dkg", "posg", "pkg", DKG, POSG, a deployed map or model, Balancer, or mapping
+        What chooses a row's node; the output is the same. "hash": a hash of the key; rows of stateless operators in front
+        are spread evenly. DKG: for keyed operators; the map is learnt from about m rows before the result is returned (two
+        small jobs; functions in front run on the sample too). POSG: for the stateless operators in front; it needs execution
+        times, which a `Balancer` learns in one job for the next. "pkg", and DKG with variant "pkg": split the rows of a key,
+        for operators whose partial results can be merged. A mapping of operator names to these: others by hash.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``chunk_rows``, ...).
 
@@ -85,43 +113,268 @@ def apply(
     SchemaError
         If a column is missing or has a type that Spark can't carry.
     PlanError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or the grouping doesn't fit the operators.
     """
-    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    function, schema = node_function(pipeline, order, workers, report, progress, **options)
+    _check_frame(df)
+    options = options | ({} if emit is None else {"emit": emit})
+    layout = _layout(df.sparkSession, pipeline, nodes, nodes_per_executor)
+    order = _names(order_by)
+    if layout is None:
+        if grouping != "hash":
+            resolve(grouping, cut.cut(final(pipeline) if emit == "final" else pipeline), 1, order)
+        return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
+    function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
+    needed = _needed(function, order) if grouping == "hash" else list(dict.fromkeys([*function.source.names, *order]))
+
+    def in_order(some: DataFrame) -> DataFrame:
+        return some.select(*needed) if presorted else _in_order(some, needed, order, function.source.names, everywhere=True)
+
+    with _quiet():
+        frame = over_nodes(
+            pipeline,
+            in_order(df),
+            layout,
+            order_by=order,
+            checked=order if presorted else (),
+            workers=workers,
+            door=function.door,
+            options=options,
+            grouping=grouping,
+            source=df,
+            in_order=in_order,
+        )
+    return interruptible(frame)
+
+
+def shed_log(
+    pipeline: Pipeline,
+    df: DataFrame,
+    *,
+    order_by: str | Sequence[str],
+    workers: int | str | None = None,
+    presorted: bool = False,
+    **options: Any,
+) -> DataFrame:
+    """The log of what `apply` with the same arguments sheds (`ordstream.shedding.ShedOutcome.log`), by a job of its own.
+
+    Frozen decisions are the same in every run, so this runs the operators through the last shed stage again, and nothing
+    behind it. The log of a node is held in memory until the node ends, 40 bytes per shed tuple.
+
+    Returns
+    -------
+    DataFrame
+        partition, stage, serial, index, at_ns, latency_ms, cost_ms; `toArrow()` of it is a `shed_log`.
+
+    Raises
+    ------
+    PlanError
+        If the pipeline does not shed, or sheds by clocks.
+    """
+    return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, "shed_log", options)
+
+
+def shed_rows(
+    pipeline: Pipeline,
+    df: DataFrame,
+    *,
+    order_by: str | Sequence[str],
+    stage: str | None = None,
+    workers: int | str | None = None,
+    presorted: bool = False,
+    **options: Any,
+) -> DataFrame:
+    """The tuples that `apply` with the same arguments sheds: the side output of one shed stage, by a job of its own.
+
+    As `shed_log`. The tuples are held in memory until the node ends.
+
+    Parameters
+    ----------
+    stage : str, optional
+        Name of the shed stage; default the last one.
+
+    Returns
+    -------
+    DataFrame
+        The columns that arrive at the stage, then _partition, _serial and _index.
+
+    Raises
+    ------
+    PlanError
+        If there is no such stage, or the pipeline sheds by clocks.
+    """
+    name = only_shed(pipeline.stages(), stage)[-1].name
+    return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, name, options)
+
+
+def _in_one_node(
+    pipeline: Pipeline,
+    df: DataFrame,
+    order_by: str | Sequence[str],
+    workers: int | str | None,
+    report: OnReport | Channel | None,
+    progress: OnProgress | None,
+    presorted: bool,
+    part: str,
+    options: dict[str, Any],
+) -> DataFrame:
+    _check_frame(df)
+    order = _names(order_by)
+    function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
+    needed = _needed(function, order)
+    with _quiet():
+        ordered = _one_partition(df.select(*needed)) if presorted else _in_order(df, needed, order, function.source.names)
+        # it is one partition, wherever Spark puts it
+        return interruptible(ordered.mapInArrow(replace(function, partition=0), schema))
+
+
+def _function(
+    pipeline: Pipeline,
+    df: DataFrame,
+    order: tuple[str, ...],
+    workers: int | str | None,
+    report: OnReport | Channel | None,
+    progress: OnProgress | None,
+    part: str,
+    options: dict[str, Any],
+) -> tuple[NodeFunction, StructType]:
+    if report is None and progress is None:
+        report = _silent(df.sparkSession)
+    elif not isinstance(report, Channel):
+        report = Channel(on_report=report)
+    report.active_stages = _active_stages(df.sparkSession)
+    function, schema = node_function(pipeline, order, workers, report, progress, part=part, **options)
     for name in (*function.source.names, *order):
         if name not in df.columns:
             raise unknown_column(name, df.columns, "the DataFrame")
-    needed = list(dict.fromkeys([*function.source.names, *order]))
-    ordered = _one_partition(df.select(*needed)) if presorted else _in_order(df, needed, order)
+        if df.columns.count(name) > 1:
+            raise SchemaError(f"the DataFrame has {df.columns.count(name)} columns {name!r}; rename or drop all but one")
+    return function, schema
+
+
+def _needed(function: NodeFunction, order: tuple[str, ...]) -> list[str]:
+    """Columns that must reach Python: those that the pipeline reads, those that the node checks the order of; at least one."""
+    read = [name for name in function.source.names if name not in function.unread]
+    return list(dict.fromkeys([*read, *order])) or list(function.source.names[:1])
+
+
+def _names(order_by: Any) -> tuple[str, ...]:
+    names = (order_by,) if isinstance(order_by, str) else tuple(order_by) if isinstance(order_by, list | tuple) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
+    return names
+
+
+def _check_frame(df: Any) -> None:
+    if not hasattr(df, "sparkSession"):
+        raise PlanError(
+            f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, or run the pipeline here "
+            "with pipeline.run(data)"
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without PySpark's notice on pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
-        return ordered.mapInArrow(function, schema)
+        yield
+
+
+def _layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, per_executor: PerExecutor) -> Layout | None:
+    """How nodes lie on executors; None: one node. A pipeline that sheds runs in one.
+
+    Raises
+    ------
+    PlanError
+        It sheds, and more nodes are asked for; or an argument is out of range.
+    """
+    sheds = [stage.name for stage in pipeline.stages() if stage.op == "shed"]
+    if nodes in (None, 1) or (sheds and nodes == "auto"):
+        return None
+    layout = make_layout(spark, pipeline, nodes, per_executor)
+    if sheds and layout.nodes > 1:
+        raise PlanError(
+            f"{sheds[0]}: a pipeline that sheds runs in one node, since its log counts the serials of one source: leave nodes out, "
+            "or run it once per partition (ordstream.spark.node_function)"
+        )
+    return None if layout.nodes == 1 else layout
+
+
+def explain(
+    pipeline: Pipeline,
+    spark: SparkSession | None = None,
+    *,
+    nodes: int | Literal["auto"] = "auto",
+    nodes_per_executor: PerExecutor = "auto",
+    emit: Literal["updates", "final"] = "updates",
+    grouping: Grouping = "hash",
+    order_by: str | Sequence[str] = (),
+) -> str:
+    """Tell how `apply` would run a pipeline: where it is cut, what chooses a row's node, what a node is.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    spark : SparkSession, optional
+        Default: the active one.
+    nodes, nodes_per_executor, emit, grouping, order_by
+        As for `apply`.
+
+    Raises
+    ------
+    PlanError
+        Without a session; where the grouping doesn't fit the operators; with `emit="final"` also where the last operator
+        has no answer at the end.
+    """
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise PlanError("explain needs a Spark session: the nodes depend on its executors")
+    pipeline = final(pipeline) if emit == "final" else pipeline
+    layout = _layout(session, pipeline, nodes, nodes_per_executor)
+    if layout is None and any(stage.op == "shed" for stage in pipeline.stages()):
+        check_repeatable(pipeline.stages(), None)
+        return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
+    layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
+    resolved = resolve(grouping, cut.cut(pipeline), layout.nodes, _names(order_by))
+    return cut.explain(pipeline, layout.nodes, how=layout.text, pieces=resolved.pieces, spread=resolved.texts(layout.nodes))
 
 
 def node_function(
     pipeline: Pipeline,
     order_by: tuple[str, ...] = (),
-    workers: int | None = None,
+    workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
+    part: str = "output",
     **options: Any,
 ) -> tuple[NodeFunction, StructType]:
     """Return what runs in a task, for `DataFrame.mapInArrow` or `RDD.mapPartitions`, and the schema of its
     output.
 
     Each partition gets a node of its own, and its rows must already be in `order_by`. The arguments are those
-    of `apply`.
+    of `apply`, but for `part`. Shed stages decide by the number of the partition that Spark gives the task, so let no
+    `coalesce` or `union` follow in the same stage if the log is to be found again.
+
+    Parameters
+    ----------
+    part : str
+        "output"; or "shed_log" or the name of a shed stage, for what `shed_log` and `shed_rows` give.
 
     Raises
     ------
     SchemaError
         If an output column has a type that Spark can't carry.
     PlanError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or the pipeline sheds by clocks.
     """
-    make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
-    schema = spark_schema(pipeline.schema)
+    settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
+    check_repeatable(pipeline.stages(), settings.shed_log)
+    pipeline, schema, options = _part_of(pipeline, part, options)
+    source = pipeline.source_schema
+    stages = final(pipeline).stages() if options.get("emit") == "final" else pipeline.stages()
+    used = list(plan.used_source_columns(stages, source))
+    if settings.punctuate is not None:
+        used[settings.punctuate.bind(source)[0]] = True
     channel = report if isinstance(report, Channel) else None
     if channel is None and (report is not None or progress is not None):
         channel = Channel(on_report=None if isinstance(report, Channel) else report)
@@ -129,7 +382,9 @@ def node_function(
         channel.on_progress = progress
     function = NodeFunction(
         pipeline=pipeline,
-        source=pipeline.source_schema,
+        source=source,
+        unread=tuple(name for name, is_used in zip(source.names, used, strict=True) if not is_used),
+        part=part,
         output=to_arrow_schema(schema, timezone="UTC"),
         order_by=order_by,
         workers=workers,
@@ -137,6 +392,27 @@ def node_function(
         door=None if channel is None else LISTENER.open(channel),
     )
     return function, schema
+
+
+def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pipeline, StructType, dict[str, Any]]:
+    """The pipeline to run for a part of its result, the schema of that part, and the options for it."""
+    if part == "output":
+        schema = spark_schema(pipeline.schema)
+        if options.get("tags"):
+            schema = schema.add("_serial", "long").add("_index", "long")
+        if any(stage.op == "shed" for stage in pipeline.stages()):
+            # A side output would be held in the executor for nobody: `shed_rows` gives it.
+            pipeline = Pipeline._of(pipeline.source_schema, set_aside(pipeline.stages(), None))
+        return pipeline, schema, options
+    stages = only_shed(pipeline.stages(), None if part == "shed_log" else part)
+    shortened = Pipeline._of(pipeline.source_schema, set_aside(stages, part))
+    column = stages[-1].input.names[stages[-1].params["key"][0]]
+    options = {name: value for name, value in options.items() if name not in ("tags", "emit")}
+    if part == "shed_log":
+        schema = spark_schema(LOG_SCHEMA)
+    else:
+        schema = spark_schema(stages[-1].input).add("_partition", "long").add("_serial", "long").add("_index", "long")
+    return shortened.select(column), schema, options  # something must stand behind a shed stage
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -160,17 +436,26 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def _in_order(df: DataFrame, needed: list[str], order: tuple[str, ...]) -> DataFrame:
-    """One partition of the needed columns, sorted by `order`, then by place in the source, then by all
-    columns.
+def _in_order(
+    df: DataFrame, needed: Sequence[str], order: tuple[str, ...], every: Sequence[str], everywhere: bool = False
+) -> DataFrame:
+    """The needed columns, sorted by `order`, then by place in the source or, where that is not known, by every column of
+    the pipeline's source: in one partition, or over as many as Spark makes.
+
+    Rows that share a place (a join or an explode made them of one row) are sorted by what is needed: those equal in that are
+    the same to the pipeline.
     """
-    columns = [F.col(f"`{name}`") for name in needed]
     place = _place_in_source(df)
-    source = df.select(*columns, *(F.col(at).alias(name) for name, at in place.items()))
-    others = [name for name in needed if name not in order and _sortable(df.schema[name].dataType)]
-    keys = [F.col(f"`{name}`").asc_nulls_first() for name in (*order, *place, *others)]
+    tied = [name for name in (needed if place else every) if name not in order]
+    columns = [F.col(f"`{name}`") for name in needed]
+    further = [F.col(f"`{name}`") for name in tied if name not in needed]
+    source = df.select(*columns, *further, *(F.col(at).alias(name) for name, at in place.items()))
+    keys = [*order, *place, *(name for name in tied if _sortable(df.schema[name].dataType))]
+    by = [F.col(f"`{name}`").asc_nulls_first() for name in keys]
+    if everywhere:
+        return (source.orderBy(*by) if by else source).select(*columns)
     ordered = _one_partition(source)
-    return (ordered.sortWithinPartitions(*keys) if keys else ordered).select(*columns)
+    return (ordered.sortWithinPartitions(*by) if by else ordered).select(*columns)
 
 
 def _one_partition(df: DataFrame) -> DataFrame:
@@ -189,6 +474,27 @@ def _slots(spark: SparkSession) -> int | None:
         return None
 
 
+_silent_channels: dict[str, Channel] = {}  # of each Spark application that this process has driven
+
+
+def _silent(spark: SparkSession) -> Channel:
+    """A channel by which nodes only hear that their job was cancelled; all `apply` of an application share it."""
+    try:
+        application = spark.sparkContext.applicationId
+    except Exception:  # Spark Connect
+        application = ""
+    return _silent_channels.setdefault(application, Channel(keeps=False))
+
+
+def _active_stages(spark: SparkSession) -> Callable[[], set[int]] | None:
+    """What asks Spark for the stages it runs now; None where it can't be asked (Spark Connect)."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except Exception:  # no context behind this session
+        return None
+    return lambda: set(tracker.getActiveStageIds())
+
+
 def _place_in_source(df: DataFrame) -> dict[str, str]:
     """Names for, and expressions of, the file and the row within it, where the source has them."""
     place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
@@ -205,7 +511,9 @@ def _place_in_source(df: DataFrame) -> dict[str, str]:
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
-    logger = logging.getLogger("DataFrameQueryContextLogger")
+    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later analysis error of the session
+    # would be a TypeError.
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
         yield

@@ -14,23 +14,36 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
 
+from ordstream.cut import Piece
 from ordstream.errors import SourceError
 from ordstream.ordercheck import OrderCheck
+from ordstream.ordertags import TAG, RunningIndex, source_serials, source_tags
+from ordstream.piece import Route
 from ordstream.pipeline import Pipeline
 from ordstream.spark.progress import Door, Reporter, TaskKey
 
+if TYPE_CHECKING:
+    from ordstream.balance.dkg import DKG, DKGLearner
+
+SERIAL = "__ordstream_serial"
+
 ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
-WATCH_SECONDS = 0.5  # between two looks at the connection to Spark
+ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed stages
+# From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow function lets out few at a
+# time. What is there goes out then, for an action that wants the first rows only.
+BATCH_SECONDS = 0.1
+WATCH_SECONDS = 0.3  # between two looks at the connection to Spark
 GRACE_SECONDS = 10.0  # for a cancelled node to end before its worker is ended
 
 ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
@@ -46,14 +59,20 @@ class NodeFunction:
         What to run; its functions must be picklable.
     source : pyarrow.Schema
         Columns of the pipeline's source; arriving columns are found by name and cast.
+    unread : tuple of str
+        Those of them that the pipeline does not read, so that they need not arrive. Not in rows of an RDD.
     output : pyarrow.Schema
         Columns that Spark expects, which matches them by position and never casts.
     order_by : tuple of str
         Columns in which arriving rows must ascend (NULL first); a row out of order is an error. They need not
         be columns of the source.
-    workers : int, optional
-        Threads of the node; default the task's processors (`spark.task.cpus`), or none besides the calling
-        thread where that is 1.
+    part : "output", "shed_log" or the name of a shed stage
+        What of the result is yielded: the output, the log of what was shed, or the tuples that this stage shed.
+    partition : int, optional
+        Number of the partition, for decisions of shed stages; default Spark's.
+    workers : int or "auto", optional
+        Threads of the node; by default, and with "auto", as many as bring something, at most the task's processors
+        (`spark.task.cpus`); by default none besides the calling thread where that is 1.
     options : dict
         Further arguments of `Pipeline.stream`.
     door : Door, optional
@@ -64,9 +83,12 @@ class NodeFunction:
     source: pa.Schema
     output: pa.Schema
     order_by: tuple[str, ...] = ()
-    workers: int | None = None
+    workers: int | str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     door: Door | None = None
+    unread: tuple[str, ...] = ()
+    part: str = "output"
+    partition: int | None = None
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the node's output: record batches for record batches, tuples for rows.
@@ -81,55 +103,304 @@ class NodeFunction:
         items = iter(items)
         first = list(islice(items, 1))
         if first and not isinstance(first[0], pa.RecordBatch):
-            for batch in self._run(_batches(chain(first, items), self._row_types())):
+            for batch in self._run(_batches(chain(first, items), self._row_types()), ()):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         else:
-            yield from self._run(chain(first, items))
+            arriving = first[0].schema.names if first else self.source.names
+            yield from self._run(chain(first, items), tuple(name for name in self.unread if name not in arriving))
 
     def _row_types(self) -> dict[str, pa.DataType | None]:
         """Columns of an arriving row; the type of one that is only ordered by is inferred."""
         types: dict[str, pa.DataType | None] = {field.name: field.type for field in self.source}
         return types | {name: None for name in self.order_by if name not in types}
 
-    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _run(self, batches: Iterator[pa.RecordBatch], absent: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        options = dict(self.options)
-        if self.workers is not None:
-            options["workers"] = self.workers
-        elif context is not None:
-            options["workers"] = context.cpus() if context.cpus() > 1 else 0
-        with contextlib.ExitStack() as stack:
-            # left in the opposite order: the reporter, the node, the watchdog
-            watchdog = stack.enter_context(Watchdog(_worker_socket()))
-            node = stack.enter_context(_open_node(self.pipeline, self._arrivals(batches), options))
-            watchdog.guard(node.cancel)
-            reporter = Reporter(self.door, _task_key(context), lambda: _processed(node))
-            stack.callback(reporter.close)
-            for batch in node:
-                if batch.num_rows:
-                    yield _align(batch, self.output)
-            reporter.finish(json.loads(node.report.to_json()))
+        partition = self.partition
+        if partition is None:
+            partition = 0 if context is None else context.partitionId()
+        options = _workers(self.workers) | self.options | {"shed_partition": partition, "absent": absent}
+        node = _open_node(self.pipeline, self._arrivals(batches, absent), options)
+        if self.part != "output":
+            node = ShedNode(node, self.part, partition)
+        yield from _watched(node, self.output, self.door, {})
 
-    def _arrivals(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _arrivals(self, batches: Iterator[pa.RecordBatch], absent: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         check = OrderCheck(self.order_by)
         for batch in batches:
             try:
                 row = check.first_violation(batch)
-                source = _align(batch, self.source)
+                source = _align(batch, self.source, absent)
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
             if row is not None:
-                raise SourceError(
-                    f"row {row + 1} of the partition comes before row {row} "
-                    f"in the order {', '.join(self.order_by)}"
-                )
+                raise _out_of_order(row, self.order_by)
             yield source
 
 
-def _align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+class ShedNode(Iterator[pa.RecordBatch]):
+    """A node whose output is dropped for what its shed stages left behind, which is there at its end.
+
+    Parameters
+    ----------
+    stream : ordstream.node.Stream
+    part : "shed_log" or the name of a shed stage
+        With a name, the tuples it shed: its input columns, then _partition, _serial and _index.
+    partition : int
+    """
+
+    def __init__(self, stream: Any, part: str, partition: int) -> None:
+        self._stream = stream
+        self._part = part
+        self._partition = partition
+        self._found: Iterator[pa.RecordBatch] | None = None
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._found is None:
+            for _ in self._stream:
+                pass
+            self._found = iter(self._shed().to_batches(max_chunksize=ROWS_PER_SHED_BATCH))
+        return next(self._found)
+
+    def _shed(self) -> pa.Table:
+        outcome = self._stream.shed
+        if self._part == "shed_log":
+            return outcome.log
+        rows = outcome.rows[self._part]
+        where = pa.repeat(pa.scalar(self._partition, pa.int64()), rows.num_rows)
+        return rows.add_column(rows.num_columns - 2, "_partition", where)
+
+    def __enter__(self) -> ShedNode:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def __getattr__(self, name: str) -> Any:  # cancel, close, progress, report
+        return getattr(self._stream, name)
+
+
+@dataclass(frozen=True)
+class PieceFunction:
+    """Run one piece of a cut pipeline in one ordered node over one partition (`DataFrame.mapInArrow`).
+
+    Parameters
+    ----------
+    piece : Piece
+        Its rows come sorted by tag; those of the source come with their serial (from 0) instead: in any order to the first piece.
+    number : int
+        Of the piece, from 1; for the report.
+    route : Route or None
+        Where rows go from here; None: this is the last piece.
+    output : pyarrow.Schema
+        Columns that Spark expects: the piece's, the tag and, with a route, the node.
+    order_by : tuple of str
+        Columns in which the source's rows must ascend as they come.
+    workers, options, door
+        As for `NodeFunction`.
+    tell_times, tell_keys : Tell, optional
+        Where to report execution times that were measured in the piece, and the keys of the rows that leave.
+    learns : DKG, optional
+        Parameters of the learner of keys.
+    unread : tuple of str
+        Columns of the piece's source that neither it nor a later one reads. They need not arrive at the first piece, are null behind it
+        then, and not shown in a failing row.
+    """
+
+    piece: Piece
+    number: int
+    route: Route | None
+    output: pa.Schema
+    order_by: tuple[str, ...] = ()
+    workers: int | str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    door: Door | None = None
+    tell_times: Tell | None = None
+    tell_keys: Tell | None = None
+    learns: DKG | None = None
+    unread: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the piece's output with its tags.
+
+        Raises
+        ------
+        SourceError, OperatorError
+            As `PieceNode` does.
+        """
+        from ordstream.piece import PieceNode
+
+        options = _workers(self.workers) | self.options | {"absent": self.unread}
+        route: Any = self.route
+        if route is not None and self.learns is not None:
+            route = _LearningRoute(route, self.learns.learner(route.nodes))
+        node = PieceNode(self.piece, self._arrivals(batches), route, options)
+        yield from _watched(node, self.output, self.door, {"piece": self.number})
+        if self.tell_times is not None:
+            for times in node.models.values():
+                self.tell_times(times.to_bytes())
+        if self.tell_keys is not None:
+            self.tell_keys(route.learner.to_bytes())
+
+    def _arrivals(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source, check = self.piece.source, OrderCheck(self.order_by)
+        tagged = pa.schema([*source, pa.field(TAG, pa.binary(), False)])
+        for batch in batches:
+            try:
+                row = check.first_violation(batch)
+                columns = [self._column(batch, column) for column in source]
+                tags = _tags_of(batch)
+            except (KeyError, pa.ArrowException) as error:
+                raise SourceError(f"arriving rows don't fit piece {self.number}: {error}") from error
+            if row is not None:
+                raise _out_of_order(row, self.order_by)
+            yield pa.RecordBatch.from_arrays([*columns, tags], schema=tagged)
+
+    def _column(self, batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
+        if column.name in self.unread and column.name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, column.type)
+        return cast_column(batch.column(column.name), column.type)
+
+
+@dataclass(frozen=True, eq=False)
+class Tell:
+    """A task's way to tell the driver what it learnt: by an accumulator, whose update arrives when the task has succeeded.
+
+    Parameters
+    ----------
+    reports : Accumulator
+        Of dict; shared by all tasks.
+    job : int
+    operator : str
+    """
+
+    reports: Accumulator[Any]
+    job: int
+    operator: str
+
+    def __call__(self, data: bytes) -> None:
+        """Report; one call per task counts, the last."""
+        self.reports.add({(self.job, self.operator, _task_key(TaskContext.get()).partition): data})
+
+
+class _LearningRoute:
+    """A route that also learns the keys of the rows it sends. One per task."""
+
+    def __init__(self, route: Route, learner: DKGLearner) -> None:
+        self._route, self.learner = route, learner
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        self.learner.learn(self._route.keys(batch))
+        return self._route(batch)
+
+
+@dataclass(frozen=True)
+class LearnFunction:
+    """Learn the keys of the rows that leave a piece (`DataFrame.mapInArrow`): one row per partition, a learner's bytes.
+
+    Parameters
+    ----------
+    function : PieceFunction
+        The piece; without route.
+    key : tuple of int
+        Key columns of its output.
+    parameters : DKG
+    nodes : int
+    """
+
+    function: PieceFunction
+    key: tuple[int, ...]
+    parameters: DKG
+    nodes: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row."""
+        learner = self.parameters.learner(self.nodes)
+        route = Route(self.function.piece.output, self.key, self.nodes)
+        for batch in self.function(batches):
+            learner.learn(route.keys(batch))
+        yield pa.RecordBatch.from_arrays([pa.array([learner.to_bytes()], pa.binary())], names=["learnt"])
+
+
+@dataclass(frozen=True)
+class RestoreFunction:
+    """The last step of a cut pipeline where order tags are asked for: (_serial, _index) in place of the tag.
+
+    The first row has an empty tag and, as its first int64 column `_serial`, the number of source tuples.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the pipeline's output as Spark has it.
+    """
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in their order."""
+        running, last = RunningIndex(), 0
+        for batch in batches:
+            if batch.num_rows and not batch.column(TAG)[0].as_py():
+                last = batch.column(SERIAL)[0].as_py()
+                batch = batch.slice(1)
+            if batch.num_rows:
+                serials, at_end = source_serials(batch.column(TAG))
+                serials[at_end] = last
+                columns = [batch.column(column.name) for column in self.schema]
+                yield pa.RecordBatch.from_arrays(
+                    [*columns, pa.array(serials), pa.array(running(serials))], names=[*self.schema.names, "_serial", "_index"]
+                )
+
+
+def _tags_of(batch: pa.RecordBatch) -> pa.Array:
+    if batch.schema.get_field_index(TAG) >= 0:
+        return batch.column(TAG)
+    return source_tags(batch.column(SERIAL).to_numpy() + 1)
+
+
+def _watched(node: Any, output: pa.Schema, door: Door | None, more: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """The batches of a node, aligned, while a watchdog looks at Spark's connection and the driver is told."""
+    context = TaskContext.get()
+    with contextlib.ExitStack() as stack:
+        # left in the opposite order: the reporter, the node, the watchdog
+        watchdog = stack.enter_context(Watchdog(_worker_socket()))
+        stack.enter_context(node)
+        watchdog.guard(node.cancel)
+        reporter = Reporter(door, _task_key(context), lambda: _processed(node), node.cancel)
+        stack.callback(reporter.close)
+        yield from (_align(batch, output) for batch in node if batch.num_rows)
+        node.close()
+        reporter.finish(more | json.loads(node.report.to_json()))
+
+
+def _workers(asked: int | str | None) -> dict[str, Any]:
+    """Threads of a node in this task: those asked for; by default, and with "auto", at most the task's processors, and by default
+    none besides the calling thread where that is one."""
+    context = TaskContext.get()
+    if context is None or isinstance(asked, int):
+        return {"workers": asked}
+    if asked is None and context.cpus() == 1:
+        return {"workers": 0}
+    return {"workers": "auto", "max_workers": context.cpus()}
+
+
+def _out_of_order(row: int, order_by: tuple[str, ...]) -> SourceError:
+    return SourceError(f"row {row + 1} of the partition comes before row {row} in the order {', '.join(order_by)}")
+
+
+def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column as this type."""
+    return column if column.type.equals(kind) else column.cast(kind)
+
+
+def _align(batch: pa.RecordBatch, schema: pa.Schema, absent: Sequence[str] = ()) -> pa.RecordBatch:
+    """The columns of `schema` by name, cast; nulls for absent ones."""
     if batch.schema.equals(schema):
         return batch
-    return pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in schema], schema=schema)
+    columns = [
+        pa.nulls(batch.num_rows, field.type) if field.name in absent else batch.column(field.name).cast(field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _batches(rows: Iterator[Any], types: Mapping[str, pa.DataType | None]) -> Iterator[pa.RecordBatch]:
@@ -249,4 +520,4 @@ def _open_node(pipeline: Pipeline, batches: Iterator[pa.RecordBatch], options: d
     """Start a node that takes its rows on the calling thread, as Spark's streams want it."""
     from ordstream import node  # the compiled core, which a driver need not load
 
-    return node.stream(pipeline, batches, **options | {"feeder": "caller"})
+    return node.stream(pipeline, batches, **{"partial_after": BATCH_SECONDS} | options | {"feeder": "caller"})

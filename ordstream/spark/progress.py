@@ -5,6 +5,10 @@ Spark's accumulators reach the driver only when a task ends, so a node says itse
 listens on 127.0.0.1; a node opens one connection per task attempt, proves that it knows the secret it was
 shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON. A node that can't
 reach the driver (an executor on another host) works on without.
+
+The other way go single bytes. The driver knows the node; the node's stage is over, without the node having ended (Spark itself tells a
+Python worker that its job was cancelled by a kill signal, after two to three seconds); the driver stops listening. A connection that ends
+without that last word tells the node that the driver's process has ended, and nobody waits for its rows any more.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ import contextlib
 import hmac
 import json
 import secrets
+import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,6 +32,8 @@ FRAME_BYTES = 4 << 20  # largest later frame: a report
 HELLO_SECONDS = 5.0  # to prove the secret
 SEND_SECONDS = 2.0  # after which a node gives up on a driver that doesn't read
 INTERVAL_SECONDS = 0.1  # between two counts of a node
+LOOK_SECONDS = 0.1  # between two looks of the driver at Spark's active stages
+KNOWN, CANCEL, LEFT = b"K", b"C", b"L"  # what the driver says
 
 
 class TaskKey(NamedTuple):
@@ -57,13 +65,25 @@ class Channel:
     Attributes
     ----------
     reports : dict
-        Report of each finished task attempt.
+        Report of each task attempt whose node finished.
+    latest : dict
+        Of each partition of each stage only the last one: an attempt that failed behind its node, or was overtaken by
+        another one, does not count.
+    active_stages : callable, optional
+        Returns the ids of the stages that Spark runs now; then nodes of cancelled jobs are told to stop.
+    keeps : bool
+        Keep reports and counts; off where nobody can ask for them.
+    number : int
+        At the listener, which keeps a channel for the life of the process, or until it is closed: a DataFrame may be used at any time.
     """
 
     on_progress: OnProgress | None = None
     on_report: OnReport | None = None
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     reports: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    active_stages: Callable[[], set[int]] | None = None
+    keeps: bool = True
+    number: int = 0  # at the listener; 0: none yet
     _counts: dict[TaskKey, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -78,8 +98,17 @@ class Channel:
                     latest[key.partition] = max(latest.get(key.partition, (-1, 0)), (key.attempt, count))
             return sum(count for _, count in latest.values())
 
+    @property
+    def latest(self) -> dict[TaskKey, dict[str, Any]]:
+        """The reports that count: one per stage and partition."""
+        with self._lock:
+            last = {key[:2]: key for key in sorted(self.reports)}
+            return {key: self.reports[key] for key in last.values()}
+
     def take(self, key: TaskKey, message: dict[str, Any]) -> None:
         """Take one message of a node."""
+        if not self.keeps:
+            return
         count, report = message.get("rows"), message.get("report")
         if isinstance(count, int):
             with self._lock:
@@ -104,6 +133,8 @@ class Listener:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._channels: dict[int, Channel] = {}
+        self._nodes: dict[socket.socket, tuple[int, Channel]] = {}  # connection -> stage, channel
+        self._looking = False
         self._next = 1
 
     def open(self, channel: Channel) -> Door:
@@ -112,9 +143,10 @@ class Listener:
             if self._socket is None:
                 self._socket = socket.create_server((HOST, 0))
                 threading.Thread(target=self._accept, name="spark-progress-listener", daemon=True).start()
-            number, self._next = self._next, self._next + 1
-            self._channels[number] = channel
-            return Door(self._socket.getsockname()[1], number, channel.secret)
+            if channel.number == 0:
+                channel.number, self._next = self._next, self._next + 1
+            self._channels[channel.number] = channel
+            return Door(self._socket.getsockname()[1], channel.number, channel.secret)
 
     def close(self, door: Door) -> None:
         """Stop to listen for the nodes of a channel."""
@@ -145,8 +177,57 @@ class Listener:
                 return
             key = TaskKey(*(int(hello[name]) for name in TaskKey._fields))
             connection.settimeout(None)
-            while True:
-                channel.take(key, _receive(connection, FRAME_BYTES))
+            connection.sendall(KNOWN)
+            self._watch(connection, key.stage, channel)
+            try:
+                while True:
+                    channel.take(key, _receive(connection, FRAME_BYTES))
+            finally:
+                with self._lock:
+                    self._nodes.pop(connection, None)
+                with contextlib.suppress(OSError):
+                    connection.sendall(LEFT)
+
+    def _watch(self, connection: socket.socket, stage: int, channel: Channel) -> None:
+        """Tell the node when its stage is over; one thread looks, while there are nodes."""
+        if channel.active_stages is None:
+            return
+        with self._lock:
+            self._nodes[connection] = (stage, channel)
+            if self._looking:
+                return
+            self._looking = True
+        threading.Thread(target=self._look, name="spark-stage-watch", daemon=True).start()
+
+    def _look(self) -> None:
+        # Spark's list lags behind its tasks: only a stage that was active can be over, and it must be so twice
+        missed: dict[socket.socket, int] = {}  # of nodes whose stage was seen active: looks without it
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with self._lock:
+                nodes = dict(self._nodes)
+                if not nodes:
+                    self._looking = False
+                    return
+            active = {id(channel): _active(channel) for _, channel in nodes.values()}
+            for connection, (stage, channel) in nodes.items():
+                stages = active[id(channel)]
+                if stages is None or stage in stages:
+                    missed[connection] = 0
+                elif connection in missed:
+                    missed[connection] += 1
+                    if missed[connection] == 2:
+                        with contextlib.suppress(OSError):
+                            connection.sendall(CANCEL)
+            missed = {connection: count for connection, count in missed.items() if connection in nodes}
+
+
+def _active(channel: Channel) -> set[int] | None:
+    """Active stages; None where Spark can't be asked (any more)."""
+    try:
+        return channel.active_stages() if channel.active_stages is not None else None
+    except Exception:  # the session was stopped: py4j raises several kinds
+        return None
 
 
 LISTENER = Listener()
@@ -163,14 +244,19 @@ class Reporter:
         The task attempt.
     count : callable
         Returns the number of rows processed; called from the reporter's thread.
+    cancel : callable, optional
+        Called from the reporter's thread when the driver says that the task's stage is over, or has itself ended.
     """
 
-    def __init__(self, door: Door | None, key: TaskKey, count: Callable[[], int]) -> None:
+    def __init__(
+        self, door: Door | None, key: TaskKey, count: Callable[[], int], cancel: Callable[[], None] | None = None
+    ) -> None:
         self._count = count
+        self._cancel = cancel
         self._socket = _connect(door, key)
-        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         if self._socket is not None:
+            self._wake, self._woken = socket.socketpair()  # ends the thread's wait for the driver
             self._thread = threading.Thread(target=self._run, name="ordstream-reporter", daemon=True)
             self._thread.start()
 
@@ -187,18 +273,41 @@ class Reporter:
             self._socket = None
 
     def _join(self) -> None:
-        self._stopped.set()
         if self._thread is not None:
+            self._wake.close()
             self._thread.join()
             self._thread = None
+            self._woken.close()
 
     def _run(self) -> None:
-        last = -1
-        while not self._stopped.wait(INTERVAL_SECONDS):
-            count = self._count()
-            if count != last and not self._send({"rows": count}):
+        assert self._socket is not None
+        last, known, heard = -1, False, True
+        due = time.monotonic() + INTERVAL_SECONDS
+        while True:
+            ready = select.select([self._socket, self._woken], [], [], max(0.0, due - time.monotonic()))[0]
+            if self._woken in ready:
                 return
+            if ready:
+                told = self._told()
+                if told == KNOWN:
+                    known = True
+                    continue
+                if self._cancel is not None and (told == CANCEL or (known and told != LEFT)):
+                    self._cancel()
+                return
+            count = self._count()
+            if heard and count != last:
+                heard = self._send({"rows": count})
             last = count
+            due = time.monotonic() + INTERVAL_SECONDS
+
+    def _told(self) -> bytes:
+        """The driver's next word; none: the connection has ended."""
+        assert self._socket is not None
+        try:
+            return self._socket.recv(1)
+        except OSError:
+            return b""
 
     def _send(self, message: dict[str, Any]) -> bool:
         if self._socket is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -22,9 +23,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ordstream.cpus import allowed_cpus
+from ordstream.spark.interrupt import repair, without_traces
 
 PANDAS_NOTICE = "PySpark does not yet fully support pandas"
 NOISE = (b"WARNING: Using incubator modules",)
+
+# Rows that reach a Python worker at a time, at most 64 MiB of them. Each batch costs the worker some 100 us; Spark's default is 10,000.
+ARROW_ROWS = "65536"
 
 # PythonGatewayServer announces its log level unless that is the root's. Executor and TaskSetManager print a
 # Java trace for each exception in a Python task; the exception itself reaches the caller in a readable form.
@@ -84,6 +89,7 @@ def local_session(
         raise RuntimeError(
             "Spark needs a Java runtime, 17 or newer: none is on PATH and JAVA_HOME is not set"
         )
+    without_traces()  # Ctrl-C while Spark starts
     cores = cores or allowed_cpus()
     # Spark takes the first python3 on PATH for its workers, which need not be this one.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -98,6 +104,7 @@ def local_session(
             "spark.driver.memory": memory,
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
             "spark.executorEnv.PYTHONWARNINGS": f"ignore:{PANDAS_NOTICE}:FutureWarning",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": ARROW_ROWS,
             "spark.sql.shuffle.partitions": str(cores),
             "spark.sql.session.timeZone": "UTC",
             "spark.ui.enabled": "false",
@@ -105,9 +112,10 @@ def local_session(
         } | (settings or {})
         for key, value in chosen.items():
             builder = builder.config(key, value)
-        with _without_startup_noise():
+        with _without_startup_noise(), _java_ended_if_interrupted():
             session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level.upper())
+    repair(session.sparkContext)
     return session
 
 
@@ -122,6 +130,31 @@ def _log4j_file(level: str) -> Iterator[Path]:
         yield path
     finally:
         path.unlink()
+
+
+@contextlib.contextmanager
+def _java_ended_if_interrupted() -> Iterator[None]:
+    """End a Java process that this thread starts inside, if the block is left by Ctrl-C before PySpark has a connection to it.
+
+    PySpark has removed the file then by which Java would tell its port; Java fails to write it, and stays for ever. Linux only.
+    """
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for child in _children() - before:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGTERM)
+        raise
+
+
+def _children() -> set[int]:
+    """Processes that this thread has started."""
+    try:
+        return set(map(int, Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()))
+    except OSError:
+        return set()
 
 
 @contextlib.contextmanager

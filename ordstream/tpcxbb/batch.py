@@ -1,64 +1,26 @@
-"""The queries' answers by SQL over the whole table: an independent path to what the streams must end with.
-
-One statement per query, for Spark SQL and DuckDB alike. Sessions come from window functions and pairs from a
-self join; nothing is shared with `queries`.
-"""
+"""The queries' answers by SQL over the whole tables: an independent path to what the streams must end with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from ordstream.tpcxbb.batch_sql import STATEMENTS
 from ordstream.tpcxbb.loader import DataFolder
-from ordstream.tpcxbb.schema import SECONDS_PER_DAY
+from ordstream.tpcxbb.schema import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Parameter = int | None
+Rows = list[tuple[Any, ...]]
+
+TOLERANCE = 1e-6  # of fractions, relative (absolute below 1): two paths round differently
+
+_TABLE = re.compile(rf"\b(FROM|JOIN) ({'|'.join(TABLES)})\b")
 
 
-def q2(anchor: Parameter = None, timeout_seconds: Parameter = 3600, limit: Parameter = 30) -> str:
-    """SQL of query 2: products viewed together in a session.
-
-    Parameters
-    ----------
-    anchor : int, optional
-        Count only the items seen together with this one; the columns are then (item, anchor, count).
-    timeout_seconds : int
-        A longer gap between two clicks of a user starts a new session.
-    limit : int
-        Rows of the answer, by count descending, then by the pair.
-
-    Returns
-    -------
-    str
-        A statement over the table ``web_clickstreams``.
-    """
-    together = "a.item < b.item" if anchor is None else f"a.item <> b.item AND b.item = {anchor}"
-    # The running sum has SQL's default frame (RANGE), which gives clicks of the same second the same session
-    # whatever order they come in.
-    return f"""
-        WITH clicks AS (
-          SELECT wcs_user_sk AS visitor, wcs_item_sk AS item,
-                 wcs_click_date_sk * {SECONDS_PER_DAY} + wcs_click_time_sk AS ts
-          FROM web_clickstreams WHERE wcs_user_sk IS NOT NULL AND wcs_item_sk IS NOT NULL),
-        timed AS (
-          SELECT visitor, item, ts, ts - LAG(ts) OVER (PARTITION BY visitor ORDER BY ts) AS gap FROM clicks),
-        flagged AS (
-          SELECT visitor, item, ts, CASE WHEN gap > {timeout_seconds} THEN 1 ELSE 0 END AS opens FROM timed),
-        numbered AS (
-          SELECT visitor, item, SUM(opens) OVER (PARTITION BY visitor ORDER BY ts) AS session FROM flagged),
-        viewed AS (SELECT DISTINCT visitor, session, item FROM numbered)
-        SELECT a.item AS left_item, b.item AS right_item, COUNT(*) AS times
-        FROM viewed a JOIN viewed b ON a.visitor = b.visitor AND a.session = b.session AND {together}
-        GROUP BY a.item, b.item ORDER BY times DESC, left_item, right_item LIMIT {limit}"""
-
-
-STATEMENTS: dict[str, Callable[..., str]] = {"q2": q2}
-
-
-def statement(query: str, **parameters: Parameter) -> str:
+def statement(query: str, **parameters: Any) -> str:
     """Return the SQL of a query.
 
     Raises
@@ -68,11 +30,28 @@ def statement(query: str, **parameters: Parameter) -> str:
     """
     if query not in STATEMENTS:
         raise ValueError(f"no batch answer for {query}: there is one for {', '.join(STATEMENTS)}")
-    return STATEMENTS[query](**parameters)
+    try:
+        return STATEMENTS[query](**parameters)
+    except TypeError as error:
+        raise ValueError(f"{query}: {error}") from error
 
 
-def duckdb_answer(folder: DataFolder, query: str, **parameters: Parameter) -> list[tuple[int, ...]]:
+def tables_of(text: str) -> list[str]:
+    """Return the tables that a statement reads."""
+    return sorted({table for _, table in _TABLE.findall(text)})
+
+
+def duckdb_answer(folder: DataFolder, query: str, **parameters: Any) -> Rows:
     """Answer a query with DuckDB.
+
+    Parameters
+    ----------
+    folder : DataFolder
+        Its tables are read whole, in any order.
+    query : str
+        "q1", ...
+    **parameters
+        Those of the query; what is left out has the default of `batch_sql`.
 
     Raises
     ------
@@ -84,28 +63,35 @@ def duckdb_answer(folder: DataFolder, query: str, **parameters: Parameter) -> li
     except ImportError as error:
         raise ImportError("the batch answer outside Spark needs DuckDB: pip install duckdb") from error
 
+    text = statement(query, **parameters)
     with duckdb.connect() as connection:
-        connection.register("web_clickstreams", folder.table("web_clickstreams"))
-        rows: list[tuple[int, ...]] = connection.execute(statement(query, **parameters)).fetchall()
+        for table in tables_of(text):
+            connection.register(table, folder.table(table))
+        rows: Rows = connection.execute(text).fetchall()
     return rows
 
 
-def spark_answer(
-    spark: SparkSession, folder: DataFolder, query: str, **parameters: Parameter
-) -> list[tuple[int, ...]]:
-    """Answer a query with Spark SQL, on the rows as Spark reads them."""
-    frame = folder.dataframe(spark, "web_clickstreams")
-    rows = spark.sql(
-        statement(query, **parameters).replace("web_clickstreams", "{clicks}"), clicks=frame
-    ).collect()
-    return [tuple(row) for row in rows]
+def spark_answer(spark: SparkSession, folder: DataFolder, query: str, **parameters: Any) -> Rows:
+    """Answer a query with Spark SQL, on the rows as Spark reads them. Parameters as for `duckdb_answer`."""
+    text = statement(query, **parameters)
+    frames: dict[str, Any] = {table: folder.dataframe(spark, table) for table in tables_of(text)}
+    return [tuple(row) for row in spark.sql(_TABLE.sub(r"\1 {\2}", text), **frames).collect()]
 
 
-def first_difference(found: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> str | None:
-    """Describe the first row in which two answers differ, or return None if they are equal."""
+def first_difference(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> str | None:
+    """Describe the first row in which two answers differ, or return None if they are equal.
+
+    Whole numbers must be equal, fractions within `TOLERANCE`.
+    """
     for number, (a, b) in enumerate(zip(found, expected, strict=False), start=1):
-        if tuple(a) != tuple(b):
+        if len(a) != len(b) or not all(map(_same, a, b)):
             return f"row {number}: the stream has {tuple(a)}, the batch answer {tuple(b)}"
     if len(found) != len(expected):
         return f"the stream has {len(found)} rows, the batch answer {len(expected)}"
     return None
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        return a is not None and b is not None and abs(a - b) <= TOLERANCE * max(1.0, abs(b))
+    return bool(a == b)

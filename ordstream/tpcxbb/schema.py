@@ -14,6 +14,7 @@ import pyarrow as pa
 SECONDS_PER_DAY = 86_400
 FIRST_DATE = 36_890  # 2001-01-01
 FACT_DAYS = 1_826  # 2001-01-01 .. 2005-12-31
+LARGEST_SCALE = 100_000
 
 STATIC_ITEMS = (10_000, 10_001, 10_002, 10_003)  # hot at every scale
 STATIC_CATEGORIES = (1, 2, 2, 5)
@@ -64,6 +65,22 @@ CLICK_STREAM = pa.schema([pa.field("ts", pa.int64()), *WEB_CLICKSTREAMS])
 
 CLICK_ORDER = ("ts", "wcs_sales_sk", "wcs_item_sk", "wcs_user_sk", "wcs_web_page_sk")
 """Order of CLICK_STREAM: ascending, NULL first. Rows equal in all five are equal in every column."""
+
+SALES_STREAM = pa.schema(
+    [
+        pa.field("ts", pa.int64()),
+        pa.field("ticket", pa.int64()),
+        pa.field("item", pa.int64()),
+        pa.field("store", pa.int64()),
+        pa.field("date_sk", pa.int64()),
+        pa.field("cents", pa.int64()),  # 100 * ss_net_paid, so that sums are exact
+        pa.field("line", pa.int64()),  # place of the row: file number * 2**48 + row of the file, from 0
+    ]
+)
+"""What the sales queries read: the used columns of store_sales with the event time in front."""
+
+SALES_ORDER = ("ts", "ticket", "line")
+"""Order of SALES_STREAM. All lines of a ticket share its time; `line` keeps them as the files have them."""
 
 PAGE_TYPES_OF_60 = {  # the benchmark's own histogram at scale factor 1
     "feedback": 14,
@@ -158,6 +175,8 @@ class Sizes:
         """
         if not scale >= 1:
             raise ValueError(f"scale must be 1 or more, not {scale}; ask for a number of rows to get less")
+        if scale > LARGEST_SCALE:
+            raise ValueError(f"scale must be at most {LARGEST_SCALE}, not {scale}")
         log5 = math.log(scale) / math.log(5) + 1
         return cls(
             items=int(18_000 * math.sqrt(scale)),

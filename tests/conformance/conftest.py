@@ -29,7 +29,8 @@ def how(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
 
-@pytest.fixture(params=[pytest.param(w, id=f"workers={w}") for w in WORKERS])
-def workers(request: pytest.FixtureRequest) -> int:
+@pytest.fixture(params=[pytest.param(w, id=f"workers={w}") for w in (*WORKERS, "auto")])
+def workers(request: pytest.FixtureRequest) -> int | str:
     """Only the number of workers."""
-    return int(request.param)
+    found: int | str = request.param
+    return found

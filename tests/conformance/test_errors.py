@@ -7,6 +7,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from patience import measured, patiently
 from property.compare import agree, run_core
 
 import ordstream as od
@@ -265,12 +266,51 @@ def test_cancel_ends_within_a_second(how):
             yield DATA.to_batches()[0]
             pulled.set()
 
-    stream = od.Pipeline(DATA.schema).key_by("key").count().stream(source(), **how)
-    timer = threading.Timer(0.05, stream.cancel)
-    start = time.monotonic()
-    timer.start()
-    _, error = delivered(stream)
-    timer.join()
+    def check():
+        stream = od.Pipeline(DATA.schema).key_by("key").count().stream(source(), **how)
+        timer = threading.Timer(0.02, stream.cancel)
+        start = time.monotonic()
+        timer.start()
+        _, error = delivered(stream)
+        timer.join()
+        assert isinstance(error, od.Cancelled)
+        measured(pulled.is_set() and time.monotonic() - start < 1.0)
+
+    patiently(check)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("kind", ["map", "filter", "flat_map", "process", "process by key"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cancel_does_not_wait_for_the_rows_of_a_chunk_that_a_function_has(kind, workers, on_error):
+    calls, third = [], threading.Event()
+    stream = None
+
+    def step(row, *state_and_emit):
+        calls.append(row.i)
+        if len(calls) == 3:
+            stream.cancel()
+            third.set()
+        if state_and_emit:
+            return state_and_emit[1](row.i, row.key)
+        return {"filter": True, "flat_map": [tuple(row)]}.get(kind, tuple(row))
+
+    pipeline = od.Pipeline(DATA.schema)
+    if kind == "filter":
+        pipeline = pipeline.filter(step, on_error=on_error)
+    elif kind == "map":
+        pipeline = pipeline.map(step, schema=DATA.schema, on_error=on_error)
+    elif kind == "flat_map":
+        pipeline = pipeline.flat_map(step, schema=DATA.schema, on_error=on_error)
+    else:
+        keyed = pipeline.key_by("key") if kind == "process by key" else pipeline
+        pipeline = keyed.process(step, schema=DATA.schema, state=pa.schema([("n", pa.int64())]), on_error=on_error)
+    stream = pipeline.stream(DATA, workers=workers, chunk_rows=N)
+    rows, error = delivered(stream)
+    assert third.is_set()
     assert isinstance(error, od.Cancelled)
-    assert pulled.is_set()
-    assert time.monotonic() - start < 1.5
+    assert len(calls) == 3
+    assert rows == DATA.slice(0, len(rows)).to_pylist()
+    assert len(rows) <= 3
+    assert stream.report.emitted_through <= 3
+    assert all(o.skipped == 0 for o in stream.report.operators)

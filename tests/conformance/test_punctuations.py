@@ -140,7 +140,7 @@ def test_other_buckets_go_on_while_a_punctuation_waits(threads, partitioning):
         for k in range(n):
             key = call.columns[0].data[call.rows[k]]
             if key == 0:
-                answers.append(released.wait(5))  # gives the GIL back
+                answers.append(released.wait(60))  # gives the GIL back
             elif key == 101:
                 released.set()
         return n

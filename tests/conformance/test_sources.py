@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream import node, source
 
 N = 500
 TABLE = pa.table(
@@ -166,3 +167,26 @@ def test_two_runs_in_one_process(workers):
         for _ in range(3):
             assert pipeline().run(TABLE, workers=workers).table.num_rows == 400
         assert len(head) + sum(len(batch) for batch in first) == 400
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_waiting_reader_is_told_when_the_workers_need_input(workers, monkeypatch):
+    """The reading thread feeds too. Without output nothing else would wake it before its wait is over."""
+    monkeypatch.setattr(node, "READ_WAIT_S", 1e6)
+    rows = 20 * source.BATCH_ROWS
+    table = pa.table({"k": np.arange(rows) % 7})
+    for emit in ("final", "updates"):
+        result = od.Pipeline(table.schema).key_by("k").count().top_k(1, by="count").run(table, workers=workers, emit=emit)
+        assert result.table.select(["k", "count"]).to_pylist() == [{"k": 0, "count": -(-rows // 7)}]
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 1 << 18])
+def test_full_output_batches(chunk_rows):
+    """Batches behind a full one have room for a full one from the beginning; a chunk may have more rows than that."""
+    n = 500_000
+    i = np.arange(n)
+    rows = pa.table({"i": i, "x": i * 0.5, "j": i.astype(np.int32), "b": pa.array(i % 3 == 0, mask=i % 50_021 == 50_000)})
+    found = od.Pipeline(rows.schema).filter(od.col("i") % 5 > 0).run(rows, workers=2, chunk_rows=chunk_rows)
+    assert len(found.batches) > 2
+    assert found.table.combine_chunks().equals(rows.filter(pa.array(i % 5 > 0)).combine_chunks())

@@ -9,6 +9,8 @@
  * -DOFFER: reorder_offer, where a unit whose turn it is goes from its worker straight to delivery, under the flag. Its mutants:
  *   OFFER_NO_FLAG   without taking the flag
  *   OFFER_LEAVES    the worker leaves after its own unit
+ * -DPEEK: a worker that has put its unit and finds the slot of `next` empty leaves without trying the flag. Its mutant:
+ *   PEEK_FIRST      it looks before it puts
  */
 #ifndef W
 #define W 2
@@ -70,8 +72,26 @@ active [W] proctype worker()
         :: else
         fi;
 #endif
+#ifdef PEEK_FIRST
+        n = next;
+        u = slot[n % S];
+        d_step { FLUSH(_pid); slot[t % S] = t };
+        if
+        :: n != t && u == 0 -> goto out
+        :: else
+        fi;
+#else
         d_step { FLUSH(_pid); slot[t % S] = t };         /* L18, a locked store drains the store buffer */
+#endif
 again:
+#if defined(PEEK) && !defined(PEEK_FIRST)
+        n = next;
+        u = slot[n % S];
+        if
+        :: u == 0 -> goto out
+        :: else
+        fi;
+#endif
 #ifdef NO_FLAG
         busy = 0;
 #else

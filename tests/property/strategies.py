@@ -33,7 +33,7 @@ from ordstream.types import (
     round_float32,
 )
 
-WORKERS = (0, 1, 2, 4)
+WORKERS = (0, 1, 2, 4, "auto")
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 PARTITIONINGS = ("hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "lock")
@@ -124,10 +124,7 @@ NAMES = ("a", "b", "ключ", "d e", "class", "count", "_x", "G", "start")
 def schemas(draw: Any, most: int = 6) -> pa.Schema:
     """A schema of up to `most` columns, some declared without nulls."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True))
-    fields = [
-        pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False])))
-        for n in names
-    ]
+    fields = [pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False]))) for n in names]
     return pa.schema(fields)
 
 
@@ -201,9 +198,7 @@ def batches(draw: Any, table: pa.Table) -> list[pa.RecordBatch]:
     found = []
     for low, high in zip([0, *cuts], [*cuts, n], strict=True):
         arrays = [
-            in_layout(
-                column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout
-            )
+            in_layout(column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout)
             for column, layout in zip(table.columns, layouts, strict=True)
         ]
         fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(table.schema, arrays, strict=True)]
@@ -277,9 +272,7 @@ class Expressions:
         if kind == "lookup":
             return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
         if kind == "math":
-            name = self.pick(
-                ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
-            )
+            name = self.pick(("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round"))
             return f"{self.float(depth - 1)}.{name}()"
         return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
 
@@ -324,9 +317,7 @@ class Expressions:
             return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
         if kind == "isin":
             if self.draw(st.booleans()):
-                return (
-                    f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
-                )
+                return f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
             return f"{self.float(depth - 1)}.isin({[self.pick(FLOATS), 0]})"
         if kind == "not":
             return f"(~{self.boolean(depth - 1)})"
@@ -394,7 +385,8 @@ class Chain:
         for base in ["p", "q"][: self.draw(st.integers(0 if kept else 1, 2))]:
             name = self.fresh(base)
             parts.append(f"{expressions.column()}.alias({name!r})")
-        self.add(f".select({', '.join(parts)}{self.policy()})")
+        where = self.pick(("", f", where={expressions.boolean()}"))
+        self.add(f".select({', '.join(parts)}{where}{self.policy()})")
 
     def with_columns(self) -> None:
         expressions = Expressions(self.draw, self.schema)
@@ -446,11 +438,11 @@ class Chain:
         carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
         if self.draw(st.booleans()):
             names = f"{self.fresh('left')!r}, {self.fresh('right')!r}"
-            self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}){self.policy()})")
+            item = self.schema.field(column).type.value_type
+            anchor = ", anchor=1" if _plain_number(item) and self.draw(st.booleans()) else ""
+            self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}{anchor}){self.policy()})")
         else:
-            self.add(
-                f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})"
-            )
+            self.add(f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})")
 
     def compiled_rows(self) -> None:
         self.prepare()
@@ -495,29 +487,43 @@ class Chain:
         key = self.keyed()
         if key is not None:
             name = self.pick(("n", self.fresh("n_of")))
-            emit = self.pick(("updates", "final"))
-            if name not in self.schema.names:
-                self.add(f"{key}.count({name!r}, emit={emit!r}{self.policy()})")
+            times = _named(self.schema, _can_be_time)
+            options = [", emit='final'", "", ", above=1", ", above=1, emit='final'"]
+            options += [f", window={self.pick((1, 3))}, time={self.pick(times)!r}"] * 2 if times else []
+            if not {name, "window"} & set(self.schema.names):
+                self.add(f"{key}.count({name!r}{self.pick(options)}{self.policy()})")
 
     def scan(self) -> None:
         key = self.keyed()
         if key is None:
             return
+        scans = self.draw(st.booleans())
+        taken = set(self.schema.names if scans else self.pipeline_key(key) if key else ())
+        calls = ", ".join(f"{call}.alias({name!r})" for name, call in self.aggregations(taken))
+        if scans:
+            self.add(f"{key}.scan({calls}{self.policy()})")
+        else:
+            self.add(f"{key}.aggregate({calls}, emit={self.pick(('updates', 'final'))!r}{self.policy()})")
+
+    def aggregations(self, taken: set[str]) -> list[tuple[str, str]]:
+        """(name, aggregation), some with a condition."""
         numbers = _named(self.schema, _plain_number)
         ordered = _named(self.schema, is_fixed_number)
         single = _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         countable = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
-        calls = ["od.count()", *(f"od.count({n!r})" for n in countable)]
-        calls += [f"od.{function}({n!r})" for n in numbers for function in ("sum", "mean")]
-        calls += [f"od.{function}({n!r})" for n in ordered for function in ("min", "max")]
-        calls += [f"od.{function}({n!r})" for n in single for function in ("first", "last")]
+        calls = [("count", ""), *(("count", repr(n)) for n in countable)]
+        calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean")]
+        calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
+        calls += [(function, repr(n)) for n in single for function in ("first", "last")]
         chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
-        parts, taken = [], set(self.schema.names)
-        for call in chosen:
+        parts, expressions = [], Expressions(self.draw, self.schema)
+        for function, column in chosen:
             name = next(n for i in range(99) if (n := f"r{i}") not in taken)
             taken.add(name)
-            parts.append(f"{call}.alias({name!r})")
-        self.add(f"{key}.scan({', '.join(parts)}{self.policy()})")
+            where = f"where={expressions.boolean(1)}" if self.draw(st.integers(0, 2)) == 0 else ""
+            arguments = ", ".join(text for text in (column, where) if text)
+            parts.append((name, f"od.{function}({arguments})"))
+        return parts
 
     def sessionize(self) -> None:
         key = self.key()
@@ -531,7 +537,62 @@ class Chain:
         names = self.pipeline_key(key)
         if not made & set(names):
             time, timeout = self.pick(times), self.pick((0, 1, 3, 50))
-            self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{self.policy()})")
+            aggregate = ""
+            if self.draw(st.booleans()):
+                given = ", ".join(f"{n!r}: {call}" for n, call in self.aggregations(made | set(names)))
+                aggregate = f", aggregate={{{given}}}"
+            self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{aggregate}{self.policy()})")
+
+    def pair_up(self) -> None:
+        key, numbers = self.key(), _named(self.schema, is_fixed_number)
+        if key and numbers:
+            carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
+            names = f"left={self.fresh('left')!r}, right={self.fresh('right')!r}"
+            self.add(f"{key}.pair_up({self.pick(numbers)!r}, carry={carry!r}, {names}{self.policy()})")
+
+    def preceding(self) -> None:
+        key, able = self.key(), _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        if key and able:
+            expressions, times = Expressions(self.draw, self.schema), _named(self.schema, _can_be_time)
+            chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
+            carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
+            columns = {self.fresh(f"past{i}"): name for i, name in enumerate(chosen)}
+            options = self.pick(("", f", when={expressions.boolean(1)}", f", where={expressions.boolean(1)}"))
+            if times and self.draw(st.booleans()):
+                options += f", time={self.pick(times)!r}, within={self.pick((0, 2, 40))}"
+            self.add(f"{key}.preceding({self.pick((1, 2, 5))}, {columns!r}, carry={carry!r}{options}{self.policy()})")
+
+    def lag(self) -> None:
+        able = _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        if able:
+            chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3))
+            columns: dict[str, str] = {}
+            for name in chosen:
+                columns[next(n for i in range(99) if (n := f"before{i}") not in {*self.schema.names, *columns})] = name
+            key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
+            self.add(f"{key}.lag({columns!r}{self.policy()})")
+
+    def top_values(self) -> None:
+        key = self.key()
+        able = set(_named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)))
+        if not key or {"count", "rank"} & set(self.schema.names):
+            return
+        able -= set(self.pipeline_key(key))
+        if able:
+            emit = self.pick(("updates", "final"))
+            self.add(f"{key}.top_values({self.pick(sorted(able))!r}, {self.pick((1, 2, 9))}, emit={emit!r}{self.policy()})")
+
+    def regression(self) -> None:
+        key = self.key()
+        xs = _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
+        ys = _named(self.schema, pat.is_integer)
+        if not key or not ys:
+            return
+        keys = self.pipeline_key(key)
+        xs = [x for x in xs if x not in keys]
+        if xs and not {"n", "slope", "intercept", "flat_or_declining"} & set(self.schema.names):
+            emit = self.pick(("updates", "every_tuple", "final"))
+            self.add(f"{key}.regression({self.pick(xs)!r}, {self.pick(ys)!r}, emit={emit!r}{self.policy()})")
 
     def pipeline_key(self, key: str) -> list[str]:
         """Names of the columns of a `.key_by(...)` text."""
@@ -543,12 +604,35 @@ class Chain:
         if not by:
             return
         chosen = self.pick(by)
-        able = [
-            n for n in _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen
-        ]
+        able = [n for n in _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen]
         if able:
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
-            self.add(f".top_k({self.pick((1, 2, 5, 100))}, {chosen!r}, {key!r}{self.policy()})")
+            windows = [n for n in _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen]
+            options = self.pick(("", ", emit='updates', rank='rank_'", ", rank='rank_'"))
+            if windows and self.draw(st.booleans()):
+                options += f", window={self.pick(windows)!r}"
+            if "rank_" not in self.schema.names:
+                self.add(f".top_k({self.pick((1, 2, 5, 100))}, {chosen!r}, {key!r}{options}{self.policy()})")
+
+    def answer(self) -> None:
+        """An operator without key at the end: a count, or aggregations, mostly such as do not depend on the order."""
+        if self.draw(st.integers(0, 3)) == 0:
+            self.add(f".count('n_'{self.pick(('', ', above=2'))}{self.policy()})")
+            return
+        integers = _named(self.schema, pat.is_integer)
+        ordered = _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
+        floats = _named(self.schema, lambda t: pat.is_float32(t) or pat.is_float64(t))
+        calls = []
+        for _ in range(self.draw(st.integers(1, 4))):
+            kinds = ["count"] + ["sum", "sum", "mean"] * bool(integers) + ["min", "max"] * bool(ordered)
+            kind = self.pick(kinds + ["float"] * bool(floats and self.draw(st.integers(0, 4)) == 0))
+            function = self.pick(("sum", "min", "max")) if kind == "float" else kind
+            column = {"count": "", "float": floats, "min": ordered, "max": ordered}.get(kind, integers)
+            given = repr(self.pick(column)) if column else ""
+            if self.draw(st.integers(0, 3)) == 0:
+                given += f"{', ' * bool(given)}where={Expressions(self.draw, self.schema).boolean()}"
+            calls.append(f"od.{function}({given}).alias('v{len(calls)}')")
+        self.add(f".aggregate({', '.join(calls)}{self.policy() if self.draw(st.integers(0, 4)) == 0 else ''})")
 
     def process(self) -> None:
         key = self.keyed()
@@ -585,9 +669,7 @@ def _primitive(type_: pa.DataType) -> bool:
 
 
 def _can_be_time(type_: pa.DataType) -> bool:
-    return (
-        (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
-    )
+    return (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
 
 
 def type_text(type_: pa.DataType) -> str:
@@ -620,7 +702,7 @@ BUILTIN = (
     "scan",
     "sessionize",
 )
-BUILTIN += ("sessionize", "top_k")
+BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "top_values", "regression")
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (
@@ -669,11 +751,11 @@ def options(draw: Any, schema: pa.Schema | None = None) -> dict[str, Any]:
         "snapshot_every": draw(st.sampled_from([None, None, None, 1, 5])),
         "seed": draw(st.integers(1, 9)),
     }
+    if chosen["workers"] == "auto":
+        chosen |= {"max_workers": 4, "debug": True}  # their number changes at random
     times = [] if schema is None else _named(schema, _can_be_time)
     if times and draw(st.booleans()):
-        chosen["punctuate"] = (
-            f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
-        )
+        chosen["punctuate"] = f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
     return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -711,14 +793,9 @@ class Case:
             f"pipeline = od.Pipeline(schema){''.join(self.chain.texts)}",
         ]
         for batch in self.batches[:4]:
-            columns = {
-                name: column[:24].to_pylist()
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
+            columns = {name: column[:24].to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
             lines.append(f"# batch of types {[str(t) for t in batch.schema.types]}\n#   {columns}")
-        return "\n" + "\n".join(
-            [*lines, f"# rows per batch {rows}", f"options = {self.options}, live source: {self.live}"]
-        )
+        return "\n" + "\n".join([*lines, f"# rows per batch {rows}", f"options = {self.options}, live source: {self.live}"])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
@@ -731,3 +808,11 @@ def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) ->
     chain = draw(pipelines(schema, most, vocabulary))
     table = draw(tables(schema))
     return Case(chain, draw(batches(table)), draw(options(schema)), draw(st.booleans()))
+
+
+@st.composite
+def answers(draw: Any, most: int = 3) -> Case:
+    """A case whose last operator has no key and an answer at the end of the stream."""
+    case = draw(cases(vocabulary=BUILTIN, most=most))
+    case.chain.answer()
+    return case

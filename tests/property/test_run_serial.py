@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.types as pat
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from property import strategies as s
-from property.compare import agree, run_core, run_reference
+from property.compare import agree, exact_rows, run_core, run_reference
+
+from ordstream.final import final
+from ordstream.types import is_list
 
 LARGE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -44,6 +49,31 @@ def test_compiled_functions(case):
 
 
 @LARGE
-@given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k"), most=4))
+@given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k", "top_values", "pair_up"), most=4))
 def test_chains_of_states(case):
     check(case)
+
+
+@LARGE
+@given(s.cases(vocabulary=("filter", "select", "rename", "lists", "sessionize"), most=3), st.data())
+def test_answer_at_the_end(case, data):
+    """With emit="final": the rows that the updates end in, whatever is combined early."""
+    keys = [f.name for f in case.chain.schema if not (is_list(f.type) or pat.is_decimal(f.type))]
+    chosen = data.draw(st.lists(st.sampled_from(keys), unique=True, max_size=3)) if keys else []
+    counted = case.pipeline.key_by(*chosen) if chosen else case.pipeline
+    counted = counted.count("counted", operator="the count")
+    ranked = counted.top_k(data.draw(st.integers(1, 9)), by="counted", name="the top") if chosen else counted
+    pipeline = data.draw(st.sampled_from([counted, ranked]))
+    options = s.settled(case.options)
+    updates = run_reference(pipeline, case.batches, options.get("punctuate"))
+    expected = run_reference(final(pipeline), case.batches, options.get("punctuate"))
+    agree(final(pipeline), expected, run_core(pipeline, case.source, **options, emit="final"))
+    if updates.error is not None:
+        return
+    rows = exact_rows(updates.table.to_batches(), updates.schema)
+    if pipeline is not ranked or not chosen:
+        latest = {row[:-1]: row for row in rows}  # key columns, count: the last update of each key
+        rows = sorted(latest.values(), key=repr)
+        assert sorted(exact_rows(expected.table.to_batches(), expected.schema), key=repr) == rows
+    else:
+        assert exact_rows(expected.table.to_batches(), expected.schema) == rows

@@ -1,7 +1,6 @@
 """`apply` and the executor function inside Spark against `run_serial`, in order."""
 
-import os
-import signal
+import re
 import threading
 import time
 from pathlib import Path
@@ -9,14 +8,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import spark_tools
+from spark_tools import fail, kill, once
 
 import ordstream as od
 from ordstream.testing import run_serial
 
 pytest.importorskip("pyspark")
 
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+
 from ordstream.spark import Channel, apply, local_session, node_function, spark_schema
 
+cloudpickle.register_pickle_by_value(spark_tools)  # Spark's workers don't have the folder of the tests on their path
 pytestmark = pytest.mark.spark
 
 ROWS = 30_000
@@ -37,29 +42,6 @@ def running(*steps):
     for step in steps:
         pipeline = step(pipeline)
     return pipeline.key_by("user").scan(seen=od.count(), latest=od.last("n"), least=od.min("n"))
-
-
-def once(flag, act):
-    """A row function that does `act` when the first task comes to it, never again."""
-
-    def step(row):
-        if row.user == 50:
-            try:
-                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return tuple(row)
-            act()
-        return tuple(row)
-
-    return step
-
-
-def fail():
-    raise ValueError("once")
-
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def expected(pipeline, table):
@@ -144,6 +126,13 @@ def test_the_same_function_serves_an_rdd(spark):
     assert spark.sparkContext.parallelize([], 1).mapPartitions(function).collect() == []
 
 
+def test_spark_tells_its_own_errors_after_an_apply(spark):
+    frame = spark.createDataFrame([(1, 2, "a", 0)], "ts long, user long, item string, n long")
+    assert apply(running(), frame, order_by="ts").columns == running().schema.names
+    with pytest.raises(AnalysisException, match="nothing"):
+        frame.select("nothing")
+
+
 def test_wrong_columns_order_and_options_are_named(spark):
     frame = spark.createDataFrame([(1, 2, "a", 0)], "ts long, user long, thing string, n long")
     with pytest.raises(od.SchemaError, match="unknown column 'item'"):
@@ -151,8 +140,15 @@ def test_wrong_columns_order_and_options_are_named(spark):
     named = frame.withColumnRenamed("thing", "item")
     with pytest.raises(od.SchemaError, match="unknown column 'time'"):
         apply(running(), named, order_by="time")
+    with pytest.raises(od.SchemaError, match="the DataFrame has 2 columns 'n'; rename"):
+        apply(running(), named.select("*", "n"), order_by="ts")
     with pytest.raises(od.PlanError, match="schedular"):
         apply(running(), named, order_by="ts", schedular="ct")
+    for wrong in (named.ts, [named.ts], 5):
+        with pytest.raises(od.PlanError, match="order_by takes the name of a column"):
+            apply(running(), named, order_by=wrong)
+    with pytest.raises(od.PlanError, match="a Spark DataFrame is needed, got Table"):
+        apply(running(), named.toArrow(), order_by="ts")
     backwards = spark.createDataFrame(
         [(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long"
     ).coalesce(1)
@@ -160,12 +156,58 @@ def test_wrong_columns_order_and_options_are_named(spark):
         apply(running(), backwards, order_by="ts", presorted=True).collect()
 
 
-def test_an_operator_error_names_operator_and_serial(spark):
+def test_an_operator_error_names_operator_and_serial_and_shows_the_columns_that_came(spark):
     rows = [(n, 6, "a", n) for n in (-1, 0, 1)]
     frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
     pipeline = od.Pipeline(SOURCE).select(share=od.col("user") // od.col("ts"), name="divide")
-    with pytest.raises(Exception, match="operator 'divide' failed at serial 2: "):
+    with pytest.raises(Exception, match="operator 'divide' failed at serial 2: ") as failed:
         apply(pipeline, frame, order_by="ts").collect()
+    assert "{'ts': 0, 'user': 6}" in str(failed.value)
+
+
+def plan_of(frame):
+    return frame._jdf.queryExecution().toString()
+
+
+def read_from_files(frame):
+    """Columns of the source that Spark reads from Parquet."""
+    (schema,) = re.findall(r"ReadSchema: struct<(.*)>", plan_of(frame))
+    return {column.split(":")[0] for column in schema.split(",")} & set(SOURCE.names)
+
+
+def test_columns_that_nothing_reads_are_not_read_from_the_files(spark, tmp_path):
+    table = stream(range(3_000))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = spark.read.parquet(str(tmp_path))
+    counts = od.Pipeline(SOURCE).filter(od.col("user") > 3).key_by("user").count()
+    frame = apply(counts, source, order_by="ts")
+    assert read_from_files(frame) == {"ts", "user"}
+    assert collected(frame) == expected(counts, table)
+    alone = apply(counts, source, order_by=())
+    assert read_from_files(alone) == {"user"}
+    assert collected(alone) == expected(counts, table)
+    every = apply(running(), source, order_by="ts")
+    assert read_from_files(every) == {"ts", "user", "item", "n"}
+    timed = apply(counts, source, order_by=(), punctuate=od.every("ts", 50))
+    assert read_from_files(timed) == {"ts", "user"}
+    cut = apply(counts, source, order_by="ts", nodes=2)
+    assert read_from_files(cut) == {"ts", "user"}
+    assert collected(cut) == expected(counts, table)
+    rows = od.Pipeline(SOURCE).map(lambda row: (row.ts, row.n), schema=pa.schema([("ts", pa.int64()), ("n", pa.int64())]))
+    assert collected(apply(rows, source, order_by="ts")) == expected(rows, table)
+
+
+def test_ties_without_a_place_are_sorted_by_columns_that_nothing_reads_too(spark):
+    rows = [(0, user, f"i{9 - n}", n) for n in range(10) for user in (4, 2)]
+    frame = spark.createDataFrame(rows, "ts long, user long, item string, n long").repartition(3)
+    kept = od.Pipeline(SOURCE).select("ts", "n")
+    found = apply(kept, frame, order_by="ts")
+    assert "MapInArrow" in plan_of(found)
+    ordered = sorted(rows, key=lambda row: (row[0], row[1], row[2], row[3]))
+    assert collected(found) == [(row[0], row[3]) for row in ordered]
+    exploded = frame.selectExpr("ts", "user", "item", "explode(array(n, -n)) as n")
+    ordered = sorted(((ts, user, item, k) for ts, user, item, n in rows for k in (n, -n)))
+    assert collected(apply(kept, exploded, order_by="ts")) == [(row[0], row[3]) for row in ordered]
 
 
 def test_a_cancelled_job_stops_its_node(spark, tmp_path):
@@ -201,22 +243,23 @@ def test_a_cancelled_job_stops_its_node(spark, tmp_path):
         time.sleep(0.05)
     assert beats() >= 3
     context.cancelJobGroup("cancelled")
-    assert ended.wait(30)
+    assert ended.wait(60)
     thread.join()
-    time.sleep(1.5)  # the watchdog looks every half second
-    stopped = beats()
-    time.sleep(0.5)
+    stopped, end = -1, time.monotonic() + 30  # the watchdog looks every half second; all the rows take 1,000 s
+    while beats() != stopped and time.monotonic() < end:
+        stopped = beats()
+        time.sleep(1)
     assert beats() == stopped
     assert collected(spark.range(3).coalesce(1)) == [(0,), (1,), (2,)]
 
 
 def test_query_2_in_spark_equals_spark_sql(spark, shared_data):
     from ordstream.tpcxbb import DataFolder, batch
-    from ordstream.tpcxbb.queries import q2
+    from ordstream.tpcxbb.queries import q2, q2_answer
     from ordstream.tpcxbb.schema import CLICK_ORDER
 
     data = DataFolder(shared_data)
-    found = collected(apply(q2(), data.clicks_dataframe(spark), order_by=CLICK_ORDER))
+    found = q2_answer(collected(apply(q2(), data.clicks_dataframe(spark), order_by=CLICK_ORDER)))
     assert found[:2] == [(10002, 10003, 13), (10001, 10003, 12)]
     assert found == batch.spark_answer(spark, data, "q2")
     assert batch.first_difference(found, batch.spark_answer(spark, data, "q2", limit=29)) is not None

@@ -28,7 +28,7 @@ def door(channel):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -66,7 +66,7 @@ def test_a_second_attempt_replaces_the_first_and_a_second_stage_the_first(channe
 )
 def test_a_stranger_is_not_listened_to(channel, door, wrong):
     hello = {"channel": door.channel, "secret": door.secret} | KEY._asdict() | wrong
-    with socket.create_connection((progress.HOST, door.port), timeout=10) as stranger:
+    with socket.create_connection((progress.HOST, door.port), timeout=60) as stranger:
         progress._send(stranger, hello)
         assert stranger.recv(1) == b""
     assert channel.rows == 0
@@ -78,15 +78,15 @@ def test_long_and_broken_frames_end_the_connection(channel, door):
         struct.pack(">I", 3) + b"{,}",
         struct.pack(">I", 2) + b"[]",
     ):
-        with socket.create_connection((progress.HOST, door.port), timeout=10) as stranger:
+        with socket.create_connection((progress.HOST, door.port), timeout=60) as stranger:
             stranger.sendall(first)
             assert stranger.recv(1) == b""
-    with socket.create_connection((progress.HOST, door.port), timeout=10) as known:
+    with socket.create_connection((progress.HOST, door.port), timeout=60) as known:
         progress._send(known, {"channel": door.channel, "secret": door.secret} | KEY._asdict())
         progress._send(known, {"rows": 4})
         wait_for(lambda: channel.rows == 4)
         known.sendall(struct.pack(">I", progress.FRAME_BYTES + 1))
-        assert known.recv(1) == b""
+        assert [known.recv(1) for _ in range(3)] == [progress.KNOWN, progress.LEFT, b""]
 
 
 def test_a_node_works_on_without_a_driver(channel, door):
@@ -101,3 +101,50 @@ def test_a_node_works_on_without_a_driver(channel, door):
 def test_only_the_loopback_interface_listens(door):
     assert LISTENER._socket.getsockname()[0] == "127.0.0.1"
     assert any(thread.name == "spark-progress-listener" and thread.daemon for thread in threading.enumerate())
+
+
+def test_a_node_is_told_when_its_stage_is_over_but_not_before_spark_lists_it(channel, door, monkeypatch):
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
+    active, looks, cancelled = set(), [], threading.Event()
+
+    def stages():
+        looks.append(set(active))
+        return set(active)
+
+    channel.active_stages = stages
+    reporter = Reporter(door, KEY, lambda: 1, cancelled.set)
+    wait_for(lambda: len(looks) > 5)
+    assert not cancelled.is_set()  # Spark's list is late
+    active.add(KEY.stage)
+    wait_for(lambda: {KEY.stage} in looks)
+    active.clear()
+    assert cancelled.wait(60)
+    reporter.close()
+
+
+def test_a_node_is_told_when_the_driver_has_ended_but_not_when_it_stops_listening(channel, door):
+    lost, left = threading.Event(), threading.Event()
+    stopped = Channel()
+
+    def fails(_):
+        raise ValueError("a callback of the user's")
+
+    stopped.on_progress = fails
+    other = Reporter(LISTENER.open(stopped), KEY, lambda: 1, left.set)
+    wait_for(lambda: not other._thread.is_alive())  # it was told
+    assert not left.is_set()
+    other.close()
+    with socket.create_server((progress.HOST, 0)) as driver:
+        orphan = Reporter(door._replace(port=driver.getsockname()[1]), KEY, lambda: 1, lost.set)
+        connection, _ = driver.accept()
+        connection.sendall(progress.KNOWN)
+        assert not lost.is_set()
+        connection.close()
+    assert lost.wait(60)
+    orphan.close()
+
+
+def test_of_two_attempts_the_last_report_counts(channel):
+    for attempt, partition in ((0, 0), (1, 0), (0, 1)):
+        channel.take(TaskKey(1, partition, attempt), {"report": {"tuples": 10 * attempt + partition}})
+    assert channel.latest == {TaskKey(1, 0, 1): {"tuples": 10}, TaskKey(1, 1, 0): {"tuples": 1}}

@@ -49,6 +49,36 @@ def test_start_and_first_job_print_nothing(java):
     assert ended.stdout == "this process already has a Spark context: stop it first, or use its session\n"
 
 
+INTERRUPTED = """
+import os, signal, threading, time
+from pathlib import Path
+from ordstream.spark import local_session
+
+def interrupt():
+    children = Path(f"/proc/self/task/{threading.main_thread().native_id}/children")
+    while not children.read_text():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    local_session(2)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the Java process in /proc")
+def test_ctrl_c_while_java_starts_leaves_no_java_process(java):
+    pytest.importorskip("pyspark")
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
+    # a Java process that stays would hold the pipes: run() would not return
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("interrupted\n", "", 0)
+
+
 def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
     session = pytest.importorskip("ordstream.spark.session")
     monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)

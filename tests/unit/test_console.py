@@ -1,7 +1,7 @@
 """What the command line prints."""
 
 import sys
-import time
+import threading
 
 import pytest
 
@@ -41,14 +41,19 @@ def test_report_names_throughput_latencies_and_operators():
 
 def test_bar_writes_a_line_per_second_where_there_is_no_terminal(capsys, monkeypatch):
     monkeypatch.setattr(console, "LINE_SECONDS", 0.01)
-    done = 0
-    with console.Bar("processing", lambda: done, 2000):
-        time.sleep(0.1)
-        done = 500
-        time.sleep(0.1)
-        done = 2000
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(" rows,")[0] for line in lines] == [
+    counts, all_read = [0, 0, 500, 500], threading.Event()
+
+    def read():
+        if len(counts) > 1:
+            return counts.pop(0)
+        all_read.set()
+        return counts[0]
+
+    with console.Bar("processing", read, 2000):
+        assert all_read.wait(60)
+        counts[0] = 2000
+    lines = dict.fromkeys(line.partition(" rows,")[0] for line in capsys.readouterr().err.splitlines())
+    assert list(lines) == [
         "processing   0 %  0 of 2,000",
         "processing  25 %  500 of 2,000",
         "processing 100 %  2,000 of 2,000",

@@ -15,7 +15,7 @@ def test_wait_times_out() -> None:
     event = PyEventCount()
     start = time.perf_counter()
     assert not event.wait(event.prepare(), 0.02)
-    assert 0.015 < time.perf_counter() - start < 1
+    assert time.perf_counter() - start > 0.015
 
 
 def test_notify_between_prepare_and_wait_is_not_lost() -> None:
@@ -24,8 +24,8 @@ def test_notify_between_prepare_and_wait_is_not_lost() -> None:
         seen = event.prepare()
         notify()
         start = time.perf_counter()
-        assert event.wait(seen, 5)
-        assert time.perf_counter() - start < 1
+        assert event.wait(seen, 60)
+        assert time.perf_counter() - start < 20  # a lost notification takes the whole wait
         assert event.prepare() == seen + 1
 
 
@@ -35,8 +35,8 @@ def test_notify_wakes_a_waiter() -> None:
     timer = threading.Timer(0.05, event.notify_one)
     timer.start()
     start = time.perf_counter()
-    assert event.wait(seen, 10)
-    assert time.perf_counter() - start < 5
+    assert event.wait(seen, 60)
+    assert time.perf_counter() - start < 20
     timer.join()
 
 
@@ -49,7 +49,7 @@ def test_notify_all_wakes_every_waiter() -> None:
         event.notify_all()
         return True
 
-    assert together(notify, *[lambda: event.wait(seen, 10)] * 4) == [True] * 5
+    assert together(notify, *[lambda: event.wait(seen, 60)] * 4) == [True] * 5
 
 
 @pytest.mark.parametrize("consumers", [1, 2, 6])
@@ -58,7 +58,7 @@ def test_handshake(consumers: int, capacity: int) -> None:
     """Consumers park the moment there is nothing: no item waits for a park to time out."""
     n = 4_000
     event = PyEventCount(capacity)
-    pushed, *taken = together(lambda: event.produce(n, 3), *[lambda: event.consume(n, 2.0)] * consumers)
+    pushed, *taken = together(lambda: event.produce(n, 3), *[lambda: event.consume(n, 20.0)] * consumers)
     assert pushed == n
     assert sum(taken) == n
     assert event.figures["parks"] > 0

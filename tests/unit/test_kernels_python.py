@@ -572,6 +572,6 @@ class TestSampling:
 
         pipeline = od.Pipeline(SOURCE).process(work, schema=OUTPUT, init=types.SimpleNamespace)
         kernel = door(pipeline)
-        kernel.process(batch(k=[1] * 4, x=[10, 200_000, 10, 200_000]), sample=True)
+        kernel.process(batch(k=[1] * 14, x=[10, 200_000] * 7), sample=True)
         cheap, dear = kernel.costs_ns[0::2], kernel.costs_ns[1::2]
-        assert max(cheap) < min(dear)
+        assert sorted(cheap)[3] < min(dear)  # some of the cheap ones may have been preempted

@@ -94,7 +94,7 @@ def test_project_stages(p):
 def test_list_operators(p):
     paired = p.flat_map(od.pairs("tags", left="a", right="b", carry=["user"]))
     assert paired.schema == pa.schema({"user": pa.int64(), "a": pa.int64(), "b": pa.int64()})
-    assert paired.stages()[0].params == {"column": 5, "carry": [0]}
+    assert paired.stages()[0].params == {"column": 5, "carry": [0], "anchor": None}
     assert names(p.flat_map(od.explode("tags", name="tag", carry=["item"]))) == ["item", "tag"]
 
 
@@ -104,19 +104,21 @@ def test_stateful_stages(p):
     )
     (stage,) = sessions.stages()
     assert (stage.kind, stage.op, stage.key, stage.buckets) == ("PS", "sessionize", (0,), 8)
-    assert stage.params == {"time": 1, "timeout": 3600, "collect": [2]}
+    assert stage.params == {"time": 1, "timeout": 3600, "collect": [2], "aggregates": []}
     seconds = pa.timestamp("s")
     fields = {"user": pa.int64(), "start": seconds, "end": seconds, "count": pa.int64()}
     assert sessions.schema == pa.schema({**fields, "items": pa.list_(pa.int32())})
     scanned = p.scan(od.mean("item").alias("name"), total=od.sum("item"), hi=od.max("item"), n=od.count())
     assert scanned.stages()[0].kind == "SF"
     assert scanned.schema.types[-4:] == [pa.float64(), pa.int64(), pa.int32(), pa.int64()]
-    assert scanned.stages()[0].params["aggregates"] == [("mean", 2), ("sum", 2), ("max", 2), ("count", None)]
+    aggregates = [("mean", 2, None), ("sum", 2, None), ("max", 2, None), ("count", None, None)]
+    assert scanned.stages()[0].params["aggregates"] == aggregates
 
 
 def test_top_k_knows_when_counts_only_grow(p):
     counted = p.key_by("user", "item").count()
-    assert counted.top_k(3, by="count").stages()[-1].params == {"k": 3, "by": 2, "key": [0, 1], "grows": True}
+    params = {"k": 3, "by": 2, "key": [0, 1], "window": None, "emit": "final", "rank": False, "grows": True}
+    assert counted.top_k(3, by="count").stages()[-1].params == params
     assert counted.top_k(3, by="count", key=["item", "user"]).stages()[-1].params["grows"]
     assert not counted.top_k(3, by="count", key="user").stages()[-1].params["grows"]
     assert not counted.filter(col("count") > 1).top_k(3, by="count").stages()[-1].params["grows"]
@@ -163,6 +165,8 @@ SCHEMA_MISTAKES = {
     "scan hides a column": (lambda p: p.scan(user=od.count()), "duplicate.*'user'"),
     "sum of strings": (lambda p: p.scan(x=od.sum("page")), "not defined for string"),
     "time is a float": (lambda p: p.key_by("user").sessionize("price", 1), "time column 'price'"),
+    "collect a number": (lambda p: p.key_by("user").sessionize("ts", 1, 5), "column names are needed"),
+    "alias of a number": (lambda p: p.select(col("user").alias(3)), "alias: a name must be"),
     "collect a list": (lambda p: p.key_by("user").sessionize("ts", 1, ["tags"]), "list column 'tags'"),
     "start twice": (lambda p: p.key_by("user").sessionize("ts", 1, {"start": "item"}), "duplicate.*'start'"),
     "top_k by strings": (lambda p: p.top_k(1, by="page"), "'page' must be a number"),
@@ -202,6 +206,15 @@ PLAN_MISTAKES = {
     ),
     "fan_out": (lambda p: p.process(print, schema={"a": int}, fan_out=0), "fan_out"),
     "format": (lambda p: p.map_batches(print, schema={"a": int}, format="pandas"), "'numpy' or 'arrow'"),
+    "too many buckets": (lambda p: p.key_by("user", buckets=10**9), "buckets must be at most 65535"),
+    "k beyond int64": (lambda p: p.top_k(2**63, by="item"), "k must be at most"),
+    "fan_out beyond memory": (lambda p: p.flat_map(print, schema={"a": int}, fan_out=2**40), "fan_out must be at most"),
+    "timeout beyond int64": (lambda p: p.key_by("user").sessionize("ts", 2**63), "timeout must fit into int64"),
+    "window beyond int64": (lambda p: p.count(window=2**70, time="ts"), "window must fit into int64"),
+    "column called name": (lambda p: p.select("user", name=col("ts")), r"operator's name.*alias\('name'\)"),
+    "aggregation called name": (lambda p: p.scan(name=od.sum("item")), "operator's name.*alias"),
+    "rename to a number": (lambda p: p.rename({"user": 3}), "non-empty str"),
+    "rename of a list": (lambda p: p.rename(["user"]), "a mapping of old names to new ones"),
 }
 
 
@@ -219,7 +232,37 @@ def test_plan_mistakes(p, case):
         build(p)
 
 
+def test_columns_by_name_by_expression_or_in_a_list(p):
+    plain = p.key_by("user", "item").count().top_k(2, by="count", key="user").drop("item")
+    other = p.key_by([col("user"), "item"]).count().top_k(2, by=col("count"), key=[col("user")]).drop([col("item")])
+    assert plain.explain() == other.explain()
+    assert names(p.select(["user", col("item")])) == ["user", "item"]
+    assert names(p.key_by("user").sessionize(col("ts"), 1, [col("item")])) == ["user", "start", "end", "count", "item"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"),
+    [
+        ("where", "here it is called filter"),
+        ("withColumn", "called with_columns"),
+        ("groupBy", "called key_by"),
+        ("group_by", "called key_by"),
+        ("agg", "called aggregate"),
+        ("orderBy", "order of its source"),
+        ("join", "lookup"),
+        ("sessionize", r"\.key_by\(\.\.\.\)\.sessionize"),
+        ("nothing", "a Pipeline has no 'nothing'$"),
+    ],
+)
+def test_names_of_other_systems_lead_to_ours(p, attribute, words):
+    assert not hasattr(p, attribute)
+    with pytest.raises(AttributeError, match=words):
+        getattr(p, attribute)
+
+
 def test_keyed_pipelines_have_ordinary_attribute_errors(p):
+    with pytest.raises(AttributeError, match="called aggregate"):
+        p.key_by("user").agg  # noqa: B018
     with pytest.raises(AttributeError, match="nothing"):
         p.key_by("user").nothing  # noqa: B018
     assert "user" in repr(p.key_by("user"))
@@ -237,6 +280,21 @@ def test_used_source_columns(p):
     assert used(p.filter(lambda row: True).select("user").stages()) == (True,) * 6
     sessions = p.key_by("user").sessionize("ts", 1, ["item"]).flat_map(od.pairs("item"))
     assert used(sessions.stages()) == (True, True, True, False, False, False)
+
+
+def test_needed_outputs(p):
+    needed = plan.needed_outputs
+    assert needed(()) == []
+    made = p.key_by("user").sessionize("ts", 1, aggregate={"a": od.last("ts"), "b": od.last("ts")})  # user start end count a b
+    (values, nulls) = needed(made.stages())[0]
+    assert values == nulls == set(range(6))
+    tested = made.filter(col("a").is_not_null() & ~col("b").is_null())
+    (values, nulls) = needed(tested.aggregate(n=od.sum("count")).stages())[0]
+    assert (values, nulls) == ({3}, {3, 4, 5})
+    (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).stages())[0]
+    assert (values, nulls) == ({3, 5}, {3, 4, 5})  # an error behind the first filter may show what the second one reads
+    (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).stages())[0]
+    assert values == nulls == {4, 5}
 
 
 def test_explain(p):
@@ -262,3 +320,66 @@ def test_errors_survive_pickling():
     assert "serial 7" in str(error)
     assert issubclass(od.SchemaError, TypeError)
     assert issubclass(od.SchemaError, ValueError)
+
+
+def test_explain_takes_a_whole_number_of_nodes(p):
+    for nodes in (0, -1, "auto", 1.5):
+        with pytest.raises(od.PlanError, match="nodes must be an int"):
+            p.explain(nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"a": "integer"}, "column 'a' can't be 'integer'.*pyarrow.DataType"),
+        ({"a": dict}, "column 'a' can't be .*dict"),
+        (["a", "b"], "a mapping of name to type, got"),
+        ("user long", "a mapping of name to type, got 'user long'"),
+        (None, "got None"),
+        (pa.table({"a": [1]}), "got Table, which is data; give its schema"),
+        (pa.record_batch({"a": [1]}), "got RecordBatch, which is data"),
+    ],
+)
+def test_mistaken_schemas(schema, words):
+    with pytest.raises(od.SchemaError, match=words):
+        od.Pipeline(schema)
+
+
+def test_schemas_of_other_libraries():
+    class Foreign:
+        def __arrow_c_schema__(self):
+            return pa.schema({"a": pa.int64(), "b": pa.string_view()}).__arrow_c_schema__()
+
+    assert od.Pipeline(Foreign()).schema.names == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["__getitem__", "__len__", "__new__", "__class__", "_fields", "count", ""])
+def test_columns_may_be_called_anything(name):
+    """A column called __getitem__ once ended the interpreter: looking it up looked it up."""
+    data = pa.table({name: [1, 2], "k": [3, 4]})
+    pipeline = od.Pipeline(data.schema).map(lambda row: (row[0], row.k), schema=data.schema).map(tuple, schema=data.schema)
+    getattr_too = od.Pipeline(data.schema).filter(lambda row: getattr(row, name, None) is not None or len(row) == 2)
+    for one in (pipeline, getattr_too):
+        assert one.run(data, workers=0).table.equals(od.testing.run_serial(one, data).table)
+        assert one.run(data, workers=0).table.equals(data)
+
+
+def test_state_fields_are_not_called_what_python_looks_up(p):
+    for name in ("__len__", "_types"):
+        with pytest.raises(od.SchemaError, match=f"can't be called '{name}'"):
+            p.process(print, schema={"a": int}, state={name: int})
+
+
+def test_an_expression_without_measure_is_a_schema_error(p):
+    deep = col("user")
+    for _ in range(5000):
+        deep = deep + 1
+    with pytest.raises(od.SchemaError, match="select_1: an expression is nested too deeply"):
+        p.select(x=deep)
+
+
+def test_too_many_key_columns_are_told_when_built():
+    wide = od.Pipeline({f"c{i}": int for i in range(65)})
+    with pytest.raises(od.PlanError, match="at most 64 key columns, got 65"):
+        wide.key_by(*wide.schema.names)
+    wide.key_by(*wide.schema.names[:64]).count().run([], workers=0)

@@ -84,6 +84,22 @@ def test_offered_unit_parks(scheme: str, alone: bool) -> None:
     assert buffer.delivered == [11, 12, 13]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_run_of_units(scheme: str, alone: bool) -> None:
+    """In turn: delivered in one go, with what is ready behind; not in turn: put; no room: what is left is put."""
+    buffer = PyReorderBuffer(16, 1, scheme, keep=12, alone=alone)
+    assert buffer.offer_run(4, [14, 15]) == 0
+    assert not buffer.ready
+    assert buffer.offer_run(1, [11, 12, 13]) == 5
+    buffer.room = 2
+    assert buffer.offer_run(6, [16, 17, 18]) == 2
+    assert buffer.ready
+    assert buffer.next == 8
+    buffer.room = -1
+    assert buffer.offer_run(9, [19]) == 2
+    assert buffer.delivered == list(range(11, 20))
+
+
 def test_one_hold_is_bounded(scheme: str) -> None:
     """A captured worker is let go: the non-blocking scheme releases at most RELEASE_MAX per call; the rest stays ready."""
     buffer = PyReorderBuffer(256, 1, scheme, keep=256)
@@ -127,6 +143,19 @@ def test_threads(scheme: str, workers: int, size: int, first: int, offer: bool) 
     assert min(sent) >= 0
     assert sum(sent) == n
     assert buffer.next == first + n
+    figures = buffer.figures
+    assert (figures["count"], figures["wrong"], figures["entered_twice"]) == (n, 0, 0)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("refuse_every", [0, 3])
+def test_threads_that_send_runs(scheme: str, workers: int, refuse_every: int) -> None:
+    n = 20_000
+    buffer = PyReorderBuffer(64, 1, scheme)
+    buffer.begin(refuse_every)
+    sent = together(*[lambda k=k: buffer.work(n, k + 1, True, 30, 8) for k in range(workers)])
+    assert min(sent) >= 0
+    assert sum(sent) == n
     figures = buffer.figures
     assert (figures["count"], figures["wrong"], figures["entered_twice"]) == (n, 0, 0)
 

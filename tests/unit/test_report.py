@@ -22,7 +22,7 @@ def report(operators=(), samples=(), seconds=2.0, within=None, **figures):
     statistics = {
         "operators": list(operators), "tuples": 100, "rows_out": 50, "chunk_rows": 10, "decisions": 3,
         "aged": 1, "throttled": 0, "parks": 2, "chunks_issued": 10,
-        "time_punctuations": 4, "snapshot_markers": 5,
+        "time_punctuations": 4, "snapshot_markers": 5, "elastic": None,
     }  # fmt: skip
     settings = {"scheduler": "ct", "partitioning": "hybrid", "reorder": "lock", "workers": 2}
     return make_report(
@@ -62,6 +62,15 @@ def test_percentiles_within_keep_at_least_one(n):
     assert percentiles([5_000] * n, (20, 80)).markers >= 1
 
 
+def test_throughput_between_markers_leaves_start_and_end_out():
+    """Ten markers, 100 tuples apart: 1 s for the first and the last fifth of them, 1 ms apart in between."""
+    times = [0, 10**9, *(10**9 + k * 10**6 for k in range(1, 7)), 2 * 10**9, 3 * 10**9]
+    samples = [(100 * k, 0, 0, time) for k, time in enumerate(times, 1)]
+    assert report(samples=samples, within=(20, 80)).marker_tuples_per_second == pytest.approx(100 / 1e-3)
+    assert report(samples=samples).marker_tuples_per_second == pytest.approx(900 / 3)
+    assert report(samples=samples[:1]).marker_tuples_per_second is None
+
+
 def test_operators_are_shaped():
     two = [
         operator("a", tuples_in=10, tuples_out=5, worker_ns=3_000.0),
@@ -92,12 +101,12 @@ def test_throughput():
 
 
 def test_latency_takes_both_columns_of_the_samples():
-    latency = report(samples=[(1, 1_000, 5_000), (2, 3_000, 7_000)]).latency
+    latency = report(samples=[(1, 1_000, 5_000, 10), (2, 3_000, 7_000, 20)]).latency
     assert (latency["processing"].p50_us, latency["end_to_end"].p50_us) == (2.0, 6.0)
 
 
 def test_json_round_trip():
-    found = report([operator("é", tuples_in=1)], samples=[(1, 1_000, 2_000)])
+    found = report([operator("é", tuples_in=1)], samples=[(1, 1_000, 2_000, 10)])
     back = json.loads(found.to_json())
     assert back == json.loads(json.dumps(found.to_dict()))
     assert back["operators"][0]["name"] == "é"
@@ -106,7 +115,7 @@ def test_json_round_trip():
 
 
 def test_text():
-    text = str(report([operator("a", tuples_in=1234)], samples=[(1, 1_000, 5_000)]))
+    text = str(report([operator("a", tuples_in=1234)], samples=[(1, 1_000, 5_000, 10)]))
     assert "100 tuples in 2.000 s: 50 tuples/s, 2 workers" in text
     assert "end-to-end latency: p50 5 us" in text
     assert "1,234" in text

@@ -88,9 +88,28 @@ def test_ct_window_forgets() -> None:
     scheduler.account(0, 1e6, 1000, 1000)
     assert scheduler.choose(50_000, [1, 1], [0, 0])[0] == 1
     assert scheduler.stats(0)["T"] == 1e6
-    scheduler.choose(200_000, [1, 1], [0, 0])
+    scheduler.choose(200_000, [1, 0], [0, 0])
     assert scheduler.stats(0)["T"] == 0
     assert scheduler.stats(0)["c"] == pytest.approx(1000, rel=0.01)  # the cost is not forgotten with the window
+
+
+def test_ct_counts_a_running_slice_as_long_as_slices_were() -> None:
+    scheduler = door("ct", 2, slice_us=100.0, window_us=1e9)
+    for _ in range(10):
+        scheduler.account(0, 5e6, 50, 50)  # 5 ms, 0.1 ms per tuple
+        scheduler.account(1, 5e6, 50, 50)
+    scheduler.account(1, 4e5, 4, 4)
+    assert scheduler.choose(1, [1, 1], [1, 0])[0] == 1  # 5 ms in hand against 0.4 ms more
+    assert scheduler.choose(1, [1, 1], [0, 0])[0] == 0
+
+
+def test_a_ct_window_begins_with_what_waits() -> None:
+    """Half of the tuples pass the first operator: 100 in a later worklist are 200 of the source."""
+    scheduler = measured("ct", [100, 400, 200], [0.5, 1, 1], window_us=100.0)
+    scheduler.choose(200_000, [999, 100, 100], [0, 0, 0])
+    figures = [scheduler.stats(i) for i in range(3)]
+    assert [one["T"] for one in figures] == pytest.approx([100 * (200 + 200), 400 * 0.5 * 200, 0.0], rel=0.01)
+    assert scheduler.choose(200_001, [999, 100, 100], [0, 0, 0])[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import ordstream as od
@@ -15,7 +16,7 @@ def test_defaults():
     settings = make_settings({})
     assert settings == Settings()
     assert (settings.scheduler, settings.partitioning, settings.reorder) == ("ct", "hybrid", "nonblocking")
-    assert settings.workers is None
+    assert settings.workers == "auto"
     assert settings.chunk_rows is None
     assert settings.tags is False
 
@@ -38,6 +39,7 @@ def test_choices(name, values):
     ("name", "low", "high"),
     [
         ("workers", 0, 1024),
+        ("max_workers", 1, 1024),
         ("buckets", 1, 65_535),
         ("chunk_rows", 1, 1 << 20),
         ("depth", 2, 1 << 20),
@@ -52,7 +54,7 @@ def test_whole_numbers(name, low, high):
     for value in (low, high, np.int64(low)):
         assert getattr(make_settings({name: value}), name) == value
     for value in (low - 1, high + 1, 2.5, float(low), str(low), True, [low]):
-        with pytest.raises(od.PlanError, match=f"{name} must be a whole number from {low} to {high}, got "):
+        with pytest.raises(od.PlanError, match=f"{name} must be a whole number from {low} to {high}( or .auto.)?, got "):
             make_settings({name: value})
 
 
@@ -95,3 +97,31 @@ def test_description_has_plain_values():
     assert described["workers"] == 3
     assert described["scheduler"] == "lp"
     assert not {"progress", "arrivals", "punctuate"} & set(described)
+
+
+def test_processes_are_for_run_only():
+    with pytest.raises(od.PlanError, match=r"processes is an option of Pipeline\.run"):
+        make_settings({"processes": 2})
+    assert make_settings({"processes": None}) == make_settings({})
+
+
+def test_the_closest_option_is_named():
+    with pytest.raises(od.PlanError, match=r"Did you mean 'workers'\?"):
+        make_settings({"worker": 2})
+    assert make_settings({"chunk_rows": "auto"}).chunk_rows is None
+
+
+def test_batches_that_are_not_full_come_no_sooner_than_asked_for():
+    table = pa.table({"n": list(range(400))})
+
+    pipeline = od.Pipeline(table.schema).map(tuple, schema=table.schema)
+    for workers, after in ((0, 0.0), (0, 1e-9), (0, 1e9), (1, 1e9)):
+        with pipeline.stream(table, workers=workers, chunk_rows=4, partial_after=after) as stream:
+            batches = list(stream)
+        assert pa.Table.from_batches(batches) == table
+        assert (len(batches) == 1) == (after == 1e9)
+    for wrong in (-1, float("inf"), "x", True):
+        with pytest.raises(od.PlanError, match="partial_after must be seconds from 0"):
+            make_settings({"partial_after": wrong})
+    with pytest.raises(od.PlanError, match="partial is an option of stream"):
+        pipeline.run(table, partial=True)

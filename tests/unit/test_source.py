@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 import ordstream as od
@@ -58,8 +61,10 @@ class OnlyStream:
         TABLE.set_column(1, "s", TABLE["s"].cast(pa.large_string())),
         TABLE.set_column(1, "s", TABLE["s"].cast(pa.string_view())),
         TABLE.set_column(2, "l", TABLE["l"].cast(pa.large_list(pa.int64()))),
+        pyarrow.dataset.dataset(TABLE),
+        pyarrow.dataset.dataset([TABLE.slice(0, 2), TABLE.slice(2)]).scanner(),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_what_is_taken(data):
     assert rows(data) == TABLE.to_pylist()
@@ -100,7 +105,11 @@ def test_a_batch_that_fits_is_not_copied():
         (TABLE.set_column(2, "l", TABLE["l"].cast(pa.list_(pa.int32()))), "column 'l': expected list"),
         (5, r"cannot read int: give a pyarrow Table .*Polars, DuckDB, pandas"),
         ([3], "the source must yield Arrow record batches, it gave int"),
-        ("text", "the source yields itself|it gave str"),
+        ("clicks.parquet", r"cannot read str: read the file first.*ParquetFile"),
+        (pathlib.Path("clicks.parquet"), r"cannot read .*Path: read the file first"),
+        (TABLE.to_pydict(), r"cannot read dict: .*pyarrow\.table\(data\)"),
+        (TABLE.to_pylist(), r"it gave dict; .*from_pylist"),
+        ((row for row in TABLE.to_pylist()), r"it gave dict; .*from_pylist"),
     ],
 )
 def test_what_is_refused(data, text):
@@ -128,3 +137,25 @@ def test_which_sources_get_a_thread():
         assert not source.is_live(data)
     assert source.is_live(iter(TABLE.to_batches()))
     assert source.is_live(batch for batch in TABLE.to_batches())
+
+
+@pytest.mark.parametrize("column", ["a", "s"])
+def test_nulls_where_none_are_declared(column):
+    """A null that a compiled function does not expect would be read as some value."""
+    schema = pa.schema([field.with_nullable(field.name != column) for field in SCHEMA])
+    row = {"a": 3, "s": 2}[column]
+    with pytest.raises(od.SourceError, match=rf"column '{column}' is declared without nulls .*row {row} has one"):
+        od.Pipeline(schema).run(TABLE.to_batches(1), workers=0)
+    assert od.Pipeline(schema).run(TABLE.slice(0, row - 1), workers=0).table.num_rows == row - 1
+
+
+def test_a_later_batch_that_does_not_fit_is_told_with_its_place():
+    data = [TABLE, TABLE.slice(1), TABLE.drop_columns(["s"])]
+    with pytest.raises(od.SourceError, match=r"^after 5 tuples: the source has no column 's'"):
+        read(data)
+
+
+def test_no_rows_of_a_wrong_schema_are_refused_too():
+    for data in (pa.table({}), OnlyStream(pa.table({"b": pa.array([], pa.int64())}))):
+        with pytest.raises(od.SourceError, match="has no column 'a'"):
+            read(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import decimal
 import os
@@ -460,3 +461,39 @@ def test_missing_numba_names_the_command():
 
 def environment():
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+@pytest.mark.parametrize("fn", [lambda row: row.x, lambda row, state, emit, more: None, lambda: None], ids=["1", "4", "0"])
+def test_a_function_with_other_parameters(fn):
+    with pytest.raises(PlanError, match=r"takes \(row, emit\), got <lambda>\("):
+        od.Pipeline({"x": int}).map(fn, schema={"y": int}, compiled=True).run([], workers=0)
+
+
+def test_a_compile_error_shows_the_users_line_and_the_reason_only():
+    def other(row, emit):
+        emit(row.x)
+
+    def wrong(row, emit):
+        emit(row.absent)
+
+    with pytest.raises(PlanError) as caught:
+        od.Pipeline({"x": int}).map(wrong, schema={"y": int}, compiled=True).run([], workers=0)
+    text = str(caught.value)
+    assert "emit(row.absent)" in text
+    assert "Unknown attribute 'absent'" in text
+    assert "other" not in text
+    assert "elided" not in text
+
+
+def test_a_native_function_without_compiled_is_told_when_built():
+    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(lambda n, call, data: n)
+    p = od.Pipeline({"x": int})
+    for build in (
+        lambda: p.map(native, schema={"y": int}),
+        lambda: p.flat_map(native, schema={"y": int}),
+        lambda: p.map_batches(native, schema={"y": int}),
+        lambda: p.filter(native),
+        lambda: p.process(native, schema={"y": int}, state={"n": int}),
+    ):
+        with pytest.raises(PlanError, match="compiled=True"):
+            build()

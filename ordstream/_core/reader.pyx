@@ -1,0 +1,76 @@
+"""What a reader of a stream calls, written where Ctrl-C can't come between.
+
+Python looks for signals at the start of each of its functions, so a method of Python code can be left before its `try` is entered, and
+the traceback then keeps the stream, with all its threads, alive. Compiled code looks for signals only inside the Python code that it
+calls: here every way out of reading closes the stream.
+"""
+from _thread import RLock, get_ident
+
+
+cdef class Reader:
+    """The iterator and context manager over what a subclass gives:
+
+    `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
+    also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read.
+
+    Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.
+    """
+    # Held by the thread that reads, and that thread's identity.
+    cdef public object _reading
+    cdef public object _reader
+    # Whether there is nothing to close: not yet, or not any more.
+    cdef public bint _closed
+
+    def __cinit__(self):
+        self._reading = RLock()
+        self._closed = True
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """The next batch; at the end, or when reading fails or is interrupted, the stream is closed first."""
+        if self._exhausted:
+            raise StopIteration
+        cdef bint inside = False
+        batch = None
+        try:
+            inside = self._is_inside()
+            if not inside:
+                with self._reading:
+                    self._reader = get_ident()
+                    try:
+                        batch = self._read()
+                    finally:
+                        self._reader = None
+                if batch is None or self._exhausted:  # the end, or close() was called from inside meanwhile
+                    self.close()
+                if batch is None:
+                    if self._failure is not None:
+                        raise self._failure
+                    raise StopIteration
+        except BaseException:
+            close_surely(self)
+            raise
+        if inside:
+            raise RuntimeError("a stream can't be read by its own source, functions or progress callback")
+        return batch
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        close_surely(self)
+
+    def __del__(self):
+        if not self._closed:
+            close_surely(self)
+
+
+cdef close_surely(reader):
+    """`reader.close()`; an interrupt in the middle of it is raised when it is done."""
+    try:
+        reader.close()
+    except BaseException:
+        reader.close()
+        raise

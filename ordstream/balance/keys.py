@@ -1,0 +1,224 @@
+"""Keys as 64-bit words: a column of keys, or several columns as one composite key, is hashed once.
+
+Sketches and deployed maps see words only. An integer is its own word; a string, bytes, float or composite key is hashed to one.
+The word of a key is the same in every process. Two different strings have the same word with probability 2^-64: among a million
+keys, some pair does with probability 3e-8; a sketch then counts the two as one key, a route sends them to the same instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from ordstream._core import hashing
+from ordstream.errors import SchemaError
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+Key: TypeAlias = int | str | bytes | float | tuple[Any, ...] | None
+
+NULL_WORD: int = hashing.NULL_WORD
+_PLAIN = (int, str, bytes)
+
+
+def key_word(key: Key) -> int:
+    """Word of one key.
+
+    Parameters
+    ----------
+    key : int, str, bytes, float, None, or a tuple of them
+        An integer must fit 64 bits (signed or unsigned).
+
+    Returns
+    -------
+    int
+        In [0, 2^64).
+
+    Raises
+    ------
+    TypeError
+        For a value of another type.
+    OverflowError
+        For an integer outside 64 bits.
+    """
+    word: int = hashing.word_of(key)
+    return word
+
+
+def key_words(keys: Any) -> Words:
+    """Words of many keys.
+
+    Parameters
+    ----------
+    keys : one of
+        a NumPy array (integers, floats, bool, strings, bytes); an Arrow array or chunked array (integers, bool, floats, dates
+        and times, which count as the integers Arrow stores, strings, bytes, dictionaries of them, nulls), or anything that has
+        `__arrow_c_array__` or `__arrow_c_stream__` and gives one;
+        a list of Python keys (`key_word`);
+        for a composite key: a tuple of columns, a struct array, a record batch or a table, whose columns are taken in order.
+
+    Returns
+    -------
+    uint64 array
+        One word per key. May share memory with `keys` when those are 64-bit integers.
+
+    Raises
+    ------
+    SchemaError
+        The type of a column cannot be a key, or columns have different lengths.
+    TypeError
+        `keys` is none of these.
+    """
+    if isinstance(keys, np.ndarray):
+        return _numpy_words(keys)
+    if isinstance(keys, list):
+        return np.asarray(hashing.words_of_list(keys))
+    if isinstance(keys, tuple):
+        return _combined([key_words(column) for column in keys])
+    return _arrow_words(_as_arrow(keys))
+
+
+def stored_keys(keys: Any) -> Any:
+    """What `key_words` accepts, in a form that can be read twice: a stream is drained."""
+    if isinstance(keys, tuple):
+        return tuple(stored_keys(column) for column in keys)
+    return keys if isinstance(keys, np.ndarray | list) else _as_arrow(keys)
+
+
+def key_at(keys: Any, rows: npt.NDArray[np.int64]) -> list[Key]:
+    """The Python keys at some rows of what `key_words` accepts: int, str, bytes, float, None, or tuples of them."""
+    if isinstance(keys, np.ndarray):
+        return [plain_key(value) for value in keys[rows].tolist()]
+    if isinstance(keys, list):
+        return [plain_key(keys[row]) for row in rows.tolist()]
+    if isinstance(keys, tuple):
+        return _zipped([key_at(column, rows) for column in keys])
+    array = _as_arrow(keys)
+    if isinstance(array, pa.RecordBatch | pa.Table):
+        return _zipped([key_at(column, rows) for column in array.columns])
+    # Views cannot be taken from; few rows are asked for, so a scalar at a time costs nothing that counts.
+    return [plain_key(_storage_value(array[row])) for row in rows.tolist()]
+
+
+def _zipped(columns: list[list[Key]]) -> list[Key]:
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def plain_key(value: Any) -> Any:
+    """A key as sketches show it: NumPy scalars and bool become int and float, -0.0 becomes 0.0, a struct a tuple."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, dict):
+        return _zipped([[plain_key(part)] for part in value.values()])[0]
+    if isinstance(value, tuple):
+        return tuple(map(plain_key, value)) if len(value) != 1 else plain_key(value[0])
+    if isinstance(value, bool | np.bool_ | np.integer):
+        return int(value)
+    return float(value) + 0.0 if isinstance(value, float | np.floating) else value  # -0.0 is the key 0.0
+
+
+def _as_arrow(keys: Any) -> Any:
+    if isinstance(keys, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
+        return keys
+    if hasattr(keys, "__arrow_c_array__"):
+        return pa.array(keys)
+    if hasattr(keys, "__arrow_c_stream__"):
+        return pa.chunked_array(keys)
+    if hasattr(keys, "__array__") and not isinstance(keys, np.generic):
+        return pa.array(keys)
+    raise TypeError(
+        "keys must be a NumPy array, an Arrow array, a list of keys, or for a composite key a tuple of columns or a record batch, "
+        f"not {type(keys).__name__}"
+    )
+
+
+def _combined(columns: Sequence[Words]) -> Words:
+    if not columns:
+        raise SchemaError("a composite key needs at least one column")
+    if len({len(column) for column in columns}) > 1:
+        raise SchemaError(f"the columns of a composite key have different lengths: {[len(column) for column in columns]}")
+    return np.asarray(hashing.combined_words(list(columns)))
+
+
+def _numpy_words(keys: npt.NDArray[Any]) -> Words:
+    if keys.ndim != 1:
+        raise SchemaError(f"a column of keys has one dimension, not {keys.ndim}; for a composite key pass a tuple of columns")
+    kind = keys.dtype.kind
+    if kind == "i":
+        return np.ascontiguousarray(keys, dtype=np.int64).view(np.uint64)
+    if kind in "ub":
+        return np.ascontiguousarray(keys, dtype=np.uint64)
+    if kind == "f":
+        return np.asarray(hashing.words_of_floats(np.ascontiguousarray(keys, dtype=np.float64)))
+    if kind in "USTO":
+        return np.asarray(hashing.words_of_list(keys.tolist()))
+    raise SchemaError(f"a NumPy array of {keys.dtype} cannot be a column of keys")
+
+
+def _storage(array: Any) -> Any:
+    """Dates, times and durations as integers; other arrays as they are."""
+    if pat.is_temporal(array.type):
+        if pat.is_interval(array.type):
+            raise SchemaError(f"a column of type {array.type} cannot be a key")
+        return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return array
+
+
+def _storage_value(scalar: Any) -> Any:
+    """The Python value of an Arrow scalar; dates, times and durations as integers."""
+    if pat.is_dictionary(scalar.type):
+        return _storage_value(scalar.value) if scalar.is_valid else None
+    return scalar.value if pat.is_temporal(scalar.type) else scalar.as_py()
+
+
+def _arrow_words(array: Any) -> Words:
+    if isinstance(array, pa.RecordBatch | pa.Table):
+        return _combined([_arrow_words(column) for column in array.columns])
+    if isinstance(array, pa.ChunkedArray):
+        if array.num_chunks == 1:
+            return _arrow_words(array.chunk(0))
+        parts = [_arrow_words(chunk) for chunk in array.chunks]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+    array = _storage(array)
+    type_ = array.type
+    if pat.is_null(type_):
+        return np.full(len(array), NULL_WORD, dtype=np.uint64)
+    if pat.is_dictionary(type_):
+        words = np.append(_arrow_words(array.dictionary), np.uint64(NULL_WORD))
+        codes = pc.cast(array.indices, pa.int64())  # the code of null may not fit the dictionary's own index type
+        return np.asarray(words[codes.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)])
+    if pat.is_struct(type_):
+        return _with_nulls(_combined([_arrow_words(part) for part in array.flatten()]), array)
+    if pat.is_integer(type_) or pat.is_boolean(type_):
+        filled = array.fill_null(0) if array.null_count else array
+        return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
+    if pat.is_floating(type_):
+        filled = pc.cast(array, pa.float64())
+        filled = filled.fill_null(0.0) if array.null_count else filled
+        return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
+    text = pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_)
+    if text or pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_) or pat.is_fixed_size_binary(type_):
+        return _with_nulls(_text_words(array, text), array)
+    raise SchemaError(f"a column of type {type_} cannot be a key; integers, strings, bytes, floats, dates and times can")
+
+
+def _text_words(array: pa.Array, text: bool) -> Words:
+    wide = pc.cast(array, pa.large_string() if text else pa.large_binary())
+    if not len(wide):
+        return np.empty(0, dtype=np.uint64)
+    _, offsets, data = wide.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int64, count=len(wide) + 1, offset=8 * wide.offset)
+    letters = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
+    return np.asarray(hashing.words_of_texts(starts, letters, text))
+
+
+def _with_nulls(words: Words, array: pa.Array) -> Words:
+    if not array.null_count:
+        return words
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    return np.where(nulls, np.uint64(NULL_WORD), words)

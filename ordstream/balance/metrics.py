@@ -1,0 +1,74 @@
+"""How unevenly work is spread: load vectors, percentage of imbalance λ, standard deviation σ (DKG, equation 1 and section 5.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ordstream.balance.keys import key_words
+from ordstream.errors import PlanError
+
+Loads = npt.NDArray[np.float64]
+
+
+def tuple_loads(routes: npt.ArrayLike, instances: int, weights: npt.ArrayLike | None = None) -> Loads:
+    """Load of each instance: its tuples, or the sum of their weights.
+
+    Parameters
+    ----------
+    routes : int array (m)
+        As `route` gives them.
+    instances : int
+        k.
+    weights : float array (m), optional
+        Cost of each tuple. Default: 1.
+
+    Returns
+    -------
+    float64 array (k)
+    """
+    found = np.asarray(routes)
+    if len(found) and not (found.min() >= 0 and found.max() < instances):
+        raise PlanError(f"a route lies outside 0 to {instances - 1}")
+    return np.bincount(found, weights=weights, minlength=instances).astype(np.float64)
+
+
+def key_cost_loads(keys: Any, routes: npt.ArrayLike, instances: int, cost: Any) -> Loads:
+    """Load of each instance when a key that occurs f times there costs `cost(f)` there (DKG, section 5.2: f squared).
+
+    Parameters
+    ----------
+    keys : column of keys (m)
+    routes : int array (m)
+    instances : int
+        k.
+    cost : callable
+        Frequencies (float64 array) to loads (array of the same length).
+    """
+    placed = np.asarray(routes, dtype=np.int64)
+    words, key = np.unique(key_words(keys), return_inverse=True)
+    pairs, counts = np.unique(key.astype(np.int64) * instances + placed, return_counts=True)
+    return tuple_loads(pairs % instances if len(words) else pairs, instances, cost(counts.astype(np.float64)))
+
+
+def imbalance(loads: npt.ArrayLike) -> float:
+    """λ = (max/mean - 1) * 100: the share of an instance's power that is lost because work is spread unevenly, in per cent.
+
+    0: all equal; 100 (k - 1): all on one. 0.0 when there is no load at all.
+    """
+    found = np.asarray(loads, dtype=np.float64)
+    mean = found.mean()
+    return float((found.max() / mean - 1) * 100) if mean > 0 else 0.0
+
+
+def deviation(loads: npt.ArrayLike) -> float:
+    """σ: the population standard deviation of the loads."""
+    return float(np.asarray(loads, dtype=np.float64).std())
+
+
+def regression(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[float, float]:
+    """(a, b) of the least-squares line y = a x + b (DKG, Table 1)."""
+    a, b = np.polyfit(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), 1)
+    return float(a), float(b)

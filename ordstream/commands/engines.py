@@ -1,0 +1,235 @@
+"""Where a query can run: on an ordered node here, on nodes in Spark, or as SQL over the whole tables."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ordstream.commands.reports import merged
+from ordstream.console import Bar
+from ordstream.cpus import allowed_cpus
+from ordstream.pipeline import Pipeline
+from ordstream.tpcxbb import batch
+from ordstream.tpcxbb.loader import DataFolder
+from ordstream.tpcxbb.queries import Query
+from ordstream.tpcxbb.schema import CLICK_ORDER, SALES_ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run.
+
+    Attributes
+    ----------
+    query : Query
+    parameters : mapping
+        All of the query's.
+    folder : DataFolder
+        Its tables.
+    options : mapping
+        Of a run: ``workers``, ``scheduler``, ``emit``, ...
+    nodes : int, optional
+        Nodes to cut the pipeline for: processes here, tasks in Spark.
+    sort : bool
+        Sort the source's rows first, in memory; Spark sorts anyway.
+    """
+
+    query: Query
+    parameters: Mapping[str, Any]
+    folder: DataFolder
+    options: Mapping[str, Any] = field(default_factory=dict)
+    nodes: int | None = None
+    sort: bool = False
+
+    def pipeline(self) -> Pipeline:
+        """The query with its parameters, over the side tables that it needs."""
+        needed = batch.tables_of(batch.statement(self.query.name, **self.parameters))
+        return self.query.build(self.folder.side_tables(needed), **self.parameters)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    Attributes
+    ----------
+    answer : list of tuple
+        In the form of `Query.answer`.
+    tuples : int
+        Rows of the query's source.
+    seconds : float
+        Wall time of the run, without the start of Spark and without the comparison.
+    report : dict, optional
+        The node's, or of several nodes together; none from SQL.
+    """
+
+    answer: Rows
+    tuples: int
+    seconds: float
+    report: dict[str, Any] | None
+
+
+def on_node(job: Job) -> Outcome:
+    """Run on this machine, in this process or, with `nodes`, in as many."""
+    pipeline = job.pipeline()
+    total = job.folder.rows(job.query.source)
+    source = job.folder.stream(job.query.source, sort=job.sort)
+    if job.nodes is not None:
+        begin = time.perf_counter()
+        result = pipeline.run(source, processes=job.nodes, **job.options)
+        rows = _rows(result.table.to_batches())
+        seconds, report = time.perf_counter() - begin, json.loads(result.report.to_json())
+    else:
+        with (
+            pipeline.stream(source, **job.options) as stream,
+            Bar("processing", lambda: int(stream.progress()[2]), total),
+        ):
+            rows = _rows(stream)
+        report = json.loads(stream.report.to_json())
+        seconds = report["seconds"]
+    return Outcome(job.query.answer(rows, **job.parameters), total, seconds, report)
+
+
+def on_spark(job: Job, verify: bool, session: SparkSession | None = None) -> tuple[Outcome, Rows | None]:
+    """Run in Spark, and ask Spark SQL for the batch answer if that is wanted.
+
+    Parameters
+    ----------
+    session : SparkSession, optional
+        Default: one for this run, whose tasks have the cores of a node.
+    """
+    node_cores = None if job.nodes is None else max(1, allowed_cpus() // job.nodes)
+    with _failures_in_one_line(), _session(node_cores) if session is None else contextlib.nullcontext(session) as running:
+        outcome = _apply(job, running)
+        return outcome, _spark_answer(running, job) if verify else None
+
+
+def _apply(job: Job, session: SparkSession) -> Outcome:
+    from ordstream import spark
+
+    query, folder = job.query, job.folder
+    total = folder.rows(query.source)
+    context = session.sparkContext
+    cores = context.getConf().get("spark.task.cpus", "1")
+    workers = "one Python worker" if job.nodes is None else f"Python workers for {job.nodes} nodes,"
+    say(f"Spark {session.version} {context.master}, {workers} with {cores} cores; rows from {folder.path}")
+    clicks = query.source == "web_clickstreams"
+    channel = spark.Channel()
+    result = spark.apply(
+        job.pipeline(),
+        folder.clicks_dataframe(session) if clicks else folder.sales_dataframe(session),
+        order_by=CLICK_ORDER if clicks else SALES_ORDER,
+        report=channel,
+        **dict(job.options) | ({} if job.nodes is None else {"nodes": job.nodes}),
+    )
+    begin = time.perf_counter()
+    with Bar("processing", lambda: channel.rows, total):
+        rows: Rows = [tuple(row) for row in result.collect()]
+    seconds = time.perf_counter() - begin
+    say(f"Spark job: {seconds:.1f} s")
+    return Outcome(query.answer(rows, **job.parameters), total, seconds, merged(channel.reports))
+
+
+def by_sql(job: Job, session: SparkSession | None = None) -> Outcome:
+    """Ask DuckDB, or Spark SQL where DuckDB is not installed: in `session`, or in one for this question."""
+    total = job.folder.rows(job.query.source)
+    if _has_duckdb():
+        import duckdb
+
+        begin = time.perf_counter()
+        try:
+            rows = batch.duckdb_answer(job.folder, job.query.name, **job.parameters)
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
+    else:
+        with _failures_in_one_line(), _session() if session is None else contextlib.nullcontext(session) as running:
+            begin = time.perf_counter()
+            rows = _spark_answer(running, job)
+    return Outcome(rows, total, time.perf_counter() - begin, None)
+
+
+def say(text: str) -> None:
+    """Tell on stderr what is going on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _rows(batches: Any) -> Rows:
+    rows: Rows = []
+    for part in batches:
+        rows.extend(zip(*(column.to_pylist() for column in part.columns), strict=True))
+    return rows
+
+
+def _has_duckdb() -> bool:
+    try:
+        import duckdb  # noqa: F401, whether it is there
+    except ImportError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _session(node_cores: int | None = None) -> Iterator[SparkSession]:
+    """A Spark for one run."""
+    from ordstream import spark
+
+    session = spark.local_session(node_cores=node_cores)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextlib.contextmanager
+def _failures_in_one_line() -> Iterator[None]:
+    """Spark's exceptions bring the traces of two languages along."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise RuntimeError(f"the Spark job failed: {_reason(str(error))}") from error
+
+
+def _reason(text: str) -> str:
+    """The exception of the Python worker where there is one, else the first line."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("ordstream.errors.")]
+    return told[-1].partition(": ")[2] if told else (lines or ["for no known reason"])[0]
+
+
+def _spark_answer(session: SparkSession, job: Job) -> Rows:
+    say("asking Spark SQL for the batch answer")
+    return batch.spark_answer(session, job.folder, job.query.name, **job.parameters)
+
+
+def check_writable(path: Path) -> None:
+    """Raise ValueError, before a run, where `saved` could not write after it. What is in the file stays."""
+    try:
+        if path.is_dir():
+            raise ValueError(f"--json {path} is a folder; name a file in it")
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"no folder for --json {path}")
+        is_new = not path.exists()
+        if is_new or path.is_file():  # the reader of a pipe may take the closing for the end
+            path.open("a").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ValueError(f"--json {path} can't be written: {error.strerror}") from None
+
+
+def saved(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON."""
+    path.write_text(json.dumps(content, indent=1) + "\n")

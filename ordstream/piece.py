@@ -1,0 +1,255 @@
+"""One node of a pipeline that is cut over several: the operators of a piece over the rows of one partition.
+
+Rows come with their order tags, sorted by them, which is checked. Inside, a row's serial is its position in the
+partition, so the core needs to know nothing of tags; on the way out the serial of each output leads back to the tag
+of the row that caused it, or to the key that the end of the stream made an operator emit for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordstream.combine import UNDECIDED
+from ordstream.cut import Piece
+from ordstream.errors import OperatorError, SourceError
+from ordstream.ordertags import (
+    AT_END,
+    TAG,
+    check_ascending,
+    source_serial,
+    step_keys,
+    step_tags,
+    with_index,
+)
+
+if TYPE_CHECKING:
+    from ordstream.balance.grouping import Grouping
+
+NODE = "__ordstream_node"
+
+Int64s = npt.NDArray[np.int64]
+
+# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use others.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows before.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    key : tuple of int
+        Key columns; (): all rows to node 0.
+    nodes : int
+    grouping : Grouping, optional
+        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it sent must be new.
+    """
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    nodes: int
+    grouping: Grouping | None = None
+
+    def keys(self, batch: pa.RecordBatch) -> Any:
+        """The keys of the rows as groupings take them."""
+        columns = tuple(batch.column(index) for index in self.key)
+        return columns[0] if len(columns) == 1 else columns
+
+    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """The node of each row, from 0."""
+        from ordstream._core import arrow, chunk, routing
+        from ordstream.source import conform
+
+        if not self.key or self.nodes == 1:
+            return np.zeros(batch.num_rows, dtype=np.int32)
+        if self.grouping is not None:
+            return self.grouping.route(self.keys(batch))
+        columns = pa.schema([self.schema.field(index) for index in self.key])
+        core = arrow.core_schema(columns)
+        rows = conform(batch.select(list(self.key)), core)
+        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), arrow.BatchFormats(core))
+        return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
+
+
+class _Stopped(SourceError):
+    """The rows end here because an operator of an earlier piece failed; nothing is flushed."""
+
+
+class PieceNode(Iterator[pa.RecordBatch]):
+    """Run a piece over one partition: an iterator of batches, and a context manager.
+
+    The batches have the columns of `piece.output`, then the tag, then, with a route, the node that the row goes to.
+    They come in the order of their tags if the rows do.
+
+    Parameters
+    ----------
+    piece : Piece
+    rows : iterator of pyarrow.RecordBatch
+        The columns of `piece.source` by name, and the tag. Read on the thread that asks for output.
+    route : Route, optional
+        None: this is the last piece.
+    options : mapping
+        Of the node (`ordstream.node.run`).
+    before : bytes, optional
+        A tag: rows from it on are left out, and nothing is flushed.
+
+    Raises
+    ------
+    SourceError
+        Rows out of order, or that don't fit the piece's source.
+    OperatorError
+        With the serial of the source tuple, and the attribute `order_tag`.
+    """
+
+    def __init__(
+        self,
+        piece: Piece,
+        rows: Iterator[pa.RecordBatch],
+        route: Route | None,
+        options: Mapping[str, Any],
+        before: bytes | None = None,
+    ) -> None:
+        from ordstream import node  # the compiled core, which a driver need not load
+
+        self.piece = piece
+        self._rows = rows
+        self._route = route
+        self._before = before
+        self._taken = 0  # rows so far: the serial of the last one
+        self._last: bytes | None = None
+        self._tags: deque[tuple[int, pa.Array]] = deque()  # first serial, tags; what outputs may still refer to
+        self._stream = node.stream(
+            piece.pipeline, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
+        )
+
+    # ---------------------------------------------------------------------------------------- in
+
+    def _arrivals(self) -> Iterator[pa.RecordBatch]:
+        names = self.piece.source.names
+        for batch in self._rows:
+            tags = batch.column(TAG)
+            if self.piece.key is not None and self.piece.ordered:
+                check_ascending(tags, self._last, self._taken)
+            if self._before is not None:
+                kept = pc.less(tags, pa.scalar(self._before, tags.type))
+                batch, tags = batch.filter(kept), tags.filter(kept)
+            if not len(tags):
+                continue
+            self._last = tags[-1].as_py()
+            self._forget(self._stream.settled())
+            self._tags.append((self._taken + 1, tags))
+            self._taken += len(tags)
+            yield batch.select(names)
+        if self._before is not None:
+            raise _Stopped("stopped before the end")
+
+    def _forget(self, serial: int) -> None:
+        while self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+            self._tags.popleft()
+
+    # ---------------------------------------------------------------------------------------- out
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = next(self._stream)
+        except _Stopped:
+            raise StopIteration from None
+        except OperatorError as error:
+            raise self._placed(error) from error.__cause__
+        serials, index = (batch.column(batch.num_columns - k).to_numpy() for k in (2, 1))
+        columns = batch.columns[:-2]
+        fields = list(self.piece.output)
+        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        columns, fields = [*columns, self._output_tags(serials, index)], [*fields, pa.field(TAG, pa.binary(), False)]
+        if self._route is not None:
+            columns.append(pa.array(self._route(rows)))
+            fields.append(pa.field(NODE, pa.int32(), False))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
+        """The tag of each output; serials behind the last row are those of flush steps."""
+        ordinary = int(np.searchsorted(serials, self._taken, side="right"))
+        parts = []
+        if ordinary:
+            self._forget(int(serials[0]) - 1)
+            tags = pa.concat_arrays([array for _, array in self._tags])
+            tags = tags.take(pa.array(serials[:ordinary] - self._tags[0][0]))
+            parts.append(with_index(tags, index[:ordinary]) if self.piece.widens else tags)
+        if ordinary < len(serials):
+            for position, first, keys in self._steps():
+                low, high = np.searchsorted(serials, [first, first + len(keys)])
+                taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
+                parts.append(step_tags(position, taken, index[low:high]))
+        return pa.concat_arrays(parts)
+
+    def _steps(self) -> Iterator[tuple[int, int, pa.Array]]:
+        """(position, first serial, keys) of the flush steps of each operator that has any, in chain order."""
+        steps = self._stream.steps()
+        for position, stage in enumerate(self.piece.stages, self.piece.first):
+            if stage.name in steps:
+                first, ends, data = steps[stage.name]
+                yield position, first, step_keys(ends, data)
+
+    def _placed(self, error: OperatorError) -> OperatorError:
+        """The error with the serial of the source tuple in place of the position in this node."""
+        tag = None
+        if error.row is not None:
+            for first, tags in self._tags:
+                if first <= error.serial < first + len(tags):
+                    tag = tags[error.serial - first].as_py()
+            for position, first, keys in self._steps():
+                if first <= error.serial < first + len(keys):
+                    one = np.zeros(1, dtype=np.int64)
+                    tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[0].as_py()[:-4]
+        if tag is None:
+            position = next((k for k, s in enumerate(self.piece.stages, self.piece.first) if s.name == error.operator), 0)
+            tag = AT_END + position.to_bytes(2, "big")
+        serial = source_serial(tag)
+        if serial is None:
+            last = self._last and source_serial(self._last)
+            serial = last or 0  # the driver knows the last tuple's; a node knows its own rows
+        half = any(s.name == error.operator and "half" in s.params for s in self.piece.stages)
+        reason = f"{error.reason}. {UNDECIDED}" if half and isinstance(error.__cause__, OverflowError) else error.reason
+        placed = OperatorError(error.operator, serial, error.row, reason)
+        placed.order_tag = tag
+        return placed
+
+    # ---------------------------------------------------------------------------------------- around
+
+    def cancel(self) -> None:
+        """Stop within a chunk's time. Any thread."""
+        self._stream.cancel()
+
+    def progress(self) -> tuple[int, int | None, int]:
+        """As `Stream.progress`."""
+        return self._stream.progress()
+
+    @property
+    def report(self) -> Any:
+        """As `Stream.report`."""
+        return self._stream.report
+
+    @property
+    def models(self) -> Mapping[str, Any]:
+        """Execution times (ns) that shed stages learnt, by stage; complete after `close`."""
+        return self._stream.shed.models
+
+    def __enter__(self) -> PieceNode:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop; the report is complete then. Idempotent."""
+        self._stream.close()

@@ -1,0 +1,1 @@
+"""Virtual time: streams of tuples, and operators whose instances execute them, without waiting for either."""

@@ -1,0 +1,597 @@
+"""What chooses a row's node in Spark: hash, DKG or PKG for a keyed stage, POSG for the stateless stage in front.
+
+A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the pieces of the pipeline when the
+job is built, and frozen before the first row moves: a row's node is then a pure function of the frozen model, a seed, and the rows
+before it in its partition, so a task that runs again sends every row where it went before. What the tasks of one job learn (key
+sketches, execution times) reaches the driver through an accumulator, and a `Balancer` takes it into the next job. The output does not
+depend on any of it.
+
+Sources: DKG (DEBS 2015), sections 3 and 5.3; POSG, section III. What they leave open here is settled in docs/balance.md, "In Spark".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructType
+
+from ordstream import cut, plan
+from ordstream.balance.baselines import PKG, Modulo
+from ordstream.balance.dkg import DKG, DKGLearner
+from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.balance.keys import key_words
+from ordstream.balance.posg import POSG, FrozenPosg
+from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.piece import NODE
+from ordstream.plan import Stage
+from ordstream.spark.executor import SERIAL, LearnFunction, PieceFunction, Tell, cast_column
+from ordstream.types import key_type
+
+NAMES = ("hash", "dkg", "posg", "pkg")
+LEARN = ("sample", "all", "previous")
+ALL = 1 << 62  # tuples that a learner takes where nothing bounds them
+
+Single: TypeAlias = "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
+"""One grouping, as `apply` takes it."""
+Grouping: TypeAlias = "Single | Mapping[str, Single]"
+"""A grouping for every stage it fits, or one per operator name."""
+Reports: TypeAlias = dict[tuple[int, str, int], bytes]
+
+
+class _Merged(AccumulatorParam[Any]):
+    """Reports by (job, operator, partition): a task that ran twice counts once."""
+
+    def zero(self, value: Any) -> Any:
+        return {}
+
+    def addInPlace(self, value1: Any, value2: Any) -> Any:
+        value1.update(value2)
+        return value1
+
+
+class Balancer:
+    """A grouping with what was learnt: given to one `apply` after the other, it carries a model from each job into the next.
+
+    For micro-batches. Each `apply` freezes the model as it is then; while the job runs, its tasks learn and report. With DKG they count
+    the keys of the rows that they send; the next job's map is built from these. With POSG they measure execution times (matrices F and
+    W); nodes are the same program wherever they run, so one pair of matrices, the sum of all tasks', stands for every instance. It
+    replaces the pair held, or is added to it where the job had fewer than N tuples.
+
+    Parameters
+    ----------
+    grouping : "dkg", "posg", DKG or POSG
+    key : str or sequence of str, optional
+        POSG: source columns that a tuple's execution time depends on. Default: all that can be a key and are not in `order_by`. The
+        operator must have them too; behind a function those of the same name and type count as the same.
+    operator : str, optional
+        POSG: the stateless operator whose execution time counts. Default: the first Python or compiled function, else the first operator.
+    learn : "sample", "all" or "previous"
+        DKG, where there is no model yet: from about m rows spread over the input; from all rows in a first pass; or not at all: the first
+        job's buckets go to nodes in turn.
+
+    Raises
+    ------
+    PlanError
+        An argument is none of these.
+    """
+
+    def __init__(
+        self,
+        grouping: Literal["dkg", "posg"] | DKG | POSG = "dkg",
+        *,
+        key: str | Sequence[str] | None = None,
+        operator: str | None = None,
+        learn: Literal["sample", "all", "previous"] = "sample",
+    ) -> None:
+        made = {"dkg": DKG, "posg": POSG}[grouping]() if grouping in ("dkg", "posg") else grouping
+        if not isinstance(made, DKG | POSG):
+            raise PlanError(f"a Balancer learns for 'dkg', 'posg', od.DKG(...) or od.POSG(...), not {grouping!r}")
+        if learn not in LEARN:
+            raise PlanError(f"learn is one of {', '.join(LEARN)}, not {learn!r}")
+        if isinstance(made, DKG) and (key is not None or operator is not None):
+            raise PlanError("key and operator are for POSG; DKG balances the keys of keyed operators")
+        self.grouping: DKG | POSG = made
+        self.key = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+        self.operator = operator
+        self.learn = learn
+        self._maps: dict[str, KeyMap] = {}
+        self._times: ExecutionTimes | None = None
+        self._nodes = 0  # of the job whose reports are awaited
+        self._job = 0
+        self._reports: Accumulator[Any] | None = None
+
+    # ---------------------------------------------------------------------------------------- the model
+
+    @property
+    def maps(self) -> dict[str, KeyMap]:
+        """DKG: the deployed map of each keyed operator that rows were sent to, as the next job would have it."""
+        self._take()
+        return dict(self._maps)
+
+    @property
+    def times(self) -> ExecutionTimes | None:
+        """POSG: the matrices that the next job would schedule by, in ns; None: Round-Robin."""
+        self._take()
+        return None if self._times is None else self._times.copy()
+
+    def to_bytes(self) -> bytes:
+        """The model, not the parameters, as bytes (`ordstream.balance.serial_form`)."""
+        values: dict[str, Any] = {"maps": {name: _map_bytes(one).hex() for name, one in self.maps.items()}}
+        if self._times is not None:
+            values["times"] = self._times.to_bytes().hex()
+        return packed("Balancer", values, {})
+
+    def load(self, data: bytes) -> None:
+        """Go on with the model that `to_bytes` of a balancer with the same parameters gave.
+
+        Raises
+        ------
+        SketchBytesError
+            These are not such bytes.
+        """
+        values, _ = unpacked("Balancer", data)
+        try:
+            self._maps = {name: _map_from(bytes.fromhex(one)) for name, one in values["maps"].items()}
+            times = ExecutionTimes.from_bytes(bytes.fromhex(values["times"])) if "times" in values else None
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise SketchBytesError(f"the bytes of this Balancer cannot be read: {error}") from error
+        if times is not None and (not isinstance(self.grouping, POSG) or times.hashes != self.grouping.times().hashes):
+            raise SketchBytesError("the bytes hold matrices of another size or seed")
+        self._times, self._reports = times, None
+
+    # ---------------------------------------------------------------------------------------- jobs
+
+    def _begin(self, spark: SparkSession, nodes: int) -> None:
+        """A job is built: what the last one reported becomes the model."""
+        self._take()
+        self._nodes, self._job = nodes, self._job + 1
+        try:
+            self._reports = spark.sparkContext.accumulator({}, _Merged())
+        except Exception:  # Spark Connect has no accumulators: models come from samples and `load` only
+            self._reports = None
+
+    def _tell(self, operator: str) -> Tell | None:
+        return None if self._reports is None else Tell(self._reports, self._job, operator)
+
+    def _take(self) -> None:
+        """Take in what the last job's tasks have reported."""
+        if self._reports is None or not self._reports.value:
+            return
+        found: dict[str, list[bytes]] = {}
+        for (job, operator, _), data in sorted(self._reports.value.items()):
+            if job == self._job:
+                found.setdefault(operator, []).append(data)
+        self._reports.value = {}
+        if isinstance(self.grouping, DKG):
+            for operator, parts in found.items():
+                learner = merged_learner(parts, self.grouping)
+                if learner.learnt:
+                    self._maps[operator] = learner.build()
+            return
+        for parts in found.values():
+            times = self.grouping.times()
+            for data in parts:
+                times.merge(ExecutionTimes.from_bytes(data))
+            if self._times is not None and times.tuples < self.grouping.window:
+                times.merge(self._times)
+            if times.tuples:
+                self._times = times
+
+
+def unbounded(parameters: DKG) -> DKG:
+    """The same, taking every tuple: what bounds learning here is the sample, or the job."""
+    return replace(parameters, m=ALL)
+
+
+def merged_learner(parts: Sequence[bytes], parameters: DKG) -> DKGLearner:
+    """The learner of several tasks' (DKG's parallel learning). `parts`: at least one, of learners without a bound."""
+    first, *others = (DKGLearner.from_bytes(data, unbounded(parameters)) for data in parts)
+    for other in others:
+        first.merge(other)
+    return first
+
+
+def _map_bytes(one: KeyMap) -> bytes:
+    return (b"s" if isinstance(one, SplitKeyMap) else b"k") + (one.fresh() if isinstance(one, SplitKeyMap) else one).to_bytes()
+
+
+def _map_from(data: bytes) -> KeyMap:
+    return (SplitKeyMap if data[:1] == b"s" else KeyMap).from_bytes(data[1:])
+
+
+# ------------------------------------------------------------------------------------------------ checked against a pipeline
+
+
+@dataclass(eq=False)
+class Choice:
+    """How the rows of one piece go to nodes.
+
+    Attributes
+    ----------
+    operator : str
+        Keyed piece: its first operator. Stateless piece: the operator that is measured.
+    given : DKG, POSG, KeyMap, Modulo, FrozenPosg or "pkg"
+    balancer : Balancer or None
+    key : tuple of str
+        POSG: source columns.
+    """
+
+    operator: str
+    given: Any
+    balancer: Balancer | None = None
+    key: tuple[str, ...] = ()
+
+    def held(self, nodes: int) -> KeyMap | None:
+        """The balancer's map for so many nodes."""
+        held = self.balancer.maps.get(self.operator) if self.balancer is not None else None
+        return held if held is not None and held.instances == nodes else None
+
+    def learns(self, nodes: int) -> bool:
+        """A map has to be learnt before the job."""
+        if not isinstance(self.given, DKG) or self.held(nodes) is not None:
+            return False
+        return self.balancer is None or self.balancer.learn != "previous"
+
+    def key_map(self, nodes: int) -> Any:
+        """The frozen grouping of a keyed piece, where nothing has to be learnt."""
+        if isinstance(self.given, SplitKeyMap):
+            return self.given.fresh()
+        if isinstance(self.given, KeyMap | Modulo):
+            return self.given
+        if self.given == "pkg":
+            return PKG(nodes)
+        held = self.held(nodes)
+        if held is not None:
+            return held.fresh() if isinstance(held, SplitKeyMap) else held
+        return self.given.learner(nodes).build()
+
+    def scheduler(self, nodes: int) -> FrozenPosg:
+        """The frozen scheduler of the stateless piece."""
+        if isinstance(self.given, FrozenPosg):
+            return self.given
+        times = None if self.balancer is None else self.balancer.times
+        return FrozenPosg(nodes, times, seed=self.given.seed)
+
+    def text(self, columns: str, nodes: int) -> str:
+        """For `explain`."""
+        given = self.given
+        if given == "pkg":
+            return f"by PKG: the less loaded of two nodes per {columns}"
+        if isinstance(given, KeyMap):
+            return f"by a given map of {columns} ({len(given.heavy)} heavy hitters, {len(given.buckets)} buckets)"
+        if isinstance(given, Modulo):
+            return f"by {columns} modulo {nodes}"
+        if isinstance(given, DKG):
+            known = self.held(nodes) is not None
+            source = "previous" if known else self.balancer.learn if self.balancer is not None else "sample"
+            learnt = {
+                "sample": f"learnt from a sample of {given.m:,} rows",
+                "all": "learnt from all rows in a first pass",
+                "previous": "learnt from the job before" if known else "not learnt yet: buckets in turn",
+            }[source]
+            kind = {"dkg": "DKG", "wosim": "DKG_WOSIM", "pkg": "DKG_PKG"}[given.variant]
+            return f"by {kind} over {columns} (Θ={given.theta:g}, µ={given.mu}), {learnt}"
+        model = self.scheduler(nodes).models
+        if not model:
+            return "by POSG, in turn (Round-Robin): no execution times known yet"
+        return f"by POSG, estimated time of {self.operator} per {', '.join(self.key)}"
+
+
+@dataclass(eq=False)
+class Plan:
+    """The pieces of a job and what chooses their rows' nodes.
+
+    Attributes
+    ----------
+    pieces : tuple of Piece
+        Those of `ordstream.cut`; a keyed one whose keys are split is a part and a merge.
+    choices : dict
+        Position of a piece in `pieces` -> Choice. Others: by hash, or where the rows are.
+    """
+
+    pieces: tuple[cut.Piece, ...]
+    choices: dict[int, Choice] = field(default_factory=dict)
+
+    def texts(self, nodes: int) -> dict[int, str]:
+        """What `explain` says, by number of the piece from 1."""
+        found = {}
+        for position, choice in self.choices.items():
+            piece = self.pieces[position]
+            columns = ", ".join(piece.source.names[index] for index in piece.key or ())
+            found[position + 1] = choice.text(columns, nodes)
+        return found
+
+
+def resolve(grouping: Grouping, pieces: Sequence[cut.Piece], nodes: int, order_by: Sequence[str] = ()) -> Plan:
+    """Check a grouping against the pieces of a pipeline.
+
+    Raises
+    ------
+    PlanError
+        It is none, or does not fit: DKG needs a keyed operator, POSG stateless operators in front; split keys need a declared merge; a
+        map or model is for another number of nodes.
+    SchemaError
+        A key column is missing, or can't be a key.
+    """
+    chosen: dict[int, Choice] = {}
+    if isinstance(grouping, Mapping):
+        for operator, single in grouping.items():
+            position, stage = _find(operator, pieces)
+            made = _choice(single, stage.name, nodes)
+            if made is None:
+                continue
+            _check_fits(made, stage, position, pieces[position])
+            if position in chosen and chosen[position].given != made.given:
+                raise PlanError(
+                    f"grouping: {operator!r} runs in the same nodes as {chosen[position].operator!r}: they can't have two groupings"
+                )
+            chosen[position] = made
+    elif (whole := _choice(grouping, "", nodes)) is not None:
+        for position in _fitting(whole, pieces):
+            made = _choice(grouping, "", nodes)
+            assert made is not None
+            chosen[position] = made
+    for position, choice in chosen.items():
+        if position:
+            choice.operator = pieces[position].stages[0].name
+            _check_keys(pieces[position])
+        else:
+            _measured(choice, pieces[0], order_by)
+    return _split(tuple(pieces), chosen)
+
+
+def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
+    balancer = single if isinstance(single, Balancer) else None
+    given: Any = single.grouping if isinstance(single, Balancer) else single
+    if isinstance(given, str) and given in NAMES:
+        given = {"dkg": DKG(), "posg": POSG()}.get(given, given)
+    elif not isinstance(given, DKG | POSG | KeyMap | Modulo | FrozenPosg):
+        raise PlanError(
+            f"grouping is one of {', '.join(map(repr, NAMES))}, od.DKG(...), od.POSG(...), a deployed map or model, a Balancer, or a "
+            f"mapping of operator names to these; got {given!r:.80}"
+        )
+    if given == "hash":
+        return None
+    made = getattr(given, "instances", None)
+    if made is not None and made != nodes:
+        raise PlanError(f"grouping: a {type(given).__name__} for {made} nodes can't serve nodes={nodes}")
+    return Choice(operator, given, balancer)
+
+
+def _is_shuffle(choice: Choice) -> bool:
+    return isinstance(choice.given, POSG | FrozenPosg)
+
+
+def _splits(choice: Choice) -> bool:
+    given = choice.given
+    return given == "pkg" or isinstance(given, SplitKeyMap) or (isinstance(given, DKG) and given.variant == "pkg")
+
+
+def _find(operator: str, pieces: Sequence[cut.Piece]) -> tuple[int, Stage]:
+    for position, piece in enumerate(pieces):
+        for stage in piece.stages:
+            if stage.name == operator:
+                return position, stage
+    names = ", ".join(stage.name for piece in pieces for stage in piece.stages)
+    raise PlanError(f"grouping: no operator is called {operator!r}; there are {names or 'none'}")
+
+
+def _check_fits(choice: Choice, stage: Stage, position: int, piece: cut.Piece) -> None:
+    if _is_shuffle(choice):
+        if stage.kind != "SL":
+            raise PlanError(
+                f"grouping: {stage.name!r} keeps state; POSG sends rows of one key to different nodes, so it is for stateless operators"
+            )
+        if position:
+            raise PlanError(
+                f"grouping: {stage.name!r} runs in the nodes of {piece.stages[0].name!r}; POSG is for the stateless operators in front"
+            )
+        return
+    if stage.kind == "SL":
+        raise PlanError(f"grouping: {stage.name!r} keeps no state by key; a grouping of keys is for keyed operators, POSG for this one")
+    if not piece.key:
+        raise PlanError(f"grouping: {stage.name!r} has one state for all rows and runs in one node: there is nothing to group")
+
+
+def _fitting(choice: Choice, pieces: Sequence[cut.Piece]) -> list[int]:
+    """The pieces that a grouping without operator name is for."""
+    if _is_shuffle(choice):
+        if not pieces[0].stages:
+            first = next((stage.name for piece in pieces for stage in piece.stages), None)
+            begins = "has no operators" if first is None else f"begins with {first!r}, which keeps state"
+            raise PlanError(f"grouping: POSG spreads the stateless operators in front over nodes; this pipeline {begins}")
+        return [0]
+    found = [position for position, piece in enumerate(pieces) if piece.key]
+    if not found:
+        raise PlanError("grouping: DKG, PKG and maps of keys are for keyed operators; this pipeline has none (POSG is for stateless ones)")
+    return found
+
+
+def _check_keys(piece: cut.Piece) -> None:
+    for index in piece.key or ():
+        column = piece.source.field(index)
+        key_words(pa.array([], column.type))  # SchemaError for a type that groupings can't take
+
+
+def _measured(choice: Choice, piece: cut.Piece, order_by: Sequence[str]) -> None:
+    """Fill in what POSG measures: the operator, and the columns that its time depends on."""
+    stages, source = piece.stages, piece.source
+    asked = choice.operator or (choice.balancer.operator if choice.balancer is not None else None)
+    if asked:
+        at = next((k for k, stage in enumerate(stages) if stage.name == asked), None)
+        if at is None:
+            raise PlanError(f"POSG: {asked!r} is not among the stateless operators in front: {', '.join(s.name for s in stages)}")
+    else:
+        at = next((k for k, stage in enumerate(stages) if stage.is_python or stage.op == "compiled"), 0)
+    if any(stage.op == "shed" for stage in stages):
+        raise PlanError("POSG can't be combined with .shed(...) in one stage")
+    asked_key = choice.balancer.key if choice.balancer is not None else None
+    key = asked_key
+    if key is None:
+        key = tuple(field.name for field in source if field.name not in order_by and _may_be_key(field))
+    places = _places(piece, at)
+    for name in key:
+        if name not in source.names:
+            raise unknown_column(name, source.names, "the pipeline's source")
+    if asked_key is not None:
+        for name in asked_key:
+            key_type(source.field(name).type, name)
+            if source.names.index(name) not in places:
+                raise PlanError(f"POSG: column {name!r} is not there any more when rows reach {stages[at].name!r}; name another key")
+    key = tuple(name for name in key if source.names.index(name) in places)
+    if not key:
+        raise PlanError("POSG: no column can tell what a tuple's execution time depends on; name one: Balancer(od.POSG(), key=...)")
+    choice.operator, choice.key = stages[at].name, key
+
+
+def _may_be_key(column: pa.Field) -> bool:
+    try:
+        key_type(column.type, column.name)
+    except SchemaError:
+        return False
+    return True
+
+
+def _places(piece: cut.Piece, at: int) -> dict[int, int]:
+    """Source column -> column of the input of stage `at` that is the same, as far as is known: behind a function, by name and type."""
+    places = {index: index for index in range(len(piece.source))}
+    for stage in piece.stages[:at]:
+        passed = {column: out for out, column in plan.columns_passed(stage).items()}
+        if stage.is_python or stage.op == "compiled":
+            names = stage.output.names
+            passed = {
+                k: names.index(one.name)
+                for k, one in enumerate(stage.input)
+                if one.name in names and one.equals(stage.output.field(one.name))
+            }
+        places = {source: passed[column] for source, column in places.items() if column in passed}
+    return places
+
+
+def _split(pieces: tuple[cut.Piece, ...], chosen: dict[int, Choice]) -> Plan:
+    """Pieces whose keys are split as a part and a merge."""
+    made: list[cut.Piece] = []
+    choices: dict[int, Choice] = {}
+    for position, piece in enumerate(pieces):
+        choice = chosen.get(position)
+        if choice is not None:
+            choices[len(made)] = choice
+        if choice is None or not _splits(choice):
+            made.append(piece)
+            continue
+        parts = cut.split(piece)
+        if parts is None:
+            raise PlanError(
+                f"grouping: PKG splits the rows of a key over nodes, and operator {piece.stages[0].name!r} has no declared merge of "
+                "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) with emit='final' have one"
+            )
+        made += parts
+    return Plan(tuple(made), choices)
+
+
+# ------------------------------------------------------------------------------------------------ in a job
+
+
+def with_costs(piece: cut.Piece, choice: Choice) -> cut.Piece:
+    """The stateless piece with its operator's execution times measured: a shed stage in front that sheds nothing learns them."""
+    from ordstream.shedding import shed_stage
+
+    at = next(k for k, stage in enumerate(piece.stages) if stage.name == choice.operator)
+    places = _places(piece, at)
+    schema = piece.stages[at].input
+    parameters = choice.given if isinstance(choice.given, POSG) else POSG()
+    names = {stage.name for stage in piece.stages}
+    name = f"{choice.operator} (times)"
+    while name in names:
+        name += "_"
+    measuring = shed_stage(
+        schema,
+        piece.stages[:at],
+        name,
+        max_latency="inf s",
+        cost_key=[schema.names[places[piece.source.names.index(one)]] for one in choice.key],
+        goal="average",
+        most_dropped=0.0,
+        model=None,
+        frozen=None,
+        side_output=False,
+        window=parameters.window,
+        tolerance=parameters.mu,
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        seed=parameters.seed,
+        sync_every=0,
+    )
+    return replace(piece, stages=(*piece.stages[:at], measuring, *piece.stages[at:]))
+
+
+@dataclass(frozen=True)
+class ScheduleFunction:
+    """POSG's scheduler over one partition of the source (`DataFrame.mapInArrow`): the rows, and each one's node.
+
+    Every partition has a scheduler of its own, all with the same model and no memory of each other; each begins with another instance.
+
+    Parameters
+    ----------
+    model : FrozenPosg
+    key : tuple of pyarrow.Field
+        Columns and their types in the pipeline.
+    """
+
+    model: FrozenPosg
+    key: tuple[pa.Field, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with the node as a last column."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        router = self.model.router(self.model.seed + partition)
+        for batch in batches:
+            columns = tuple(cast_column(batch.column(one.name), one.type) for one in self.key)
+            nodes = router.route(columns[0] if len(columns) == 1 else columns)
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(nodes)], names=[*batch.schema.names, NODE])
+
+
+def scheduled(rows: DataFrame, choice: Choice, piece: cut.Piece, nodes: int) -> DataFrame:
+    """Numbered rows in the nodes that POSG sends them to, in order."""
+    key = tuple(piece.source.field(name) for name in choice.key)
+    schema = StructType([*rows.schema.fields]).add(NODE, IntegerType(), False)
+    sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes), key), schema)
+    return sent.repartitionById(nodes, F.col(NODE)).drop(NODE).sortWithinPartitions(SERIAL)
+
+
+def sample_of(df: DataFrame, choice: Choice) -> DataFrame:
+    """The rows to learn from: all, or about m of them spread over all."""
+    if choice.balancer is not None and choice.balancer.learn == "all":
+        return df
+    m = choice.given.m
+    rows = df.count()
+    return df if rows <= m else df.sample(withReplacement=False, fraction=m / rows, seed=choice.given.seed % (1 << 31))
+
+
+def learnt_map(rows: DataFrame, function: PieceFunction, choice: Choice, key: tuple[int, ...], nodes: int) -> KeyMap:
+    """Learn from the rows that reach a piece, on the executors, merge on the driver, and build.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        What `function`, the piece in front, takes.
+    key : tuple of int
+        Key columns of its output.
+    """
+    learn = LearnFunction(function, key, unbounded(choice.given), nodes)
+    parts = [bytes(row[0]) for row in rows.mapInArrow(learn, "learnt binary").collect()]
+    return merged_learner(parts, choice.given).build() if parts else choice.given.learner(nodes).build()
+
+
+LearnFrom = Callable[[DataFrame], DataFrame]
+"""Puts a sample of the source into the total order, as the job's rows are."""

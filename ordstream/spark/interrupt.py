@@ -1,0 +1,164 @@
+"""Ctrl-C during a Spark job of `apply`, in a Python session that goes on: the job is cancelled, as PySpark means it to be.
+
+PySpark's own handler of SIGINT asks for the cancel on the connection to the Java side on which the interrupted thread is waiting for its
+action's answer. Its stream is in use ("reentrant call"), so the request fails and the job runs on, with nobody waiting for it. Notebooks
+put Python's handler back for each cell, which asks for nothing. Here the request goes out from another thread, which has a connection of
+its own:
+
+* `repair` puts a handler that does so in the place of PySpark's, and of no other one. What it does is what PySpark's says: it cancels all
+  jobs of the context and raises KeyboardInterrupt.
+* The frame that `apply` returns cancels its own job when one of its actions is interrupted, also where Python's handler is in place.
+* py4j's own traces of the interrupted wait are not printed (`without_traces`): the KeyboardInterrupt itself goes on to the caller.
+
+Spark Connect's client does this by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+ASK_SECONDS = 2.0  # that an interrupted thread waits for its request to be sent
+PY4J_MODULES = ("java_gateway", "clientserver")
+
+
+def interruptible(frame: DataFrame) -> DataFrame:
+    """The same frame, whose actions cancel their job on Ctrl-C. Called on the main thread, it repairs the handler of SIGINT as well."""
+    if type(frame) is not ClassicDataFrame:
+        return frame
+    repair(frame.sparkSession.sparkContext)
+    return InterruptibleFrame(frame._jdf, frame.sparkSession)
+
+
+def repair(context: SparkContext) -> None:
+    """Replace PySpark's handler of SIGINT, if it is the present one and this is the main thread, by one that reaches the Java side."""
+    without_traces()
+    if _is_main_thread() and getattr(signal.getsignal(signal.SIGINT), "__module__", "") == "pyspark.core.context":
+        signal.signal(signal.SIGINT, _handler(context.cancelAllJobs))
+
+
+@contextlib.contextmanager
+def cancelled_on_interrupt(context: SparkContext) -> Iterator[None]:
+    """Cancel the jobs that this thread starts inside when it is interrupted, and no other ones of the session.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Also where PySpark waited for the job's end first, and tells of the cancel.
+    """
+    tag = f"ordstream-{secrets.token_hex(8)}"
+
+    def cancel() -> None:
+        context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    # Python's own handler, as in a notebook's cell, asks for no cancel, and `toArrow` waits for the job before it lets the interrupt pass.
+    replaced = _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if replaced:
+        signal.signal(signal.SIGINT, _handler(cancel))
+    try:
+        yield
+    except KeyboardInterrupt:
+        elsewhere(cancel)
+        raise
+    except Exception as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
+    finally:
+        if replaced:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(Exception):  # an interrupt closes the connection, and the thread's tags are gone with it
+            context.removeJobTag(tag)
+
+
+def elsewhere(request: Callable[[], None]) -> None:
+    """Make a request to the Java side from a thread of its own, and wait shortly for it; a session that has ended is nothing to cancel."""
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # py4j raises several kinds when the Java side is gone
+            request()
+
+    thread = threading.Thread(target=ask, name="ordstream-spark-cancel", daemon=True)
+    thread.start()
+    thread.join(ASK_SECONDS)
+
+
+class _Interrupted(logging.Filter):
+    """Drops what py4j logs because a KeyboardInterrupt ended a wait for the Java side: the wait, and the connection it had to close."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for such a record."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__cause__ or error.__context__
+        return error is None or record.module not in PY4J_MODULES
+
+
+_interrupted = _Interrupted()
+
+
+def without_traces() -> None:
+    """Keep py4j from logging an interrupt, Python trace and all; may be called more than once."""
+    for logger in (None, *(f"py4j.{module}" for module in PY4J_MODULES)):  # it logs to the root as well
+        logging.getLogger(logger).addFilter(_interrupted)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _handler(cancel: Callable[[], None]) -> Callable[[int, FrameType | None], NoReturn]:
+    def cancel_and_raise(number: int, frame: FrameType | None) -> NoReturn:
+        try:
+            elsewhere(cancel)
+        finally:
+            raise KeyboardInterrupt
+
+    return cancel_and_raise
+
+
+class InterruptibleFrame(ClassicDataFrame):
+    """What `apply` returns: a DataFrame like any other. Frames derived from it are PySpark's own."""
+
+    def _run(self, action: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        with cancelled_on_interrupt(self._sc):
+            return action(*given, **named)
+
+    def collect(self) -> Any:
+        """As `DataFrame.collect`."""
+        return self._run(super().collect)
+
+    def toArrow(self) -> Any:
+        """As `DataFrame.toArrow`."""
+        return self._run(super().toArrow)
+
+    def toPandas(self) -> Any:
+        """As `DataFrame.toPandas`."""
+        return self._run(super().toPandas)
+
+    def count(self) -> int:
+        """As `DataFrame.count`."""
+        return int(self._run(super().count))
+
+    def show(self, *given: Any, **named: Any) -> None:
+        """As `DataFrame.show`."""
+        self._run(super().show, *given, **named)
+
+    def foreach(self, f: Callable[..., None]) -> None:
+        """As `DataFrame.foreach`."""
+        self._run(super().foreach, f)
+
+    def foreachPartition(self, f: Callable[..., None]) -> None:
+        """As `DataFrame.foreachPartition`."""
+        self._run(super().foreachPartition, f)

@@ -1,0 +1,351 @@
+"""A pipeline over many executors: cut where the key changes, each piece in nodes, a Spark shuffle between two pieces.
+
+The source's rows get their serials before anything moves: Spark sorts them, unless they come sorted, and numbers them.
+From then on a row's place in the order is its tag, whatever Spark does with it: a piece's rows go to nodes by a
+partition id that the sender computes from the key, arrive sorted by tag (the node checks it), and a last sort by tag
+restores the order of the output. A task that runs again, anywhere, sees the same rows in the same order.
+
+Where nothing runs in front of the first key, Spark computes the partition ids itself: the source's rows reach Python in
+the nodes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DateType, IntegralType, LongType, StringType, StructType, TimestampType
+
+from ordstream import cut, plan
+from ordstream.balance.dkg import DKG
+from ordstream.errors import PlanError, SchemaError
+from ordstream.ordertags import TAG
+from ordstream.piece import NODE, Route
+from ordstream.pipeline import Pipeline
+from ordstream.processes import prepare
+from ordstream.spark.executor import SERIAL, PieceFunction, RestoreFunction
+from ordstream.spark.grouping import Choice, Grouping, LearnFrom, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
+from ordstream.spark.progress import Door
+from ordstream.types import is_list, is_temporal
+
+# Consecutive rows that go to one node where the source's rows are spread by no key.
+BLOCK_ROWS = 1_024
+
+PerExecutor = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How nodes lie on executors.
+
+    Attributes
+    ----------
+    nodes : int
+        Of every keyed piece.
+    cpus : int
+        Processors of a node's task.
+    profile : ResourceProfile or None
+        Stage-level resources, where the session's own task size is another.
+    text : str
+        One line for `explain`.
+    """
+
+    nodes: int
+    cpus: int
+    profile: Any
+    text: str
+
+
+def make_layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_executor: PerExecutor) -> Layout:
+    """Decide the number of nodes and the processors of each.
+
+    Raises
+    ------
+    PlanError
+        If `nodes` or `per_executor` is neither "auto" nor a whole number from 1.
+    """
+    _check("nodes", nodes)
+    _check("nodes_per_executor", per_executor)
+    session_cpus, executors, cores = _resources(spark)
+    python = cut.uses_python(pipeline.stages())
+    if per_executor == "auto":
+        each = cores if python else 1
+        why = "plain Python functions: one node per core" if python else "one node per executor"
+    else:
+        each = int(per_executor)
+        why = f"{each} nodes per executor"
+    cpus = max(1, cores // each)
+    profile = None
+    if cpus != session_cpus:
+        if _has_profiles(spark):
+            profile = _profile(cpus)
+        else:
+            wish = f"{why} needs spark.task.cpus={cpus}, as local_session(node_cores={cpus}) sets"
+            cpus = session_cpus
+            each = max(1, cores // cpus)
+            why = f"{each} per executor, since tasks of this session hold {cpus} of its {cores} cores ({wish})"
+    count = executors * each if nodes == "auto" else int(nodes)
+    threads = "on the task's own thread" if cpus == 1 else f"{cpus} threads"
+    return Layout(count, cpus, profile, f": {why}; a node works {threads}")
+
+
+def _check(name: str, value: Any) -> None:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise PlanError(f"{name} must be 'auto' or a whole number from 1, got {value!r}")
+
+
+def _resources(spark: SparkSession) -> tuple[int, int, int]:
+    """(processors of a task, executors, cores of an executor), as far as this session tells."""
+    try:
+        context = spark.sparkContext
+        conf = context.getConf()
+        jsc = context._jsc.sc()
+        slots = int(jsc.maxNumConcurrentTasks(jsc.resourceProfileManager().resourceProfileFromId(0)))
+    except Exception:  # Spark Connect: no context to ask
+        return 1, 1, 1
+    cpus = int(conf.get("spark.task.cpus", "1") or 1)
+    total = max(1, slots * cpus)
+    master = conf.get("spark.master", "") or ""
+    if master.startswith("local-cluster["):
+        cores = int(master[len("local-cluster[") : -1].split(",")[1])
+    elif master.startswith("local"):
+        cores = max(int(context.defaultParallelism), cpus)
+    else:
+        cores = int(conf.get("spark.executor.cores", str(cpus)) or cpus)
+    return cpus, max(1, total // cores), cores
+
+
+def _has_profiles(spark: SparkSession) -> bool:
+    try:
+        conf = spark.sparkContext.getConf()
+    except Exception:  # Spark Connect
+        return False
+    master = conf.get("spark.master", "") or ""
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return False
+    return master.startswith(("local-cluster", "spark://", "yarn", "k8s"))
+
+
+def _profile(cpus: int) -> Any:
+    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+    return ResourceProfileBuilder().require(TaskResourceRequests().cpus(cpus)).build
+
+
+def over_nodes(
+    pipeline: Pipeline,
+    ordered: DataFrame,
+    layout: Layout,
+    *,
+    order_by: Sequence[str],
+    checked: Sequence[str],
+    workers: int | str | None,
+    door: Door | None,
+    options: dict[str, Any],
+    grouping: Grouping = "hash",
+    source: DataFrame | None = None,
+    in_order: LearnFrom | None = None,
+) -> DataFrame:
+    """Run a pipeline over nodes; the arguments are those of `apply`.
+
+    Parameters
+    ----------
+    ordered : DataFrame
+        The source's columns, and `order_by`'s, in order, over any number of partitions.
+    checked : sequence of str
+        Columns in which the rows of a partition, or where Spark chooses the nodes those of a node, must ascend.
+    source : DataFrame, optional
+        The same rows in any order, to learn from.
+    in_order : callable, optional
+        Puts some of them into the order.
+
+    Returns
+    -------
+    DataFrame
+        One partition, in order.
+    """
+    if not hasattr(ordered, "zipWithIndex"):
+        raise PlanError("more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1")
+    pieces, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
+    resolved = resolve(grouping, pieces, layout.nodes, order_by)
+    pieces, choices = cut.combined(resolved.pieces), resolved.choices
+    del chosen["workers"]
+    if workers is None and layout.cpus == 1:
+        workers = 0
+    spark = ordered.sparkSession
+    for balancer in {choice.balancer for choice in choices.values() if choice.balancer is not None}:
+        balancer._begin(spark, layout.nodes)
+    pieces = tuple(with_costs(piece, choices[0]) if not k and _measures(choices.get(0)) else piece for k, piece in enumerate(pieces))
+    rows = ordered.zipWithIndex(SERIAL)
+    direct = len(pieces) > 1 and not pieces[0].stages and not choices and _hashes_alike(rows, pieces[1])
+    job = _Job(pieces, choices, layout, tuple(checked), workers, chosen, door, direct)
+    for number in range(2, len(pieces) + 1):
+        choice = choices.get(number - 1)
+        if choice is None:
+            continue
+        if choice.learns(layout.nodes) and source is not None and in_order is not None:
+            learnt = job.learn(number, sample_of(source, choice), in_order)
+            if choice.balancer is not None:
+                choice.balancer._maps[choice.operator] = learnt
+            job.groupings[number] = learnt
+        else:
+            job.groupings[number] = choice.key_map(layout.nodes)
+    numbered, rows = rows, job.through(rows, len(pieces))
+    schema = _carriers(pieces[-1].output, last=True)
+    one = pieces[-1].nodes(layout.nodes) == 1 and pieces[-1].key is not None
+    if not tags:
+        return (rows if one else rows.repartition(1).sortWithinPartitions(TAG)).drop(TAG)
+    count = numbered.agg(F.count("*").alias(SERIAL)).withColumn(TAG, F.lit(b""))
+    tagged = rows.withColumn(SERIAL, F.lit(None).cast(LongType())).unionByName(count, allowMissingColumns=True)
+    output = from_arrow_schema(to_arrow_schema(StructType(schema.fields[:-1]), timezone="UTC"))
+    result = StructType([*output.fields]).add("_serial", LongType()).add("_index", LongType())
+    restore = RestoreFunction(to_arrow_schema(output, timezone="UTC"))
+    return tagged.repartition(1).sortWithinPartitions(TAG).mapInArrow(restore, result)
+
+
+def _measures(choice: Choice | None) -> bool:
+    """The stateless piece is to measure execution times: there is a balancer to learn them."""
+    return choice is not None and choice.balancer is not None
+
+
+@dataclass
+class _Job:
+    """The pieces of one job and what they run with; `groupings`: of keyed pieces, by number from 1, where not the hash."""
+
+    pieces: tuple[cut.Piece, ...]
+    choices: dict[int, Choice]
+    layout: Layout
+    order_by: tuple[str, ...]
+    workers: int | str | None
+    options: dict[str, Any]
+    door: Door | None
+    direct: bool  # nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own
+    groupings: dict[int, Any] = field(default_factory=dict)
+
+    def through(self, rows: DataFrame, last: int) -> DataFrame:
+        """Numbered rows through the pieces 1 to `last`; those that a further piece takes have their node."""
+        nodes = self.layout.nodes
+        for number, piece in enumerate(self.pieces[:last], 1):
+            if number == 1 and self.direct:
+                rows = rows.withColumn(NODE, _node(self.pieces[1], nodes))
+                continue
+            rows = self._arriving(rows, number)
+            following = self.pieces[number] if number < len(self.pieces) else None
+            route = None
+            if following is not None:
+                route = Route(piece.output, following.key or (), following.nodes(nodes), self.groupings.get(number + 1))
+            schema = _carriers(piece.output, last=following is None)
+            function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
+            rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
+        return rows
+
+    def learn(self, number: int, sample: DataFrame, in_order: LearnFrom) -> Any:
+        """The map of the keyed piece `number`, from what a sample of the source becomes in front of it."""
+        key = self.pieces[number - 1].key or ()
+        before = self.pieces[number - 2]
+        if number == 2:  # stateless operators only: the rows' order is of no account
+            rows = sample.select(*before.source.names).withColumn(SERIAL, F.monotonically_increasing_id())
+        else:
+            rows = self._arriving(self.through(in_order(sample).zipWithIndex(SERIAL), number - 2), number - 1)
+        carried = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
+        function = replace(self._function(number - 1, None, carried), order_by=(), door=None, tell_times=None, tell_keys=None, learns=None)
+        return learnt_map(rows, function, self.choices[number - 1], key, self.layout.nodes)
+
+    def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
+        """The rows where piece `number` takes them."""
+        piece, nodes = self.pieces[number - 1], self.layout.nodes
+        if number > 1:
+            place = SERIAL if number == 2 and self.direct else TAG
+            return rows.repartitionById(piece.nodes(nodes), F.col(NODE)).drop(NODE).sortWithinPartitions(place)
+        choice = self.choices.get(0)
+        if choice is not None:
+            return scheduled(rows, choice, piece, nodes)
+        if not cut.uses_python(piece.stages):
+            return rows
+        # Spark makes few partitions of few bytes, however long the functions take.
+        rows = rows.repartitionById(nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int"))
+        grouping = self.groupings.get(2)
+        return rows.sortWithinPartitions(SERIAL) if getattr(grouping, "splits_keys", False) else rows
+
+    def _function(self, number: int, route: Route | None, output: pa.Schema) -> PieceFunction:
+        measured, following = self.choices.get(0) if number == 1 else None, self.choices.get(number)
+        times = keys = learns = None
+        if measured is not None and measured.balancer is not None:
+            times = measured.balancer._tell(measured.operator)
+        if following is not None and following.balancer is not None and isinstance(following.given, DKG):
+            keys, learns = following.balancer._tell(following.operator), unbounded(following.given)
+        piece = self.pieces[number - 1]
+        used = plan.used_source_columns([stage for later in self.pieces[number - 1 :] for stage in later.stages], piece.source)
+        return PieceFunction(
+            piece=piece,
+            unread=() if self.choices else tuple(name for name, is_used in zip(piece.source.names, used, strict=True) if not is_used),
+            number=number,
+            route=route,
+            output=output,
+            order_by=self.order_by if number == (2 if self.direct else 1) else (),
+            workers=self.workers,
+            options=self.options,
+            door=self.door,
+            tell_times=times,
+            tell_keys=keys,
+            learns=learns,
+        )
+
+
+def _node(piece: cut.Piece, nodes: int) -> Column:
+    """The node of each row of a keyed piece, by Spark's hash of the key."""
+    if not piece.key or nodes == 1:
+        return F.lit(0)
+    key = [F.col(f"`{piece.source.field(index).name}`") for index in piece.key]
+    return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
+
+
+def _hashes_alike(rows: DataFrame, piece: cut.Piece) -> bool:
+    """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1" and "01" as integers."""
+    fields = [piece.source.field(index) for index in piece.key or ()]
+    return all(_same_family(rows.schema[field.name].dataType, field.type) for field in fields)
+
+
+def _same_family(given: DataType, wanted: pa.DataType) -> bool:
+    families: tuple[tuple[type[DataType], tuple[Callable[[pa.DataType], bool], ...]], ...] = (
+        (IntegralType, (pat.is_integer,)),
+        (StringType, (pat.is_string, pat.is_large_string, pat.is_string_view)),
+        (BinaryType, (pat.is_binary, pat.is_large_binary, pat.is_binary_view)),
+        (BooleanType, (pat.is_boolean,)),
+        (DateType, (pat.is_date32,)),
+        (TimestampType, (pat.is_timestamp,)),
+    )
+    return any(isinstance(given, family) and any(fits(wanted) for fits in kinds) for family, kinds in families)
+
+
+def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
+    """Spark's schema of a piece's output: the last one's own types, else types that carry every value unchanged."""
+    from ordstream.spark.batch import spark_schema
+
+    if last:
+        return spark_schema(schema).add(TAG, "binary", False)
+    carried = pa.schema([pa.field(column.name, _carrier(column.type, column.name)) for column in schema])
+    return from_arrow_schema(carried).add(TAG, "binary", False).add(NODE, "integer", False)
+
+
+def _carrier(kind: pa.DataType, name: str) -> pa.DataType:
+    """A type that Spark has, to and from which casts lose nothing. Dates and times go as counts of their unit."""
+    if is_list(kind):
+        return pa.list_(_carrier(kind.value_type, name))
+    if is_temporal(kind):
+        return pa.int64() if kind.bit_width == 64 else pa.int32()
+    if pat.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
+    if pat.is_large_string(kind) or pat.is_string_view(kind):
+        return pa.string()
+    if pat.is_large_binary(kind):
+        return pa.binary()
+    if pat.is_decimal(kind) and kind.precision > 38:
+        raise SchemaError(f"column {name!r} has type {kind}, which Spark can't carry")
+    return kind

@@ -1,0 +1,54 @@
+"""Functions that spawned processes import by name: pytest's test modules can't be imported there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import ordstream as od
+
+SOURCE = pa.schema([("user", pa.int64()), ("item", pa.string()), ("n", pa.int64())])
+
+
+def rows(n=20_000):
+    numbers = np.arange(n)
+    user = [None if k % 11 == 0 else int(k * k % 97) for k in numbers]
+    return pa.table([user, [f"é{k % 5}" for k in numbers], numbers], schema=SOURCE)
+
+
+def sleeps_long(seed, number):
+    time.sleep(60)
+
+
+def doubled(row):
+    return [(row.user, row.item, row.n), (row.user, row.item, -row.n)]
+
+
+def fails_late(row):
+    if row.n in (15_000, 15_003):  # of two keys, and so perhaps in two processes
+        raise ValueError(f"no {row.n}")
+    return tuple(row)
+
+
+def dies(row):
+    if row.n == 9_000:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tuple(row)
+
+
+def sleeps(row):
+    Path(os.environ["ORDSTREAM_TEST_BEAT"]).touch()
+    time.sleep(0.02)
+    return tuple(row)
+
+
+def build(*steps):
+    pipeline = od.Pipeline(SOURCE).filter(od.col("user").is_not_null())
+    for step in steps:
+        pipeline = step(pipeline)
+    return pipeline.key_by("user").scan(seen=od.count(), least=od.min("n")).key_by("item", "seen").count("m").top_k(40, by="m")

@@ -1,0 +1,232 @@
+"""`apply(..., nodes=N)` against `run_serial`: the whole output in order, tags, retries, cancels."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import spark_cancel
+import spark_tools
+from spark_cancel import seconds_of_work_after_cancel, seconds_of_work_after_interrupt
+from spark_tools import SOURCE, chain, fail, kill, once, rows_of, stream, write_files
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+
+from ordstream.spark import Channel, apply, explain
+
+cloudpickle.register_pickle_by_value(spark_tools)  # Spark's workers don't have the folder of the tests on their path
+cloudpickle.register_pickle_by_value(spark_cancel)
+pytestmark = pytest.mark.spark
+
+ROWS = 6_000
+SOURCE_AND_MORE = pa.schema([*SOURCE, ("seen", pa.int64()), ("least", pa.uint32())])
+LONGEST_AFTER_CANCEL = 5.0  # seconds; on a busy machine. bench/spark_cancel.py measures, and Spark alone needs 2 to 3
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return run_serial(chain(last=False), stream(range(ROWS)))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    write_files(folder, stream(range(ROWS)), [50, 5_000], ["a", "b", "c"])
+    return str(folder)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, serial, nodes):
+    channel = Channel()
+    frame = apply(chain(last=False), spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, report=channel)
+    found = frame.toArrow()
+    assert rows_of(found.drop(["_serial", "_index"])) == rows_of(serial.table)
+    assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == serial.tags
+    if nodes > 1:
+        pieces = [report["piece"] for report in channel.latest.values()]
+        assert {piece: pieces.count(piece) for piece in (2, 3, 4)} == {2: nodes, 3: nodes, 4: nodes}
+        assert sum(r["rows_out"] for r in channel.latest.values() if r["piece"] == 4) == len(serial.tags)
+
+
+@pytest.mark.parametrize("act", [fail, kill])
+def test_number_and_order_of_files_and_partitions_and_a_retry_change_nothing(spark, tmp_path, act):
+    pipeline = chain(lambda p: p.map(once(str(tmp_path / "flag"), act), schema=SOURCE))
+    expected = rows_of(run_serial(chain(), stream(range(ROWS))).table)
+    names = {fail: ["z", "a", "m", "b"], kill: ["only"]}[act]  # files that lie otherwise than their rows
+    write_files(tmp_path / "files", stream(range(ROWS)), [700, 1_400, 5_600][: len(names) - 1], names)
+    frame = spark.read.parquet(str(tmp_path / "files")).repartition(5)
+    by_all = ["ts", "n"]  # no two rows are equal in these
+    assert rows_of(apply(pipeline, frame, order_by=by_all, nodes=3).toArrow()) == expected
+    assert (tmp_path / "flag").exists()
+
+
+def test_rows_in_order_are_numbered_where_they_are(spark, files, serial):
+    frame = spark.read.parquet(files).orderBy("ts", "n")
+    assert rows_of(apply(chain(last=False), frame, order_by="ts", nodes=2, presorted=True).toArrow()) == rows_of(serial.table)
+    backwards = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
+    with pytest.raises(Exception, match="row 2 of the partition comes before row 1 in the order ts"):
+        apply(chain(), backwards, order_by="ts", presorted=True, nodes=2).collect()
+
+
+@pytest.mark.parametrize("presorted", [False, True])
+def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, files, tmp_path, presorted):
+    key_first = od.Pipeline(SOURCE).key_by("user", "item").scan(seen=od.count(), least=od.min("n")).map(once(str(tmp_path / "flag"), kill),
+                                                                                                       schema=SOURCE_AND_MORE)
+    frame = spark.read.parquet(files)
+    frame = frame.orderBy("ts", "n") if presorted else frame.repartition(5)
+    channel = Channel()
+    result = apply(key_first, frame, order_by=["ts", "n"], nodes=3, presorted=presorted, tags=True, report=channel)
+    assert result._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 2  # the nodes, and the tags' end
+    found, expected = result.toArrow(), run_serial(key_first, stream(range(ROWS)))
+    assert (tmp_path / "flag").exists()
+    assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
+    assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == expected.tags
+    tuples = [report["tuples"] for report in channel.latest.values()]
+    assert len(tuples) == 3
+    assert min(tuples) > 0
+    assert sum(tuples) == ROWS
+    wrong = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
+    with pytest.raises(Exception, match="row 2 of the partition comes before row 1 in the order ts"):
+        apply(key_first, wrong, order_by="ts", presorted=True, nodes=2).collect()
+
+
+def test_keys_that_spark_would_not_hash_alike_are_sent_by_python(spark):
+    rows = [(n, text, value) for n in range(20) for text, value in (("1", 0.0), ("01", -0.0))]
+    frame = spark.createDataFrame(rows, "ts long, user string, x double")
+    source = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("x", pa.float64())])
+    table = pa.table([[r[0] for r in rows], [int(r[1]) for r in rows], [r[2] for r in rows]], schema=source)
+    for key in ("user", "x"):
+        counts = od.Pipeline(source).key_by(key).count()
+        found = apply(counts, frame, order_by="ts", presorted=True, nodes=4)
+        assert [tuple(row) for row in found.collect()] == [tuple(row) for row in run_serial(counts, table).rows]
+
+
+def test_query_2_over_nodes_equals_one_node(spark, shared_data):
+    from ordstream.tpcxbb import DataFolder, batch
+    from ordstream.tpcxbb.queries import q2, q2_answer
+    from ordstream.tpcxbb.schema import CLICK_ORDER
+
+    data = DataFolder(shared_data)
+    clicks = data.clicks_dataframe(spark)
+    answer = batch.spark_answer(spark, data, "q2")
+    for nodes, emit in itertools.product((2, 4), ("updates", "final")):
+        channel = Channel()
+        found = apply(q2(), clicks, order_by=CLICK_ORDER, nodes=nodes, emit=emit, report=channel)
+        assert q2_answer([tuple(row) for row in found.collect()]) == answer
+        (last,) = [report for report in channel.latest.values() if report["piece"] == 4]
+        assert (last["tuples"] <= 30 * nodes * 16) == (emit == "final")  # combined in each node first
+
+
+def test_query_4_is_combined_in_each_node_first(spark, shared_data):
+    from ordstream.tpcxbb import DataFolder, batch
+    from ordstream.tpcxbb.queries import QUERIES
+    from ordstream.tpcxbb.schema import CLICK_ORDER
+
+    data, query = DataFolder(shared_data), QUERIES["q4"]
+    clicks = data.clicks_dataframe(spark)
+    pipeline = query.build(data.side_tables(), **query.profiles["batch"])
+    answer = batch.spark_answer(spark, data, "q4")
+    for emit in ("updates", "final"):
+        channel = Channel()
+        found = apply(pipeline, clicks, order_by=CLICK_ORDER, nodes=3, emit=emit, report=channel).toArrow()
+        assert query.answer(rows_of(found)) == answer
+        (last,) = [report for report in channel.latest.values() if report["piece"] == 3]
+        if emit == "final":
+            assert last["tuples"] <= 3
+            assert found.num_rows == 1
+            assert found["average"][0].as_py() == answer[0][0] / answer[0][1]
+        else:
+            assert last["tuples"] == answer[0][1] > 3
+    text = explain(pipeline, spark, nodes=3, emit="final")
+    assert "average is combined first, and only one row goes on" in text
+    assert "combined" not in explain(pipeline, spark, nodes=3)
+
+
+def test_a_sum_that_may_overflow_says_what_to_do(spark):
+    rows = [(n, n, "a", (-1) ** n * 2**62) for n in range(12)]
+    frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
+    pipeline = od.Pipeline(SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))).key_by("user").scan(seen=od.count())
+    pipeline = pipeline.aggregate(total=od.sum("n"), name="all")
+    assert apply(pipeline, frame, order_by="ts", nodes=1, emit="final").collect() == [(0,)]
+    with pytest.raises(Exception, match=r"operator 'all' failed .* run in one node, or with emit='updates'"):
+        apply(pipeline, frame, order_by="ts", nodes=2, emit="final").collect()
+    updates = apply(pipeline, frame, order_by="ts", nodes=2).toArrow()
+    assert updates["total"].to_pylist() == [2**62, 0] * 6 + [0]
+
+
+def test_explain_says_where_nodes_are(spark):
+    text = explain(chain(), spark, nodes=2)
+    assert text.count("cut: rows to nodes by hash of") == 4
+    assert "1 per executor, since tasks of this session hold 2 of its 2 cores" in text  # Python functions want one per core
+    assert "plain Python functions: one node per core needs spark.task.cpus=1" in text
+    built_in = od.Pipeline(SOURCE).key_by("user").count()
+    assert explain(built_in, spark).startswith("1 nodes: one node per executor; a node works 2 threads")
+    with pytest.raises(od.PlanError, match="nodes must be 'auto' or a whole number from 1, got 0"):
+        explain(built_in, spark, nodes=0)
+    with pytest.raises(od.PlanError, match="punctuate can't be combined with nodes=2"):
+        apply(built_in, spark.createDataFrame([(1, 1, "a", 0)], "ts long, user long, item string, n long"), order_by="ts",
+              nodes=2, punctuate=od.every("ts", 5))
+
+
+def test_an_operator_error_names_the_serial_in_the_source(spark):
+    rows = [(n, n % 3, "a", n) for n in range(-20, 20)]
+    frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
+    schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
+    pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count()).select(share=od.col("user") // od.col("ts"), name="divide")
+    with pytest.raises(Exception, match="operator 'divide' failed at serial 21: ") as failed:
+        apply(pipeline, frame, order_by="ts", nodes=2).collect()
+    assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)  # item and n, which nothing reads, did not come
+
+
+@pytest.mark.parametrize(("nodes", "way"), [(1, "group"), (2, "group"), (2, "group with interrupt"), (2, "all jobs")])
+def test_a_cancel_ends_the_work_of_the_nodes(spark, tmp_path, nodes, way):
+    after = seconds_of_work_after_cancel(spark, tmp_path / "beats", f"{nodes} {way}", way=way, nodes=nodes)
+    assert after < LONGEST_AFTER_CANCEL
+    print(f"cancel over TCP, {nodes} nodes, {way}: the work ended {after:.2f} s later")
+
+
+@pytest.mark.parametrize(("action", "notebook"), [("collect of a derived frame", False), ("toArrow", True)])
+def test_ctrl_c_ends_the_work_of_the_nodes_and_the_session_goes_on(spark, tmp_path, action, notebook):
+    returned, after = seconds_of_work_after_interrupt(spark, tmp_path / "beats", action, notebook=notebook, still=1.5)
+    assert max(returned, after) < LONGEST_AFTER_CANCEL
+    print(f"Ctrl-C in {action}: KeyboardInterrupt after {returned:.2f} s, the work ended after {after:.2f} s")
+
+
+def test_executors_that_are_processes_of_their_own(java, tmp_path):
+    import pyspark
+
+    home = tmp_path / "spark"  # a standalone executor writes to $SPARK_HOME/work
+    home.mkdir()
+    for name in ("bin", "sbin", "jars", "python", "data", "licenses"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    paths = [str(Path(file).parent) for file in (Path(od.__file__).parent, spark_tools.__file__, spark_cancel.__file__)]
+    environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, spark_tools.__file__, str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    for nodes in (2, 3):
+        assert found[f"equal {nodes}"]
+        assert found[f"tags {nodes}"]
+        assert [found[f"reports {nodes}"].count(r) for r in found[f"reports {nodes}"]] == [1] * len(found[f"reports {nodes}"])
+    assert (tmp_path / "flag").exists()
+    assert found["executors"] == 2
+    assert found["attempts 2"] >= 1
+    assert found["explain"] == "2 nodes: plain Python functions: one node per core; a node works on the task's own thread"
+    for turn in (1, 2):
+        assert found[f"grouped {turn}"]
+        assert found[f"killed {turn}"]
+    assert found["learnt"] == [True, ["scan_5"]]
+    after = {name: value for name, value in found.items() if name.startswith("cancel")}
+    print(after)
+    assert len(after) == 2
+    assert max(after.values()) < LONGEST_AFTER_CANCEL

@@ -1,0 +1,110 @@
+"""TPCx-BB in Spark: the same streams, the same batch answers, and the command line's engine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from tpcxbb_definition import ANSWERS, Tables
+
+import ordstream
+from ordstream.commands import engines
+from ordstream.commands.engines import Job, by_sql, on_spark
+from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
+from ordstream.tpcxbb.queries import QUERIES
+
+CASES = [
+    ("q1", {"window_seconds": 86_400, "limit": 3, "stores": [1, 10]}),
+    ("q2", {"anchor": 10_001}),
+    ("q3", {"purchased": 10_001, "categories": [2, 3]}),
+    ("q4", {"timeout_seconds": 3600}),
+    ("q15", {"store": None}),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Each fact table in two files, cut inside a ticket."""
+    whole = DataFolder(
+        generate_clicks(tmp_path_factory.mktemp("whole"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True)
+    )
+    path = tmp_path_factory.mktemp("cut")
+    for table in ("web_clickstreams", "store_sales"):
+        rows = whole.table(table)
+        pq.write_table(rows.slice(0, 1_234), path / f"{table}_1.parquet")
+        pq.write_table(rows.slice(1_234), path / f"{table}_2.parquet")
+    for table in ("item", "web_page"):
+        pa.csv.write_csv(whole.table(table), path / f"{table}.csv", pa.csv.WriteOptions(quoting_style="needed"))
+    return DataFolder(path)
+
+
+@pytest.mark.parametrize(("query", "parameters"), CASES)
+def test_spark_sql_answers_equal_the_definition(spark, folder, query, parameters):
+    expected = ANSWERS[query](Tables(folder), **parameters)
+    assert expected
+    assert batch.first_difference(batch.spark_answer(spark, folder, query, **parameters), expected) is None
+
+
+def test_spark_reads_the_streams_that_a_node_reads(spark, folder, tmp_path):
+    sales = pa.Table.from_batches(folder.sales())
+    in_spark = folder.sales_dataframe(spark).orderBy("ts", "ticket", "line").toArrow()
+    assert in_spark.cast(sales.schema).equals(sales.combine_chunks())
+    for number in (1, 2):
+        rows = pq.read_table(folder.path / f"store_sales_{number}.parquet")
+        pa.csv.write_csv(rows, tmp_path / f"store_sales_{number}.csv", pa.csv.WriteOptions(quoting_style="needed"))
+    from_csv = DataFolder(tmp_path).sales_dataframe(spark).orderBy("ts", "ticket", "line").toArrow()
+    assert from_csv.cast(sales.schema).equals(sales.combine_chunks())
+    clicks = pa.Table.from_batches(folder.clicks())
+    found = folder.clicks_dataframe(spark).toArrow().cast(clicks.schema)
+    assert found.sort_by([(name, "ascending") for name in clicks.schema.names]).equals(
+        clicks.sort_by([(name, "ascending") for name in clicks.schema.names])
+    )
+
+
+def test_a_missing_value_is_named_in_one_line(spark, folder, tmp_path):
+    rows = folder.table("web_clickstreams").slice(0, 100)
+    time = pa.array([None, *rows["wcs_click_time_sk"].to_pylist()[1:]], pa.int64())
+    pq.write_table(rows.set_column(1, "wcs_click_time_sk", time), tmp_path / "web_clickstreams.parquet")
+    job = Job(QUERIES["q2"], QUERIES["q2"].profiles["batch"], DataFolder(tmp_path))
+    with pytest.raises(RuntimeError, match=r"a row has no wcs_click_time_sk.*web_clickstreams\.parquet") as raised:
+        on_spark(job, False, spark)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_on_spark_equals_spark_sql(spark, folder, name):
+    parameters = dict(QUERIES[name].profiles["paper"])
+    if name == "q15":  # the days of these rows
+        parameters |= {"store": None, "date_from": 36_890, "date_to": 36_950}
+    job = Job(QUERIES[name], parameters, folder, {"emit": "final"})
+    outcome, expected = on_spark(job, True, spark)
+    assert expected
+    assert batch.first_difference(outcome.answer, expected) is None
+    assert outcome.tuples == folder.rows(QUERIES[name].source)
+    assert outcome.report["operators"][0]["tuples_in"] == outcome.tuples
+
+
+def test_sql_is_sparks_where_duckdb_is_not_installed(spark, folder, monkeypatch):
+    job = Job(QUERIES["q2"], QUERIES["q2"].profiles["paper"], folder)
+    with_duckdb = by_sql(job).answer
+    monkeypatch.setattr(engines, "_has_duckdb", lambda: False)
+    monkeypatch.setattr(batch, "duckdb_answer", lambda *_, **__: [])
+    assert by_sql(job, spark).answer == with_duckdb != []
+
+
+def test_the_command_line_runs_spark_with_two_nodes(java, folder, tmp_path):
+    command = [sys.executable, "-m", "ordstream", "run", "q2", "--engine", "spark", "--data", str(folder.path)]
+    command += ["--profile", "paper", "--nodes", "2", "--verify", "--json", "answer.json"]
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "verified: equal to the batch answer"
+    found = json.loads((tmp_path / "answer.json").read_text())
+    assert (found["engine"], found["profile"], found["verified"]) == ("spark", "paper", True)
+    assert found["answer"] == [list(row) for row in ANSWERS["q2"](Tables(folder))]
+    assert [operator["kind"] for operator in found["operators"]].count("SF") == 1

@@ -1,0 +1,93 @@
+"""preceding: the last tuples of a key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from unit.kernel_check import ROWS, check, pipeline
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+FEW = settings(max_examples=40, deadline=None)
+CONDITIONS = {
+    "always": {},
+    "columns": {"when": od.col("b"), "where": od.col("j") > 0},
+    "constants": {"when": od.lit(True), "where": od.lit(None, pa.bool_())},
+    "failing": {"when": 1 // od.col("j") >= 0, "where": od.col("i") + 1 > 0},
+}
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("conditions", CONDITIONS)
+@pytest.mark.parametrize("n", [1, 3])
+@FEW
+@given(rows=ROWS)
+def test_preceding_equals_the_reference(n, conditions, on_error, rows):
+    options = {"on_error": on_error, **CONDITIONS[conditions]}
+    kept = {"past_i": "i", "past_b": "b", "past_x": "x", "past_f": "f", "past_u": "u"}
+    check(pipeline().key_by("b").preceding(n, kept, carry=["s", "l"], **options), rows)
+    check(pipeline().key_by("j", "s").preceding(n, {"past": "j"}, time="i", within=2, **options), rows)
+
+
+def buyers(*clicks):
+    """(user, item, ts, bought) as a table."""
+    types = [pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
+    columns = zip(*clicks, strict=True)
+    return pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=["user", "item", "ts", "bought"])
+
+
+def views(data, purchased, within, n=5):
+    built = (
+        od.Pipeline(data.schema)
+        .key_by("user")
+        .preceding(
+            n,
+            {"viewed": "item"},
+            carry={"purchased": "item"},
+            time="ts",
+            within=within,
+            when=od.col("bought") & (od.col("item") == purchased),
+        )
+    )
+    expected = run_serial(built, data)
+    assert built.run(data, workers=1).table.equals(expected.table)
+    return expected.rows
+
+
+def test_micro_fixtures_of_query_3():
+    data = buyers(*[(1, item, 99 + item, item in (2, 3)) for item in range(1, 8)])
+    assert views(data, 2, 864_000) == [(2, 1)]
+    clicks = [(3, 39, 137, False), (3, 40, 138, False), (3, 41, 200, False), (3, 2, 201, True), (3, 2, 202, True)]
+    seen = [(2, 39), (2, 40), (2, 41)]
+    assert views(buyers(*clicks), 2, 864_000) == [*seen, *seen, (2, 2)]
+    assert views(buyers(*clicks), 2, 10) == [(2, 41), (2, 41), (2, 2)]
+    clicks = [(2, item, 100 + item, False) for item in range(10, 20)] + [(2, 2, 120, True)]
+    clicks = [(2, i, 104 + i, False) for i in range(11, 16)] + [(2, i, 99 + i, False) for i in range(16, 21)]
+    clicks += [(2, 2, 120, True)]
+    clicks += [(2, i, 99 + i, False) for i in range(22, 29)] + [(2, 2, 127, True)]
+    assert views(buyers(*clicks), 2, 864_000) == [(2, i) for i in (*range(16, 21), *range(24, 29))]
+
+
+def test_an_entry_of_exactly_the_limit_counts_and_so_does_a_later_one():
+    data = buyers((1, 1, 0, False), (1, 2, 10, True), (1, 9, 50, False), (1, 2, 20, True))
+    assert views(data, 2, 10) == [(2, 1), (2, 2), (2, 9)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((0, ["i"]), {}, "n must be an int of at least 1"),
+        ((2000, ["i"]), {}, "n must be at most 1024"),
+        ((5, []), {}, "at least one column"),
+        ((5, ["s"]), {}, "'s' must be a number, bool"),
+        ((5, ["i"]), {"carry": ["i"]}, "duplicate column name"),
+        ((5, ["i"]), {"within": 3}, "time and within go together"),
+        ((5, ["i"]), {"time": "i", "within": -1}, "within must be at least 0"),
+        ((5, ["i"]), {"when": od.col("i")}, "when: a boolean expression is needed"),
+    ],
+)
+def test_mistakes(arguments, options, message):
+    with pytest.raises(od.OrdstreamError, match=message):
+        pipeline().key_by("b").preceding(*arguments, **options)
