@@ -8,6 +8,8 @@ its own:
 * `repair` puts a handler that does so in the place of PySpark's, and of no other one. What it does is what PySpark's says: it cancels all
   jobs of the context and raises KeyboardInterrupt.
 * The frame that `apply` returns cancels its own job when one of its actions is interrupted, also where Python's handler is in place.
+* Both close the connection on which the interrupted thread waits (`_leave`). py4j would tell the Java side to, by its ports; but that
+  closes every connection of the session, those of other threads and one just made for the next request among them (py4j 0.10.9.9).
 * py4j's own traces of the interrupted wait are not printed (`without_traces`): the KeyboardInterrupt itself goes on to the caller.
 
 Spark Connect's client does this by itself.
@@ -24,6 +26,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+from py4j.clientserver import ClientServerConnection
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -122,10 +125,22 @@ def _handler(cancel: Callable[[], None]) -> Callable[[int, FrameType | None], No
     def cancel_and_raise(number: int, frame: FrameType | None) -> NoReturn:
         try:
             elsewhere(cancel)
+            _leave(frame)
         finally:
             raise KeyboardInterrupt
 
     return cancel_and_raise
+
+
+def _leave(frame: FrameType | None) -> None:
+    """Close the connection to the Java side on which the interrupted frame waits for an answer, if it does; py4j makes another one.
+
+    Without PYSPARK_PIN_THREAD, threads have no connections of their own, and py4j does what it does.
+    """
+    while frame is not None and frame.f_code is not ClientServerConnection.send_command.__code__:
+        frame = frame.f_back
+    if frame is not None:
+        frame.f_locals["self"].close()
 
 
 class InterruptibleFrame(ClassicDataFrame):

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -199,6 +201,27 @@ def test_ctrl_c_ends_the_work_of_the_nodes_and_the_session_goes_on(spark, tmp_pa
     returned, after = seconds_of_work_after_interrupt(spark, tmp_path / "beats", action, notebook=notebook, still=1.5)
     assert max(returned, after) < LONGEST_AFTER_CANCEL
     print(f"Ctrl-C in {action}: KeyboardInterrupt after {returned:.2f} s, the work ended after {after:.2f} s")
+
+
+def test_ctrl_c_leaves_the_jobs_of_other_threads_alone(spark, tmp_path):
+    folder, runs, results = tmp_path / "beats", tmp_path / "runs", []
+
+    def leave_a_line(rows):
+        with runs.open("a") as file:
+            file.write("ran\n")
+        return rows
+
+    def beside():
+        while not list(folder.glob("*")):
+            time.sleep(0.02)
+        results.append(spark.sparkContext.parallelize([1, 2], 1).mapPartitions(leave_a_line).collect())  # waits for the cores
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    seconds_of_work_after_interrupt(spark, folder, "collect", notebook=True, still=0.5)
+    thread.join()
+    assert results == [[1, 2]]
+    assert runs.read_text() == "ran\n"  # py4j sends a request again, and Spark runs its job twice, if its connection is closed
 
 
 def test_executors_that_are_processes_of_their_own(java, tmp_path):
