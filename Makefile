@@ -44,7 +44,8 @@ $(VENV)/.packages: pyproject.toml setup.py tools/bootstrap.sh
 	@tools/bootstrap.sh
 	@echo "installing the packages (a few minutes the first time)"
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/.build-requires
-	@$(PIP) install -q -r $(VENV)/.build-requires
+	@# wheel: an older pip tells of its absence
+	@$(PIP) install -q wheel -r $(VENV)/.build-requires
 	@ORDSTREAM_NO_CORE=1 $(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 

@@ -130,8 +130,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
     cdef uint8_t* valid
     cdef int rc
     cdef View* views
-    cdef const int32_t* o32
-    cdef const int64_t* o64
+    cdef const int32_t* o32 = NULL
+    cdef const int64_t* o64 = NULL
     cdef char* elements
     cdef int64_t total
     cdef int64_t first
