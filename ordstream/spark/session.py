@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -80,8 +81,8 @@ def local_session(
     Raises
     ------
     RuntimeError
-        If there is no Java, or this process already has a Spark context: it could not be given these
-        settings.
+        If there is no Java, this process already has a Spark context (it could not be given these settings),
+        or the machine does not know the name localhost, which PySpark listens on.
     """
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process already has a Spark context: stop it first, or use its session")
@@ -89,6 +90,12 @@ def local_session(
         raise RuntimeError(
             "Spark needs a Java runtime, 17 or newer: none is on PATH and JAVA_HOME is not set"
         )
+    try:
+        socket.getaddrinfo("localhost", 0)
+    except socket.gaierror as error:
+        raise RuntimeError(
+            f"PySpark listens on 'localhost', which this machine can't resolve ({error}): add the line `127.0.0.1 localhost` to /etc/hosts"
+        ) from error
     without_traces()  # Ctrl-C while Spark starts
     cores = cores or allowed_cpus()
     # Spark takes the first python3 on PATH for its workers, which need not be this one.

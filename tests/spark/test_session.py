@@ -1,6 +1,7 @@
 """The local session starts without a line that looks like trouble."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -85,4 +86,17 @@ def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(RuntimeError, match="Java runtime, 17 or newer"):
+        session.local_session()
+
+
+def test_a_machine_without_the_name_localhost_is_told_what_to_do(monkeypatch):
+    session = pytest.importorskip("ordstream.spark.session")
+
+    def unknown(*_):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    monkeypatch.setenv("JAVA_HOME", "/any")
+    monkeypatch.setattr(session.socket, "getaddrinfo", unknown)
+    with pytest.raises(RuntimeError, match=r"'localhost', which this machine can't resolve .* to /etc/hosts"):
         session.local_session()
