@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from ordstream.console import Bar
-from ordstream.tpcxbb.generator import expected_rows, generate_clicks
+from ordstream.tpcxbb.generator import expected_rows, generate_clicks, is_generated
 from ordstream.tpcxbb.schema import FACT_DAYS, Sizes
 
 MOST_ZIPF = 50  # beyond, one item has all and numbers overflow
@@ -52,17 +53,15 @@ def generate(chosen: argparse.Namespace) -> int:
 def generated(
     out: Path, sizes: Sizes, rows: int | None, seed: int, *, zipf: float | None = None, store_sales: bool = False
 ) -> Path:
-    """Generate with a progress bar, unless the folder has these rows already."""
-    expected = expected_rows(sizes, rows, store_sales)
+    """Generate with a progress bar; where the folder has these rows already, say so."""
+    if is_generated(out, sizes, rows, seed, skew=zipf, store_sales=store_sales):
+        print(f"the rows are in {out} already", file=sys.stderr)
+        return out
     written = 0
 
     def keep(done: int, _: int) -> None:
         nonlocal written
         written = done
 
-    with Bar("generating", lambda: written, expected):
-        folder = generate_clicks(
-            out, rows, seed=seed, progress=keep, sizes=sizes, skew=zipf, store_sales=store_sales
-        )
-        written = written or expected  # nothing was told: the rows are there from an earlier run
-    return folder
+    with Bar("generating", lambda: written, expected_rows(sizes, rows, store_sales)):
+        return generate_clicks(out, rows, seed=seed, progress=keep, sizes=sizes, skew=zipf, store_sales=store_sales)

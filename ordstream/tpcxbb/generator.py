@@ -374,9 +374,9 @@ def generate_clicks(
     elif scale is not None:
         raise ValueError("give scale or sizes, not both")
     folder = Path(out_dir)
-    recipe = {"version": VERSION, "rows": rows, "seed": seed, "skew": skew, "sizes": vars(sizes)}
-    if _is_generated(folder, recipe, store_sales):
+    if is_generated(folder, sizes, rows, seed, skew=skew, store_sales=store_sales):
         return folder
+    recipe = _recipe(sizes, rows, seed, skew)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     working = folder / WORKING
     try:
@@ -410,15 +410,22 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def _is_generated(folder: Path, recipe: dict[str, Any], store_sales: bool) -> bool:
+def is_generated(
+    folder: Path, sizes: Sizes, rows: int | None, seed: int, *, skew: float | None = None, store_sales: bool = False
+) -> bool:
+    """Whether the folder holds what `generate_clicks` would write there with these arguments."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
-    if not isinstance(found, dict) or found.pop("store_sales", False) < store_sales or found != recipe:
+    if not isinstance(found, dict) or found.pop("store_sales", False) < store_sales or found != _recipe(sizes, rows, seed, skew):
         return False
     tables = [table for table in TABLES if store_sales or table != "store_sales"]
     return all((folder / f"{table}.parquet").is_file() for table in tables)
+
+
+def _recipe(sizes: Sizes, rows: int | None, seed: int, skew: float | None) -> dict[str, Any]:
+    return {"version": VERSION, "rows": rows, "seed": seed, "skew": skew, "sizes": vars(sizes)}
 
 
 def _write_all(

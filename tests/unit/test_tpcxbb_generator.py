@@ -238,3 +238,11 @@ def test_a_folder_that_lost_a_table_is_written_again(tmp_path):
     assert len(tables(tmp_path)) == 4
     generate_clicks(tmp_path, rows=400)  # other rows: no sales of another run stay beside them
     assert tables(tmp_path) == ["item.parquet", "web_clickstreams.parquet", "web_page.parquet"]
+
+
+def test_rows_that_are_there_are_said_to_be(tmp_path):
+    for expected in ("generating ", f"the rows are in {tmp_path} already"):
+        with command("--rows", 300, "--out", tmp_path) as running:
+            _, told = running.communicate()
+        assert running.returncode == 0
+        assert told.splitlines()[-1].startswith(expected)
