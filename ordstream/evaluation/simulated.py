@@ -7,10 +7,11 @@ machine is set beside the prediction (`measured`).
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ordstream.errors import PlanError
 from ordstream.evaluation import ordered_subjects
 from ordstream.evaluation.experiment import Chart, Claim, Curve, Options, Result
 from ordstream.evaluation.ordered_runs import Subject
+from ordstream.settings import default_buckets
 from ordstream.simulation import calibrate, real
 from ordstream.simulation.cost_model import CostModel, PathCosts, chosen_path
 from ordstream.simulation.node import Node, Outcome, Stage, simulate
@@ -57,12 +59,44 @@ class Prefix:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What one operator's function took per call in runs at the sizes `calibrate.CHUNKS`: `rows` per call and `ns`."""
+
+    rows: tuple[float, ...]
+    ns: tuple[float, ...]
+
+    def line_at(self, rows: float) -> tuple[float, float]:
+        """(ns per call, ns per tuple) of calls of about so many rows: the line through the two measured sizes around it.
+
+        What a tuple costs depends on the size, since larger chunks leave the caches: one line for all sizes misses by a third.
+        """
+        i = min(max(bisect.bisect_left(self.rows, rows), 1), len(self.rows) - 1)
+        (low, high), (first, second) = self.rows[i - 1 : i + 1], self.ns[i - 1 : i + 1]
+        each = max(0.0, (second - first) / (high - low)) if high > low else 0.0
+        ns = float(np.interp(rows, (low, high), (first, second))) if low <= rows <= high else max(0.0, first + (rows - low) * each)
+        return (ns - rows * each, each) if ns >= rows * each else (0.0, ns / max(rows, 1e-9))
+
+
+@dataclass(frozen=True)
 class Described:
-    """A query for the simulation: its operators, and the stream that they were measured on."""
+    """A query for the simulation: its operators, the stream that they were measured on, and what was measured."""
 
     stages: tuple[Stage, ...]
     subject: Subject
     rows: int
+    measured: tuple[Measured, ...]
+
+    def at(self, chunk: int, workers: int) -> tuple[Stage, ...]:
+        """The operators as they are at one chunk size; with several workers a partitioned one is called for each part of a chunk."""
+        found = []
+        for stage, measured in zip(self.stages, self.measured, strict=True):
+            rows = float(np.interp(chunk, calibrate.CHUNKS, measured.rows))  # that reach it
+            buckets = stage.buckets or default_buckets(workers, chunk)
+            if stage.hashes is not None and buckets > 1 and workers > 1:
+                rows /= calibrate.mean_parts(max(1, round(rows)), buckets, stage.hashes)
+            call, each = measured.line_at(rows)
+            found.append(replace(stage, chunk_ns=call, work_ns=each))
+        return tuple(found)
 
 
 @cache
@@ -70,7 +104,7 @@ def described(name: str, seed: int) -> Described:
     """A query's operators by a micro-benchmark of each: runs with one worker at five chunk sizes, as long as about DESCRIBED_SECONDS.
 
     What a chunk takes in an operator, less the runtime's path, is fitted by a + b * rows (as the path itself was): a per call of the
-    function and b per tuple.
+    function and b per tuple. `Described.at` has the line of one chunk size.
     """
     subject = ordered_subjects.query(name, DESCRIBED, seed)
     took = real.run(subject.pipeline, subject.source(DESCRIBED), workers=1, chunk_rows=256).seconds
@@ -80,7 +114,7 @@ def described(name: str, seed: int) -> Described:
     reports = {
         chunk: [real.run(subject.pipeline, batches, workers=1, chunk_rows=chunk).report for _ in range(3)] for chunk in calibrate.CHUNKS
     }
-    found = []
+    found, measured = [], []
     stages = subject.pipeline.stages()
     for i, stage in enumerate(stages):
         given, own = [], []
@@ -90,13 +124,14 @@ def described(name: str, seed: int) -> Described:
             given.append(per_chunk)
             own.append(max(0.0, one.cost_ns * per_chunk - own_path(stage, path, chunk, one, i == 0, i == len(stages) - 1)))
         call, work = calibrate.fit_line([np.ones(len(given)), np.array(given)], np.array(own))
+        measured.append(Measured(tuple(given), tuple(own)))
         one = reports[256][0].operators[i]
         hashes = keys_before(subject.pipeline, i, batches) if stage.kind == "PS" else None
         # What the end of the stream makes an operator emit is not part of the flow that is simulated.
         selectivity = min(one.selectivity, 1.0) if stage.op in ("aggregate", "scan", "top_k") else one.selectivity
         width = 8.0 * max(1, len(stage.input))
         found.append(Stage(one.name, stage.kind, work, selectivity, hashes, stage.buckets, width, chunk_ns=call))
-    return Described(tuple(found), subject, rows)
+    return Described(tuple(found), subject, rows, tuple(measured))
 
 
 def own_path(stage: Any, path: PathCosts, chunk: int, one: Any, first: bool, last: bool) -> float:
@@ -116,9 +151,10 @@ def own_path(stage: Any, path: PathCosts, chunk: int, one: Any, first: bool, las
     return found + path.enter_chunk
 
 
-def query_stages(name: str, seed: int) -> tuple[Stage, ...]:
-    """A query's operators for the simulation (`described`)."""
-    return described(name, seed).stages
+def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 1) -> tuple[Stage, ...]:
+    """A query's operators for the simulation (`described`), at one chunk size or (automatic chunks) at all of them."""
+    found = described(name, seed)
+    return found.stages if chunk is None else found.at(chunk, workers)
 
 
 def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) -> Any:
@@ -140,9 +176,10 @@ def tuples_for(stages: Sequence[Stage], workers: int) -> int:
     return max(20_000, min(int(VIRTUAL_NS * workers / cost), MOST_TUPLES))
 
 
-def pipelines(seed: int) -> dict[str, tuple[Stage, ...]]:
+@cache
+def pipelines(seed: int, chunk: int | None = None, workers: int = 1) -> dict[str, tuple[Stage, ...]]:
     """The five queries, and the paper's kind of operators (tens of microseconds) as a pipeline for comparison."""
-    found = {name: query_stages(name, seed) for name in ordered_subjects.QUERY_NAMES}
+    found = {name: query_stages(name, seed, chunk, workers) for name in ordered_subjects.QUERY_NAMES}
     keys = real.hashes()
     found["10 us"] = (
         Stage("map", "SL", 10_000.0),
@@ -169,9 +206,10 @@ def fig8(options: Options) -> Result:
     found = measured()
     rows: list[list[Any]] = []
     reasons: dict[tuple[str, int | None, int], str] = {}
-    for name, stages in pipelines(options.seed).items():
+    for name in pipelines(options.seed):
         for chunk in chunks:
             for workers in numbers:
+                stages = pipelines(options.seed, chunk, workers)[name]
                 for scheduler in SCHEDULERS:
                     outcome = simulate(
                         stages, model, workers, tuples_for(stages, workers), chunk_rows=chunk, scheduler=scheduler, seed=options.seed
@@ -204,16 +242,16 @@ def fig8(options: Options) -> Result:
 
 
 #: (pipeline, chunk, workers) -> (tuples per second, machine) of a real machine.
-Measured = dict[tuple[str, str, int], tuple[float, str]]
+Rates = dict[tuple[str, str, int], tuple[float, str]]
 
 
-def measured() -> Measured:
+def measured() -> Rates:
     """What `bench/scaling.py` found on real machines: all JSON files of a folder, later files (by name) before earlier ones.
 
     The folder is `SCALING`, or the one that ORDSTREAM_SCALING names.
     """
     folder = Path(os.environ.get("ORDSTREAM_SCALING", SCALING))
-    found: Measured = {}
+    found: Rates = {}
     for path in sorted(folder.glob("*.json")):
         try:
             given = json.loads(path.read_text())
@@ -225,7 +263,7 @@ def measured() -> Measured:
     return found
 
 
-def beside(rows: Sequence[Sequence[Any]], found: Measured) -> list[str]:
+def beside(rows: Sequence[Sequence[Any]], found: Rates) -> list[str]:
     """Lines that set measured throughputs and speed-ups beside the simulated ones of the same pipeline, chunk size and workers (CT)."""
     simulated = {(row[0], str(row[1]), row[3]): row[4] for row in rows if row[2] == "ct"}
     both = [place for place in simulated if place in found]

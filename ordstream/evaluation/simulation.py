@@ -82,7 +82,8 @@ def predict(case: Case, model: CostModel, slowdown: float, transfer: float, seed
         tuples = 200_000 if case.chunk < 16 else 1_000_000
     else:
         found = simulated.described(case.pipeline, seed)
-        given = [replace(one, work_ns=one.work_ns * slowdown, chunk_ns=one.chunk_ns * slowdown) for one in found.stages]
+        stages_at = found.at(case.chunk, case.workers)
+        given = [replace(one, work_ns=one.work_ns * slowdown, chunk_ns=one.chunk_ns * slowdown) for one in stages_at]
         tuples = min(found.rows, 60_000 if case.chunk < 16 else 1_000_000)
     return simulate(
         given,

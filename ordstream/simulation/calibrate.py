@@ -200,9 +200,11 @@ def holds_per_chunk(chunks: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(1.0 / np.maximum(INGRESS_RUN // chunks, 1), dtype=np.float64)
 
 
-def mean_parts(chunk: int, buckets: int) -> float:
-    """Buckets that a chunk of the keyed batch has rows of, on average."""
-    bucket = routes(real.hashes(), buckets).reshape(-1, chunk)
+def mean_parts(chunk: int, buckets: int, hashes: npt.NDArray[np.uint64] | None = None) -> float:
+    """Buckets that a chunk of consecutive rows with these key hashes (default: the keyed batch) has rows of, on average."""
+    hashes = real.hashes() if hashes is None else hashes
+    chunk = min(chunk, len(hashes))
+    bucket = routes(hashes[: len(hashes) // chunk * chunk], buckets).reshape(-1, chunk)
     return float(np.mean([len(np.unique(one)) for one in bucket[:: max(1, len(bucket) // 500)]]))
 
 

@@ -141,7 +141,7 @@ def test_results_that_come_with_the_package_can_be_read() -> None:
 def test_figure_8_has_a_row_per_setting_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_subjects, "QUERY_NAMES", ("q15",))
     only = simulated.pipelines(1)
-    monkeypatch.setattr(simulated, "pipelines", lambda seed: only)
+    monkeypatch.setattr(simulated, "pipelines", lambda seed, chunk=None, workers=1: only)
     monkeypatch.setattr(simulated, "VIRTUAL_NS", 1e6)
     result = simulated.fig8(Options(1, workers=(1, 4), chunks=(1,)))
     assert len(result.rows) == 2 * 2 * 4
@@ -181,3 +181,26 @@ def test_a_prediction_knows_the_line() -> None:
     model = CostModel.load()
     fast, slow = (simulation.predict(case, model, 1.0, transfer).throughput for transfer in (20.0, 400.0))
     assert slow < 0.8 * fast
+
+
+def test_a_line_at_one_size_goes_through_what_was_measured_there() -> None:
+    found = simulated.Measured((1.0, 10.0, 100.0, 1000.0), (50.0, 68.0, 140.0, 5540.0))  # larger calls leave the cache
+    for rows, ns in zip(found.rows, found.ns, strict=True):
+        call, each = found.line_at(rows)
+        assert call + each * rows == pytest.approx(ns)
+        assert min(call, each) >= 0
+    assert found.line_at(5.0) == pytest.approx((48.0, 2.0))
+    assert found.line_at(0.5) == pytest.approx((48.0, 2.0))
+    assert found.line_at(2000.0) == pytest.approx((0.0, 11540.0 / 2000))
+
+
+@pytest.mark.usefixtures("short")
+def test_a_query_at_one_chunk_size_has_the_costs_of_that_size() -> None:
+    found = simulated.described("q2", 1)
+    for place, size in enumerate(calibrate.CHUNKS):
+        for stage, measured in zip(found.at(size, 1), found.measured, strict=True):
+            rows, ns = measured.rows[place], measured.ns[place]
+            assert stage.chunk_ns + stage.work_ns * rows == pytest.approx(ns)
+    hashes = found.stages[1].hashes
+    assert calibrate.mean_parts(1, 8, hashes) == 1
+    assert 4 < calibrate.mean_parts(64, 8, hashes) <= 8
