@@ -22,9 +22,15 @@ cdef extern from *:
         }
     };
 
-    // The first k of v[0..n) in order.
+    // The first k of v[0..n) in order. A heap of k is the fastest way to a few of many, and the slowest to most of them.
     static inline void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, OrdCompare compare, const void* keys) {
-        std::partial_sort(v, v + k, v + n, OrdBetter{compare, keys});
+        const OrdBetter better{compare, keys};
+        if (k < n / 8) {
+            std::partial_sort(v, v + k, v + n, better);
+            return;
+        }
+        if (k < n) std::nth_element(v, v + k, v + n, better);
+        std::sort(v, v + k, better);
     }
 
     // Keep the k best of what is offered: best[0..n) is a heap with the worst at its root. Returns the new n (at most k >= 1).
