@@ -6,7 +6,8 @@ listens on 127.0.0.1; a node opens one connection per task attempt, proves that 
 shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON. A node that can't
 reach the driver (an executor on another host) works on without.
 
-The other way go single bytes. The driver knows the node; the node's stage is over, without the node having ended (Spark itself tells a
+The other way go single bytes. The driver knows the node; it has taken the node's report, for which the node waits at its end, so that the
+report is there when Spark has the task's result; the node's stage is over, without the node having ended (Spark itself tells a
 Python worker that its job was cancelled by a kill signal, after two to three seconds); the driver stops listening. A connection that ends
 without that last word tells the node that the driver's process has ended, and nobody waits for its rows any more.
 """
@@ -31,9 +32,10 @@ HELLO_BYTES = 512  # largest first frame, read before the sender is trusted
 FRAME_BYTES = 4 << 20  # largest later frame: a report
 HELLO_SECONDS = 5.0  # to prove the secret
 SEND_SECONDS = 2.0  # after which a node gives up on a driver that doesn't read
+TAKE_SECONDS = 10.0  # after which a node no longer waits for the driver to take its report: a user's callback may hold it up
 INTERVAL_SECONDS = 0.1  # between two counts of a node
 LOOK_SECONDS = 0.1  # between two looks of the driver at Spark's active stages
-KNOWN, CANCEL, LEFT = b"K", b"C", b"L"  # what the driver says
+KNOWN, TAKEN, CANCEL, LEFT = b"K", b"T", b"C", b"L"  # what the driver says
 
 
 class TaskKey(NamedTuple):
@@ -181,7 +183,10 @@ class Listener:
             self._watch(connection, key.stage, channel)
             try:
                 while True:
-                    channel.take(key, _receive(connection, FRAME_BYTES))
+                    message = _receive(connection, FRAME_BYTES)
+                    channel.take(key, message)
+                    if "report" in message:
+                        connection.sendall(TAKEN)
             finally:
                 with self._lock:
                     self._nodes.pop(connection, None)
@@ -261,9 +266,12 @@ class Reporter:
             self._thread.start()
 
     def finish(self, report: dict[str, Any] | None) -> None:
-        """Send the last count and the report."""
+        """Send the last count and the report, and wait until the driver has taken them: it may ask for them once the task has ended."""
         self._join()
-        self._send({"rows": self._count()} | ({"report": report} if report is not None else {}))
+        if self._send({"rows": self._count(), "report": report}):
+            end = time.monotonic() + TAKE_SECONDS
+            while (left := end - time.monotonic()) > 0 and self._told(left) in (KNOWN, CANCEL):
+                pass
 
     def close(self) -> None:
         """Stop the thread and close the connection; may be called more than once."""
@@ -301,10 +309,11 @@ class Reporter:
             last = count
             due = time.monotonic() + INTERVAL_SECONDS
 
-    def _told(self) -> bytes:
-        """The driver's next word; none: the connection has ended."""
+    def _told(self, seconds: float = SEND_SECONDS) -> bytes:
+        """The driver's next word; none: the connection has ended, or so many seconds are over."""
         assert self._socket is not None
         try:
+            self._socket.settimeout(seconds)
             return self._socket.recv(1)
         except OSError:
             return b""

@@ -46,7 +46,7 @@ def test_straight_lines_have_no_negative_parts() -> None:
 
 
 def test_two_threads_measure_a_line() -> None:
-    assert 0 <= calibrate.transfer(2.0, 1) < 100_000
+    assert 0 <= calibrate.transfer(2.0) < 100_000  # the fastest of several: beside other load both threads may share a core for one
     notify, wake = calibrate.waking(5, 10)
     assert 0 < notify < 1e8
     assert 0 < wake < 1e8
