@@ -36,6 +36,7 @@ def test_keyed(bench: Any, partitioning: str, workers: int, chunk: int | None, w
             "node": lambda: harness.run_node(chain, batches, **options),
             "loop": harness.loop_body(tuples, spins, True),
         },
+        between=workers > 1,
     ).run()
 
     name = f"keyed {partitioning} work={work_ns} ns chunk={chunk or 'auto'} workers={workers}"

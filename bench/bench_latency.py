@@ -60,7 +60,7 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
     batches = harness.data().batches(closed, True)
     verify(pipeline, spins, batches, closed, workers=WORKERS)
 
-    runs = [harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed) for _ in range(harness.PAIRS)]
+    runs = [harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed, True) for _ in range(harness.PAIRS)]
     capacity = 1e9 / statistics.median([run.wall for run in runs if run.disturbed is None] or [run.wall for run in runs])
     per_second = capacity * load / 100
     tuples = int(per_second * SECONDS)
@@ -86,7 +86,7 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
     disturbed: list[str] = []
     everything: list[harness.Ran] = []
     for _ in range(2 * harness.PAIRS):
-        ran = harness.measured(body, tuples)
+        ran = harness.measured(body, tuples, True)
         everything.append(ran)
         if ran.disturbed:
             disturbed.append(ran.disturbed)
@@ -115,6 +115,7 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
                     quiet=quiet,
                     counted=len(counted),
                     not_counted=len(disturbed),
+                    round_trips=[round(run.round_trip) for run in used],
                     detail={"capacity_per_s": capacity},
                 )
             )
@@ -128,6 +129,7 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
         tuples=tuples,
         quiet=quiet,
         not_counted=disturbed,
+        round_trips=[round(run.round_trip) for run in used],
         figures={f.what: f.value for f in figures},
         parks=statistics.median(run.report.parks for run in used),
         chunks=statistics.median(run.report.chunks for run in used),

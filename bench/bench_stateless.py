@@ -41,7 +41,7 @@ def test_stateless(bench: Any, reorder: str, workers: int, chunk: int | None, wo
         harness.check(results, harness.spin(harness.data().values[: len(results)], spins))
     if workers == 2 and work_ns:
         bodies["two_loops"] = harness.two_loops_body(tuples, spins)
-    contest = harness.Contest(tuples, bodies).run()
+    contest = harness.Contest(tuples, bodies, between=workers > 1).run()
 
     name = f"stateless {reorder} work={work_ns} ns chunk={chunk or 'auto'} workers={workers}"
     paper = reorder == "nonblocking"  # the targets are for the default scheme

@@ -28,6 +28,7 @@ class Bench:
             figure.quiet = contest.quiet
             figure.counted = len(contest.counted[main]) if contest.quiet else 0
             figure.not_counted = len(contest.disturbed)
+            figure.round_trips = contest.round_trips(main)
         walls = {f"{name}_ns_per_tuple": contest.wall(name) for name in contest.bodies}
         record(
             self.benchmark,
@@ -37,6 +38,7 @@ class Bench:
             tuples=contest.tuples,
             quiet=contest.quiet,
             not_counted=contest.disturbed,
+            round_trips=contest.round_trips(main),
             figures={f.what: f.value for f in figures},
         )
         _figures.extend(figures)

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream import kernels, node, plan
-from ordstream._core import _bench
+from ordstream._core import _bench, _bench_costs
 from ordstream.cpus import allowed_cpus
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +42,8 @@ MAX_ROUNDS = 4 * PAIRS
 # Wall time that one run should take, about.
 RUN_SECONDS = float(os.environ.get("ORDSTREAM_BENCH_SECONDS", "0.25"))
 WORK_NS = (0, 100, 1000)
+# Share of the machine's CPU time that tasks of others may take beside a run that counts.
+MOST_OTHERS = 0.015
 
 for _op, _kernel in _bench.KERNELS.items():
     kernels.register(_op, _kernel)
@@ -157,6 +159,7 @@ class Ran:
     cpu_ns: float
     disturbed: str | None
     report: Any = None
+    round_trip: float = 0.0  # ns between the cores, the longer of before and after (`round_trip`); 0: not measured
 
     @property
     def wall(self) -> float:
@@ -176,11 +179,57 @@ def _busy_and_stolen() -> tuple[float, float]:
     return (user + nice + system + irq + softirq) / hertz, steal / hertz
 
 
-def measured(body: Callable[[], Any], tuples: int) -> Ran:
-    """Run `body`; it returns None, a report, or its own wall time in ns (an int)."""
+def _others() -> dict[str, int] | None:
+    """CPU ns of every task on the machine but ours, to the ns; None where the kernel does not say."""
+    own = str(os.getpid())
+    found = {}
+    try:
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit() or process.name == own:
+                continue
+            try:
+                for task in (process / "task").iterdir():
+                    found[task.name] = int((task / "schedstat").read_text().split()[0])
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue  # it has ended
+    except (OSError, ValueError, IndexError):
+        return None
+    return found or None
+
+
+def round_trip(rounds: int = 2000) -> float:
+    """ns of a cache line's way to another core and back, now: the best of some short measurements.
+
+    On a virtual machine it is no constant: the hypervisor moves its processors (docs/benchmarks.md).
+    """
+
+    def once() -> float:
+        lines = _bench_costs.Table()
+        turns = [0.0, 0.0]
+
+        def side(number: int) -> None:
+            turns[number] = lines.take_turns(number, rounds, 0, 0)
+
+        threads = [threading.Thread(target=side, args=(number,)) for number in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 2 * min(turns)
+
+    return min(once() for _ in range(6)) if allowed_cpus() > 1 else 0.0
+
+
+def measured(body: Callable[[], Any], tuples: int, between: bool = False) -> Ran:
+    """Run `body`; it returns None, a report, or its own wall time in ns (an int).
+
+    `between`: of what passes between cores. `round_trip` is measured before and after, and other tasks are looked at closely.
+    """
     gc.collect()
     gc.disable()
     try:
+        apart = round_trip() if between else 0.0
+        before = _others() if between else None
         busy, stolen = _busy_and_stolen()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
@@ -190,12 +239,25 @@ def measured(body: Callable[[], Any], tuples: int) -> Ran:
         cpu = time.process_time_ns() - cpu
         switched = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - usage.ru_nivcsw
         busy_after, stolen_after = _busy_and_stolen()
+        after = _others() if between else None
+        apart = max(apart, round_trip()) if between else 0.0
     finally:
         gc.enable()
     reason = preempted(wall / 1e9, cpu / 1e9, busy_after - busy, stolen_after - stolen, switched)
+    if reason is None and before and after:
+        reason = beside(wall / 1e9, sum(ns - before.get(task, 0) for task, ns in after.items()) / 1e9)
     if isinstance(report, int):
         wall, report = report, None
-    return Ran(tuples, float(wall), float(cpu), reason, report)
+    return Ran(tuples, float(wall), float(cpu), reason, report, apart)
+
+
+def beside(wall: float, other: float) -> str | None:
+    """Why a run was disturbed by tasks that took `other` CPU seconds beside it, or None.
+
+    They may have taken it on a core that the run left unused, which nobody can tell: a little is allowed for.
+    """
+    share = other / wall / (os.cpu_count() or 1)
+    return f"other tasks took {share:.1%} of the machine" if share > MOST_OTHERS else None
 
 
 def preempted(wall: float, own: float, busy: float, stolen: float, switched: int) -> str | None:
@@ -345,6 +407,8 @@ class Contest:
         Why other rounds were not counted.
     quiet : bool
         False: the machine was never quiet enough; the counted rounds are then all rounds.
+    between : bool
+        What passes between cores counts: see `measured`.
     """
 
     tuples: int
@@ -352,6 +416,7 @@ class Contest:
     counted: dict[str, list[Ran]] = field(default_factory=dict)
     disturbed: list[str] = field(default_factory=list)
     quiet: bool = True
+    between: bool = False
 
     def run(self, pairs: int = PAIRS, *, warm: bool = True, seconds: float | None = None) -> Contest:
         """Rounds until `pairs` are counted, or MAX_ROUNDS were run.
@@ -373,7 +438,7 @@ class Contest:
         for done in range(MAX_ROUNDS):
             if seconds is not None and done >= pairs and time.monotonic() - start > seconds:
                 break
-            ran = {name: measured(self.bodies[name], self.tuples) for name in names}
+            ran = {name: measured(self.bodies[name], self.tuples, self.between) for name in names}
             names.reverse()  # A B, B A: a drift of the machine favours nobody
             for name, one in ran.items():
                 everything[name].append(one)
@@ -402,6 +467,10 @@ class Contest:
     def ratio(self, a: str, b: str) -> float:
         """Median over rounds of wall(a) / wall(b)."""
         return self.paired(lambda ran: ran[a].wall / ran[b].wall)
+
+    def round_trips(self, name: str) -> list[float]:
+        """ns between the cores in each counted run of `name`."""
+        return [round(ran.round_trip) for ran in self.counted[name]]
 
     def overhead(self, name: str, workers: int, work: str = "loop") -> float:
         """Median over rounds of workers * wall - work, ns per tuple."""

@@ -32,6 +32,10 @@ class Figure:
         The target; None: no target.
     quiet : bool
         False: other load disturbed every round, so the verdict says nothing.
+    counted, not_counted : int
+        Rounds.
+    round_trips : list of float
+        ns between two cores around each counted run; empty: not measured.
     """
 
     bench: str
@@ -43,6 +47,7 @@ class Figure:
     quiet: bool = True
     counted: int = 0
     not_counted: int = 0
+    round_trips: list[float] = field(default_factory=list)
     detail: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -101,6 +106,8 @@ def table(figures: Iterable[Figure]) -> str:
     rows = [("benchmark", "figure", "value", "target", "", "rounds")]
     for figure in figures:
         rounds = f"{figure.counted}" + (f" (+{figure.not_counted} preempted)" if figure.not_counted else "")
+        if any(figure.round_trips):
+            rounds += f", cores {min(figure.round_trips):.0f} to {max(figure.round_trips):.0f} ns apart"
         value = f"{figure.value:,.2f} {figure.unit}".strip()
         rows.append((figure.bench, figure.what, value, figure.target, figure.verdict, rounds))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
