@@ -390,6 +390,8 @@ class Stream(Reader):
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
         schema = self._pipeline.schema
+        if serials is None and batch.schema.equals(schema, check_metadata=True):
+            return batch  # the reading thread shares the workers' cores: what it does takes them from a worker
         columns = [
             column if column.type.equals(field.type) else column.cast(field.type)
             for column, field in zip(batch.columns, schema, strict=True)
