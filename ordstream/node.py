@@ -224,7 +224,11 @@ class Stream(Reader):
             used[time_column] = True
         check_stages(self._stages)
         needed = plan.needed_outputs(self._stages)
-        owners = [(stage, build_kernel(_with_needed(stage, *found))) for stage, found in zip(self._stages, needed, strict=True)]
+        behind = (None,) * len(self._stages) if settings.steps else (*self._stages, None)[1:]  # with steps each key of a flush is logged
+        owners = [
+            (stage, build_kernel(_with_needed(stage, following, *found)))
+            for stage, following, found in zip(self._stages, behind, needed, strict=True)
+        ]
         self._unmade = {stage.name: owner.unmade for stage, owner in owners if stage.op == "sessionize"}
         self._sheds = [
             (stage, self._stages[position + 1].name, owner) for position, (stage, owner) in enumerate(owners) if stage.op == "shed"
@@ -549,11 +553,12 @@ class Stream(Reader):
         return self._shed
 
 
-def _with_needed(stage: Any, values: set[int], nulls: set[int]) -> Any:
-    """The stage with what its kernel should know about which of its output columns are read."""
+def _with_needed(stage: Any, behind: Any, values: set[int], nulls: set[int]) -> Any:
+    """The stage with what its kernel should know about which of its output columns are read, and which rows pass."""
     if stage.op != "sessionize":
         return stage
-    return replace(stage, params={**stage.params, "values": values, "nulls": nulls})
+    passing = plan.passing_sessions(stage, behind)
+    return replace(stage, params={**stage.params, "values": values, "nulls": nulls, "passing": passing})
 
 
 @atexit.register

@@ -57,7 +57,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ordstream.operators import BoundAggregation, Codec
-from ordstream.program import Program
+from ordstream.program import Program, run_program
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +204,27 @@ def needed_outputs(stages: Sequence[Stage]) -> list[tuple[set[int], set[int]]]:
             values = values | read
             nulls = set(values)
     return found[::-1]
+
+
+def passing_sessions(stage: Stage, behind: Stage | None) -> bytes | None:
+    """Which sessions the filter directly behind a `sessionize` lets pass, where that is told by which aggregates are null: for each set
+    of aggregates with a value (bit j of the position: the j-th) 1 or 0. None: by more than that, or there is no such filter.
+
+    A session that the filter drops need not be made: such a filter cannot fail, so nobody sees the difference.
+    """
+    if stage.op != "sessionize" or behind is None or behind.op != "filter":
+        return None
+    program, aggregates = behind.params["program"], stage.params["aggregates"]
+    before = len(stage.output) - len(aggregates)
+    if len(aggregates) > 8 or not program.tests_nulls_only(behind.input) or any(index < before for index in program.columns()):
+        return None
+
+    def passes(have: int) -> bool:
+        """`have`: the set. Counts and sums are never null."""
+        row = [0 if a.function in ("count", "sum") or have >> j & 1 else None for j, a in enumerate(aggregates)]
+        return run_program(program, [None] * before + row) is True
+
+    return bytes(passes(have) for have in range(1 << len(aggregates)))
 
 
 def explain(source: pa.Schema, stages: Sequence[Stage]) -> str:

@@ -101,14 +101,10 @@ cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBloc
     return False
 
 
-cdef inline void fold_one(const Accumulator* a, char* state, int32_t j, int64_t value) noexcept nogil:
-    """Include one value of accumulator j (floats as bits). Cannot fail: sums were checked before."""
-    cdef int64_t* s = <int64_t*> (state + a.offset)
-    cdef int32_t function = a.function
-    cdef bint is_first = state[1 + j] == 0
+cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t value) noexcept nogil:
+    """Include one value (floats as bits) in the words `s`, zero before the first one. Cannot fail: sums were checked before."""
     cdef double p
     cdef double q
-    state[1 + j] = 1
     if function == F_MAX_I64:
         if is_first or value > s[0]:
             s[0] = value
@@ -143,6 +139,13 @@ cdef inline void fold_one(const Accumulator* a, char* state, int32_t j, int64_t 
         q = as_float(value)
         if is_first or (q < p if function == F_MIN_F64 else q > p) or (isnan(p) and not isnan(q)):
             s[0] = value
+
+
+cdef inline void fold_one(const Accumulator* a, char* state, int32_t j, int64_t value) noexcept nogil:
+    """Include one value of accumulator j in a state."""
+    cdef bint is_first = state[1 + j] == 0
+    state[1 + j] = 1
+    fold_into(a.function, <int64_t*> (state + a.offset), is_first, value)
 
 
 cdef inline void fold_row(const Fold* x, char* state, const FoldBlock* b, int32_t i) noexcept nogil:

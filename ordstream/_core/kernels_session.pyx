@@ -6,8 +6,8 @@ a) A key's record holds the open session: its times, its count, the aggregates (
 b) A closed session is copied into the output chunk: list columns are views into its arena, never into the state. Without lists, and
    where every output is a 64-bit value as it lies in the record, that is one copy per column (`Copied`); columns that nothing
    behind reads are then not made: they have width 0 in the output layout.
-c) Where moreover the aggregates take 64-bit values as they lie in the chunk and no sum is checked, nothing can fail but memory: a loop
-   of its own (`plain_rows`) then does all that a row needs. The general one takes three times as long for a row that only counts.
+c) Where moreover the aggregates take 64-bit values as they lie in the chunk and no sum is checked, a key and its session lie in one
+   slot (session_slots.pxd), with other functions. Those here take four times as long for a row that only counts.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -18,12 +18,16 @@ from ordstream._core.chunk cimport (
     View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.fold cimport (
-    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_one,
+    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load,
     fold_overflows, fold_prepare, fold_row, fold_store,
 )
 from ordstream._core.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_bucket cimport put_word
+from ordstream._core.session_slots cimport (
+    LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new, slots_prepare, slots_process,
+    slots_punctuate, slots_setup,
+)
 from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
     keyed_lookup_block, keyed_record,
@@ -69,7 +73,6 @@ cdef struct SessionContext:
     int32_t plain_key      # one 64-bit key column: written without a call
     int32_t plain          # 1: a session is emitted by copying `values` and `flags`, and writing its key
     int32_t makes_key      # 0: nothing reads the key
-    int32_t direct         # 1: `plain`, and the aggregates need neither widening nor checks: see plain_rows
     int32_t nvalues
     int32_t nflags
     Copied* values
@@ -231,108 +234,6 @@ cdef int session_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return fold_prepare(x.fold, w, c, x.conditions)
 
 
-cdef int32_t plain_rows(const SessionContext* x, Worker* w, KeyedState* keyed, Chunk* c, const int32_t* rows, int32_t n,
-                        const int32_t* slots, Chunk* out) noexcept nogil:
-    """Rows whose keys were looked up, where `direct`; `out` has room for n sessions and validity where aggregates may be null.
-
-    Thread safety: the bucket's holder. Returns: n, or without memory j: rows[j] was not done. Cost: ~2 ns per row, ~4 ns per session.
-    """
-    cdef const Fold* fold = x.fold
-    cdef const uint8_t* mask = <const uint8_t*> c.cols[x.conditions].data if fold.n else <const uint8_t*> NULL
-    cdef const int64_t* clock = <const int64_t*> c.cols[x.time].data
-    cdef const Accumulator* a
-    cdef char* records = keyed.records
-    cdef int64_t stride = keyed.stride
-    cdef int32_t key_size = x.keys.size
-    cdef int32_t words = fold.size // 8
-    cdef int32_t nvalues = x.nvalues
-    cdef int32_t nflags = x.nflags
-    cdef int32_t index = out.n
-    cdef uint64_t timeout = <uint64_t> x.timeout
-    cdef uint64_t sign = 0 if x.time_type == PT_U64 else (<uint64_t> 1) << 63   # makes times compare as unsigned numbers
-    cdef uint64_t time
-    cdef uint64_t last
-    cdef int64_t count
-    cdef int32_t row
-    cdef int32_t i
-    cdef int32_t j
-    cdef uint32_t bits
-    cdef char* record
-    cdef char* state
-    cdef Session* s
-    for i in range(n):
-        row = rows[i]
-        record = records + slots[i] * stride
-        s = <Session*> (record + key_size)
-        state = aggregates_of(s)
-        time = <uint64_t> clock[row]
-        last = <uint64_t> s.last
-        count = s.count
-        if count == 0:
-            s.start = <int64_t> time
-        elif (time ^ sign) > (last ^ sign) and time - last > timeout:
-            if x.makes_key:
-                if (<const int64_t*> record)[0] == 0 and out.cols[0].valid == NULL:
-                    (<int64_t*> out.cols[0].data)[index] = (<const int64_t*> record)[1]
-                elif key_store(x.keys, record, w, out, index) != 0:
-                    out.n = index
-                    out.slots = index
-                    return i
-            for j in range(nvalues):
-                (<int64_t*> out.cols[x.values[j].column].data)[index] = (<const int64_t*> (record + x.values[j].offset))[0]
-            for j in range(nflags):
-                out.cols[x.flags[j].column].valid[index] = <uint8_t> record[x.flags[j].offset]
-            out.origin[index] = row
-            index += 1
-            for j in range(words):
-                (<int64_t*> state)[j] = 0
-            s.start = <int64_t> time
-            count = 0
-        s.last = <int64_t> time
-        s.count = count + 1
-        if mask != NULL:
-            bits = mask[row]
-            j = 0
-            while bits:
-                if bits & 1:
-                    a = &fold.accumulators[j]
-                    fold_one(a, state, j, (<const int64_t*> c.cols[a.source].data)[row] if a.function != F_COUNT else 0)
-                bits >>= 1
-                j += 1
-    out.n = index
-    out.slots = index
-    return n
-
-
-cdef int32_t session_plain(Kernel* k, Worker* w, SessionBucket* b, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
-                           Failure* f) noexcept nogil:
-    """session_process where `direct`. Returns: n, or without memory the rows that were done."""
-    cdef const SessionContext* x = <const SessionContext*> k.ctx
-    cdef LookupAhead ahead
-    cdef int32_t[LOOKUP_BLOCK] slots
-    cdef int32_t k0 = 0
-    cdef int32_t done
-    cdef int32_t m
-    cdef int32_t j
-    ahead.n = 0
-    while k0 < n:
-        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        done = 0
-        if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) == 0 and (
-                out.capacity - out.n >= m or chunk_reserve(w, out, k.output, m) == 0):
-            done = m
-            for j in range(x.nflags):
-                if chunk_set_valid(w, out, x.flags[j].column) != 0:
-                    done = 0
-            if done:
-                done = plain_rows(x, w, &b.keyed, c, rows + k0, m, slots, out)
-        if done < m:
-            failure_set(f, rows[k0 + done], FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return k0 + done
-        k0 += m
-    return n
-
-
 cdef int32_t session_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -373,8 +274,6 @@ cdef int32_t session_process(
     if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
-    if x.direct and c.cols[x.time].valid == NULL and (not folds or c.cols[x.conditions].valid[0] == 0):
-        return session_plain(k, w, b, c, rows, n, out, f)
     if folds and fold_begin(fold, w, &block) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
@@ -486,6 +385,7 @@ cdef class SessionKernel(KernelOwner):
     ...]}; the key is stage.key."""
 
     cdef SessionContext context
+    cdef SlotContext slots
     cdef KeySpecOwner keys
     cdef FoldOwner fold
     cdef readonly tuple unmade         # output columns that have no values, since nothing reads them
@@ -538,6 +438,8 @@ cdef class SessionKernel(KernelOwner):
         self.kernel.bucket_new = session_new
         self.kernel.bucket_free = session_free
         self.kernel.bucket_bytes = session_bytes
+        if self.context.plain and self.fits_slots():
+            self.use_slots(stage.params.get("passing"))
 
     cdef int find_copies(self, values, nulls) except -1:
         """What copy_session copies: start, end, count and the aggregates, where each is a 64-bit value and is needed. `values`, `nulls`:
@@ -568,15 +470,63 @@ cdef class SessionKernel(KernelOwner):
                 x.nflags += 1
         x.makes_key = values is None or 0 in values
         x.plain = 1
-        x.direct = not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
-        for j in range(self.fold.fold.n):
-            a = &self.fold.fold.accumulators[j]
-            if a.function != F_COUNT and a.type not in (PT_I64, PT_U64, PT_F64):
-                x.direct = 0
         if values is not None:
             self.unmade = tuple(sorted(set(range(layout.layout.ncols)) - values))
             for j in self.unmade:
                 layout.layout.width[j] = 0
+        return 0
+
+    cdef bint fits_slots(self) except -1:
+        """Do the aggregates take 64-bit values as they lie in the chunk, without checks, and do their bits share a byte?"""
+        cdef const Accumulator* a
+        cdef int32_t j
+        for j in range(self.fold.fold.n):
+            a = &self.fold.fold.accumulators[j]
+            if a.function != F_COUNT and a.type not in (PT_I64, PT_U64, PT_F64):
+                return False
+        return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
+
+    cdef int use_slots(self, passing) except -1:
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found; `passing`:
+        plan.passing_sessions."""
+        cdef SlotContext* s = &self.slots
+        cdef const SessionContext* x = &self.context
+        cdef SlotColumn* one
+        cdef int32_t j
+        cdef int32_t aggregate
+        s.fold = x.fold
+        s.key = x.keys.column[0]
+        s.time = x.time
+        s.conditions = x.conditions
+        s.sign = 0 if x.time_type == PT_U64 else (<uint64_t> 1) << 63
+        s.timeout = <uint64_t> x.timeout
+        s.makes_key = x.makes_key
+        for j in range(x.nvalues):
+            if x.values[j].column >= 4:
+                s.kept |= <uint32_t> 1 << (x.values[j].column - 4)
+        slots_setup(s)
+        for j in range(x.nvalues):
+            one = &s.values[j]
+            one.column = x.values[j].column
+            aggregate = one.column - 4
+            one.bit = aggregate if aggregate >= 0 else -1
+            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD, META_WORD)[one.column - 1]
+        s.nvalues = x.nvalues
+        for j in range(x.nflags):
+            s.flags[j].column = x.flags[j].column
+            s.flags[j].bit = x.flags[j].column - 4
+        s.nflags = x.nflags
+        for j in range(256):
+            s.passes[j] = 1 if passing is None else passing[j % len(passing)]
+        self.kernel.uses_hash = 0
+        self.kernel.ctx = <void*> s
+        if x.fold.n:
+            self.kernel.prepare = slots_prepare
+        self.kernel.process = slots_process
+        self.kernel.punctuate = slots_punctuate
+        self.kernel.bucket_new = slots_new
+        self.kernel.bucket_free = slots_free
+        self.kernel.bucket_bytes = slots_bytes
         return 0
 
     def __dealloc__(self):
