@@ -27,6 +27,7 @@ cdef struct Egress:
     a64 rows_out           # rows written (total)
     char[104] pad1
     Output* current
+    a64 writing            # address of `current` or 0, for who may not read that: a hint where the next rows go
     const Layout* layout
     Ingress* ingress
     int64_t batch_rows

@@ -64,6 +64,7 @@ cdef void egress_publish(Egress* e) noexcept nogil:
     e.first_rows = min(max(e.current.rows, <int64_t> FIRST_ROWS), e.batch_rows + e.batch_rows // 8)
     spsc_try_push(&e.ready, as_int(e.current))
     e.current = NULL
+    store_relaxed(&e.writing, 0)                          # a hint; no partner
 
 
 cdef void sample(Egress* e, Chunk* c) noexcept nogil:
@@ -114,6 +115,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
             if c.n:
                 if e.current == NULL:
                     e.current = output_new(e.layout, e.first_rows, e.tags)
+                    store_relaxed(&e.writing, as_int(e.current))   # a hint; no partner
                 rc = -1 if e.current == NULL else output_append(e.current, c)
                 if rc != 0:
                     e.no_memory = 1

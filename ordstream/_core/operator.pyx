@@ -18,6 +18,7 @@ from ordstream._core.partition_queues cimport (
 from ordstream._core.reorder_buffer cimport reorder_limit, reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.sampling cimport sample_rows
+from ordstream._core.threads cimport prefetch_write
 from ordstream._core.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
 from ordstream._core.split cimport split_chunk, split_everywhere
 
@@ -166,6 +167,18 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
 
 
 # ---------------------------------------------------------------- sending
+
+cdef inline void expect_release(Operator* op) noexcept nogil:
+    """Start to load, all at once, the lines that sending a unit touches and another worker probably wrote last. One after the other
+    they cost a transfer between cores each. Only addresses are used, nothing is read."""
+    prefetch_write(&op.rb.next)
+    if op.egress != NULL:
+        prefetch_write(&op.egress.rows_out)
+        prefetch_write(as_pointer(load_relaxed(&op.egress.writing)))   # a hint: it may be gone, and nothing faults
+        prefetch_write(&op.run.ingress.retired_chunks)
+    if op.kind == PS:
+        prefetch_write(&op.pq.master.head)                    # taken from right after
+
 
 cdef int deliver(void* context, void* unit) noexcept nogil:
     """Hand one unit to the next worklist or to the egress. 0: no room. Holder of the release flag only."""
@@ -662,6 +675,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             shed_end(op.shed, w, <ShedRows*> c.shed, part.rows, part.n, began)
         else:
             run_rows(op, w, state, part)
+            if part.n == 1 and not op.rb.alone:
+                expect_release(op)
     elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
         part.out = chunk_new(w)
         if part.out == NULL:
