@@ -154,7 +154,7 @@ def default_buckets(workers: int, chunk_rows: int | None) -> int:
     """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small."""
     if workers <= 1:
         return 1
-    return 32 * workers if chunk_rows is not None and chunk_rows < 16 else 4 * workers
+    return 32 * workers if chunk_rows is not None and chunk_rows < 16 else 2 * workers
 
 
 def default_splitters(workers: int, chunk_rows: int | None) -> int:

@@ -283,6 +283,7 @@ cdef class Run:
                 op.partitioner.keys = &keys.spec
                 op.partitioner.layout = owner.kernel.input
                 op.partitioner.p = p
+                op.partitioner.keeps_hash = op.kernel.uses_hash
                 if bounds is not None:
                     self.bounds.append(bounds)
                     op.partitioner.by_range = 1

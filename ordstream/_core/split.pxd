@@ -13,6 +13,7 @@ cdef struct Partitioner:
     const Layout* layout   # of the operator's input
     int32_t p
     int32_t by_range       # 0: hash
+    int32_t keeps_hash     # 0: nobody reads c.hash, it need not be written
     int32_t nbounds        # p - 1
     int32_t column         # range: key column
     int32_t is_float       # range: bounds are doubles

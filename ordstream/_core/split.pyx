@@ -60,7 +60,7 @@ cdef int32_t range_bucket(const Partitioner* pt, const Chunk* c, int32_t s) noex
 
 
 cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
-    """Fill c.hash, c.parts and c.nparts (at most one part per bucket, rows in arrival order) and c.pending.
+    """Fill c.hash (perhaps not where not `keeps_hash`: then NULL), c.parts and c.nparts (at most one part per bucket, rows in arrival order) and c.pending.
 
     Thread safety: the chunk's owner. Ownership: arrays are the chunk's. Returns: 0, or -1: no memory.
     Cost: ~3 ns per row: a pass that hashes and counts, and one that writes the slots; one row: no pass.
@@ -81,13 +81,15 @@ cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
     c.nparts = 0
     if n == 0:
         return 0
-    c.hash = &c.one_hash if c.slots == 1 else <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
-    if c.hash == NULL:
-        return -1
     if (pt.keys.simple and not pt.by_range and (pt.keys.type[0] == PT_I64 or pt.keys.type[0] == PT_U64)
             and c.cols[pt.keys.column[0]].valid == NULL and n > 1 and p > 1):
         words = <const uint64_t*> c.cols[pt.keys.column[0]].data
-    else:
+    c.hash = NULL
+    if words == NULL or pt.keeps_hash:
+        c.hash = &c.one_hash if c.slots == 1 else <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
+        if c.hash == NULL:
+            return -1
+    if words == NULL:
         key_hash(pt.keys, c, pt.layout)
     if n == 1 or p == 1:
         part = &c.one_part
@@ -120,6 +122,11 @@ cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
         for k in range(n):
             bucket[k] = <uint16_t> range_bucket(pt, c, row_slot(c, k))
             fill[bucket[k]] += 1
+    elif words != NULL and c.hash == NULL:
+        for k in range(n):
+            b = hash_bucket(mix(words[k if c.sel == NULL else c.sel[k]]), p)
+            bucket[k] = <uint16_t> b
+            fill[b] += 1
     elif words != NULL:
         hash = c.hash
         for k in range(n):
