@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream._core.reader import start_surely
 from ordstream.errors import PlanError, SourceError
 from ordstream.worker_threads import join
 
@@ -54,7 +55,7 @@ class Feeder:
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
         self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
-        self._thread.start()
+        start_surely(self._thread)
 
     @property
     def thread(self) -> threading.Thread | None:

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any
 
+from ordstream._core.reader import start_surely
+
 WORKER_STACK_BYTES = 2 << 20
 # How long a thread that is being started is given to show itself.
 SHOW_S = 0.1
@@ -47,7 +49,7 @@ class WorkerThreads:
             for index in wanted:
                 thread = threading.Thread(target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True)
                 self._threads.append(thread)
-                thread.start()
+                start_surely(thread)
         finally:
             threading.stack_size(before)
 

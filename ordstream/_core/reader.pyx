@@ -4,6 +4,8 @@ Python looks for signals at the start of each of its functions, so a method of P
 the traceback then keeps the stream, with all its threads, alive. Compiled code looks for signals only inside the Python code that it
 calls: here every way out of reading closes the stream.
 """
+import _signal
+import threading
 from _thread import RLock, get_ident
 
 
@@ -74,3 +76,30 @@ cdef close_surely(reader):
     except BaseException:
         reader.close()
         raise
+
+
+def start_surely(thread):
+    """`thread.start()`; an interrupt in the middle of it is raised when it is done.
+
+    Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError in the interrupt's place.
+    """
+    came = []
+    present = None
+    if get_ident() == threading.main_thread().ident:
+        present = _signal.getsignal(_signal.SIGINT)
+
+    def note(number, frame):
+        came.append(number)
+
+    if callable(present):
+        try:
+            _signal.signal(_signal.SIGINT, note)
+        except ValueError:  # not the main interpreter
+            present = None
+    try:
+        thread.start()
+    finally:
+        if callable(present):
+            _signal.signal(_signal.SIGINT, present)
+        if came:
+            _signal.raise_signal(_signal.SIGINT)

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import signal
 import threading
 import time
 import weakref
@@ -334,3 +335,31 @@ def test_ctrl_c_while_a_worker_is_being_started(started: bool, interrupted: int,
     assert not [t.name for t in threading.enumerate() if t.name.startswith("ordstream-worker")]
     assert stream.report.leaked_chunks == 0
     assert rows_of(keyed().run(table("few", 500), workers=2).batches) == keyed_rows("few", 500)
+
+
+def test_ctrl_c_inside_pythons_own_start_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while Python waits for the new thread: it is raised once Python knows the thread, not in the middle of its bookkeeping."""
+    places: list[str] = []
+    whole = threading.Event.wait
+
+    class Noticed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)  # Python looks for signals between its instructions
+            places.append("waited")
+            return whole(self, timeout)
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            if self.name.startswith("ordstream-worker"):
+                self._started: threading.Event = Noticed()
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    stream = keyed().stream(batches("zipf", 20_000, 500), workers=3)
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    monkeypatch.undo()
+    assert places == ["waited"]
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("ordstream-worker")]
+    assert stream.report.leaked_chunks == 0
