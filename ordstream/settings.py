@@ -151,10 +151,15 @@ def _workers(value: Any) -> None:
 
 
 def default_buckets(workers: int, chunk_rows: int | None) -> int:
-    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small."""
+    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small.
+
+    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
+    """
     if workers <= 1:
         return 1
-    return 32 * workers if chunk_rows is not None and chunk_rows < 16 else 2 * workers
+    if chunk_rows is not None and chunk_rows < 16:
+        return 32 * workers
+    return (2 if workers <= 4 else 4) * workers
 
 
 def default_splitters(workers: int, chunk_rows: int | None) -> int:

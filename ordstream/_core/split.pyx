@@ -60,7 +60,9 @@ cdef int32_t range_bucket(const Partitioner* pt, const Chunk* c, int32_t s) noex
 
 
 cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
-    """Fill c.hash (perhaps not where not `keeps_hash`: then NULL), c.parts and c.nparts (at most one part per bucket, rows in arrival order) and c.pending.
+    """Fill c.parts and c.nparts (at most one part per bucket, rows in arrival order), c.pending and c.hash.
+
+    Where not `keeps_hash`, c.hash may be NULL.
 
     Thread safety: the chunk's owner. Ownership: arrays are the chunk's. Returns: 0, or -1: no memory.
     Cost: ~3 ns per row: a pass that hashes and counts, and one that writes the slots; one row: no pass.
