@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
 from ordstream._core.arrow cimport (
-    ArrowArray, Batch, BatchFormats, Output, batch_free, batch_import, batch_new, output_append, output_export, output_new,
+    ArrowArray, Batch, BatchFormats, Output, batch_converts, batch_free, batch_import, batch_new, output_append, output_export, output_new,
 )
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
@@ -315,7 +315,10 @@ cdef class Run:
             raise MemoryError
         memcpy(&b.array, array, sizeof(ArrowArray))
         array.release = NULL
-        with nogil:
+        if batch_converts(b, &self.layout_owner.layout, self.used):
+            with nogil:
+                rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
+        else:                                                 # to hand the GIL to a worker and back takes longer
             rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
         if rc == -1:
             batch_free(b)
@@ -342,9 +345,16 @@ cdef class Run:
         add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see the batch first
         if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
             raise BufferError("too many batches wait at the ingress")
-        with nogil:
-            self.rt.run.work.notify_all()
+        self.wake_parked()
         return 0
+
+    cdef void wake_parked(self) noexcept:
+        """Wake every parked worker, if there is one, after a change that it may be waiting for. A release of the GIL where there is
+        none would make the caller wait for it as long as a Python function has it."""
+        # A full barrier between the change and the look: totally ordered with add_seq of `parked` in worker_loop.
+        if add_seq(&self.rt.run.parked, 0) > 0:
+            with nogil:
+                self.rt.run.work.notify_all()
 
     def finish(self):
         """The end of the stream."""
@@ -393,9 +403,7 @@ cdef class Run:
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
             return None
-        with nogil:
-            if add_seq(&self.rt.run.parked, 0) > 0:           # room again: a parked release may go on (a full barrier after the take)
-                self.rt.run.work.notify_all()
+        self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
         serials = None
         if o.serials != NULL:
