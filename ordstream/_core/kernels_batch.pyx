@@ -28,8 +28,12 @@ cdef extern from *:
             || !PyArray_CHKFLAGS(a, NPY_ARRAY_C_CONTIGUOUS)) return NULL;
         return PyArray_DATA(a);
     }
+    static inline void* ord_input_array(PyObject* array, PyObject* dtype, npy_intp n) {
+        return PyArray_CHKFLAGS((PyArrayObject*)array, NPY_ARRAY_WRITEABLE) ? ord_plain_array(array, dtype, n) : NULL;
+    }
     """
     void* ord_plain_array(PyObject*, PyObject*, Py_ssize_t) noexcept
+    void* ord_input_array(PyObject*, PyObject*, Py_ssize_t) noexcept
 
 cdef object NUMPY_EMPTY = np.empty
 cdef object NUMPY_ARRAY = np.ndarray
@@ -83,17 +87,27 @@ cdef class BatchKernel(PythonKernel):
         cdef int32_t n = c.n
         cdef int32_t first_null = -1
         cdef int32_t* rows = c.sel
+        cdef Arrays held = None
         if not self.arrow:
             rows = self.complete_rows(w, c, &n, &first_null)
             if rows == &ALL_ROWS:
                 rows = NULL
         if n:
             try:
-                result = self.call_arrow(c, rows, n) if self.arrow else self.call_numpy(c, rows, n)
+                if self.arrow:
+                    result = self.call_arrow(c, rows, n)
+                else:
+                    held = self.arrays(n)
+                    result = self.call_numpy(c, rows, n, held)
                 if rows == NULL and self.in_place and self.replace(w, c, result, n):
+                    out = c
+                else:
+                    out = self.new_output(w, n)
+                    self.append(w, c, rows, n, out, result)
+                result = None
+                self.put_back(held)
+                if out == c:
                     return c
-                out = self.new_output(w, n)
-                self.append(w, c, rows, n, out, result)
             except Exception:                            # whose row is it? Only one row at a time can tell
                 if out == NULL:
                     out = self.new_output(w, n)
@@ -117,7 +131,7 @@ cdef class BatchKernel(PythonKernel):
         for i in range(n):
             slot = i if rows == NULL else rows[i]
             try:
-                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1)
+                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1, Arrays(1, len(self.names)))
                 self.append(w, c, &slot, 1, out, result)
             except BaseException as error:
                 if self.failed(c, slot, error):
@@ -183,17 +197,32 @@ cdef class BatchKernel(PythonKernel):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
         return dict(zip(result.schema.names, result.columns))
 
-    cdef object call_numpy(self, Chunk* c, const int32_t* rows, int32_t n):
-        cdef dict columns = {}
-        cdef Arrays held = None
-        cdef int32_t j
-        cdef ColumnReader reader
+    cdef Arrays arrays(self, int32_t n):
+        """Input arrays for n rows: those of the last call, where nothing kept them."""
+        cdef Arrays held
         if self.spare:
             held = <Arrays> self.spare.pop()
-            if held.n != n:
-                held = None
-        if held is None:
-            held = Arrays(n, len(self.names))
+            if held.n == n:
+                return held
+        return Arrays(n, len(self.names))
+
+    cdef int put_back(self, Arrays held) except -1:
+        """Keep input arrays for the next call, after the result was copied and dropped: it may have been made of them."""
+        cdef int32_t j
+        if held is None or not HAS_GIL:
+            return 0
+        for j in range(<int32_t> len(held.arrays)):
+            array = held.arrays[j]
+            if array is not None and Py_REFCNT(array) > 2:   # ours and the list's; more: the function kept it, or a view of it
+                held.arrays[j] = None
+            array = None
+        self.spare.append(held)
+        return 0
+
+    cdef object call_numpy(self, Chunk* c, const int32_t* rows, int32_t n, Arrays held):
+        cdef dict columns = {}
+        cdef int32_t j
+        cdef ColumnReader reader
         for j in range(<int32_t> len(self.names)):
             reader = <ColumnReader> self.reader.readers[j]
             dtype = self.dtypes[j]
@@ -201,7 +230,7 @@ cdef class BatchKernel(PythonKernel):
                 columns[self.names[j]] = reader.arrow(&c.cols[j], rows, n).to_numpy(zero_copy_only=False)
                 continue
             array = held.arrays[j]
-            if array is None:
+            if array is None or ord_input_array(<PyObject*> array, <PyObject*> dtype, n) != held.data[j]:   # a function may reshape it
                 array = NUMPY_EMPTY(n, dtype)
                 held.data[j] = ord_plain_array(<PyObject*> array, <PyObject*> dtype, n)
                 if held.data[j] == NULL:
@@ -209,19 +238,9 @@ cdef class BatchKernel(PythonKernel):
                 held.arrays[j] = array
             gather(<char*> held.data[j], &c.cols[j], rows, n, reader.width)
             columns[self.names[j]] = array
-            array = None
         result = self.fn(columns)
         if type(result) is not dict and not isinstance(result, dict):
             raise TypeError(f"expected a dict of arrays, got {type(result).__name__}")
-        if HAS_GIL:
-            columns = None
-            for j in range(<int32_t> len(held.arrays)):
-                array = held.arrays[j]
-                # ours, the list's, and the result's own use of its inputs: more means that somebody kept it
-                if array is not None and Py_REFCNT(array) > 2:
-                    held.arrays[j] = None
-                array = None
-            self.spare.append(held)
         return result
 
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1:
