@@ -30,6 +30,7 @@ cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """SL contract of kernel.pxd: takes the GIL and runs the owner."""
+    let_reader_pass((<PythonKernel> k.ctx).reader_turn, &(<PythonKernel> k.ctx).passed)
     with gil:
         return apply_with_gil(<PythonKernel> k.ctx, w, c)
 
@@ -217,6 +218,7 @@ cdef int32_t python_process(
         if records == NULL or keyed_lookup(&b.keyed, w, c, rows, n, records) < 0:
             failure_set(f, rows[0], FAIL_MEMORY, "out of memory")
             return 0
+    let_reader_pass((<ProcessKernel> k.ctx).reader_turn, &(<ProcessKernel> k.ctx).passed)
     with gil:
         return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
 

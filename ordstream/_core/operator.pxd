@@ -31,7 +31,8 @@ cdef struct RunState:
     a64 stop               # 1: cancelled, or out of memory; workers return at the next chunk
     a64 parked             # workers waiting in `work`
     a64 no_memory
-    char[104] pad1
+    a64 reader_turn        # odd: the reading thread is awake and wants the GIL, or has it (kernels_python.pxd)
+    char[96] pad1
     EventCount* work       # runnable units appeared
     EventCount* reader     # output, room for input, or the end
     Ingress* ingress

@@ -232,8 +232,10 @@ cdef class Run:
             op.run = &self.rt.run
             if isinstance(owner, PythonKernel):
                 (<PythonKernel> owner).stop = &self.rt.run.stop
+                (<PythonKernel> owner).reader_turn = &self.rt.run.reader_turn
             elif isinstance(owner, ProcessKernel):
                 (<ProcessKernel> owner).stop = &self.rt.run.stop
+                (<ProcessKernel> owner).reader_turn = &self.rt.run.reader_turn
             op.depth = depth
             op.max_queued = max_queued
             op.sample_every = sample_every if owner.kernel.kind != SL else 0
@@ -426,13 +428,16 @@ cdef class Run:
         """
         cdef int64_t seen
         cdef int64_t ns = <int64_t> (seconds * 1e9)
+        cdef int64_t turn = load_relaxed(&self.rt.run.reader_turn) | 1   # written by this thread only
         with nogil:
+            store_relaxed(&self.rt.run.reader_turn, turn + 1)            # a hint, with load_relaxed in let_reader_pass
             seen = self.rt.run.reader.prepare()
             notice_stall(&self.rt)
             if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
                     and load_acquire(&self.rt.active) <= self.hired
                     and not (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)):
                 self.rt.run.reader.wait(seen, ns)
+            store_relaxed(&self.rt.run.reader_turn, turn + 2)            # as above
         return spsc_size_approx(&self.rt.egress.ready) > 0
 
     @property

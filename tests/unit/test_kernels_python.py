@@ -310,17 +310,35 @@ class TestBatches:
             assert k.tolist() == [101, 102, 103, 104]
             assert x.tolist() == [-1.0, 4.0, 9.0]
 
-    def test_arrays_are_reused_when_nobody_keeps_them(self):
+    @pytest.mark.parametrize("shown", ["new", "the input", "a view of it"])
+    def test_arrays_are_reused_when_nobody_keeps_them(self, shown):
         addresses = []
 
         def note(columns):
             addresses.append(columns["k"].ctypes.data)
-            return {"k": columns["k"] + 1, "x": columns["x"]}
+            k = columns["k"]
+            return {"k": k + 1 if shown == "new" else k if shown == "the input" else k[:], "x": columns["x"]}
 
         kernel = door(od.Pipeline(NUMBERS).map_batches(note, schema=NUMBERS))
         for _ in range(5):
-            kernel.apply(FULL)
+            assert kernel.apply(FULL)[0][0] == (2 if shown == "new" else 1, 0.5)
         assert len(set(addresses)) == 1
+
+    def test_arrays_that_were_changed_are_not_reused(self):
+        """Each call gets writable arrays of one dimension."""
+
+        def change(columns):
+            k, x = columns["k"], columns["x"]
+            assert k.shape == (4,)
+            assert x.flags.writeable
+            answer = {"k": k.copy(), "x": x}
+            k.shape = (2, 2)
+            x.flags.writeable = False
+            return answer
+
+        kernel = door(od.Pipeline(NUMBERS).map_batches(change, schema=NUMBERS))
+        for _ in range(3):
+            assert kernel.apply(FULL)[0] == [(1, 0.5), (2, -1.0), (3, 4.0), (4, 9.0)]
 
     def test_workers(self):
         pipeline = od.Pipeline(NUMBERS)
