@@ -7,8 +7,8 @@ c) `max_workers` is 1 unless the interpreter has no GIL or the function releases
 d) Of a BaseException that is no Exception (KeyboardInterrupt, SystemExit) nothing is ever skipped.
 e) A run that is cancelled stops before the next row: one row may take long. That row is then the failing one, with `Cancelled`, so nothing
    behind it is delivered.
-f) Where the reading thread has been woken and wants the GIL, a worker lets it go first, once. Whoever waits for the GIL is woken each time
-   that it is free, between any two calls, and then mostly finds it taken again: that cost a third of a batch function's time (decisions.md).
+f) Where the reading thread has been woken and wants the GIL, a worker lets it go first, once. Whoever waits for the GIL is woken whenever
+   it is free, between any two calls, and then mostly finds it taken again: that cost a third of a batch function's time (decisions.md).
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.atomics cimport a64, load_relaxed, store_relaxed
