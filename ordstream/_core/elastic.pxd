@@ -26,6 +26,7 @@ cdef struct Elastic:
     int32_t wide           # SEARCH: a check that looks at half and twice the base, not at its neighbours
     int32_t limited        # HOLD: input is short; the number follows how busy workers are
     int32_t pairs          # SEARCH: comparisons of trial and base so far
+    int64_t rush           # HOLD, limited: when input began to wait, with all workers busy; 0: it does not
     int32_t strange        # HOLD: slots in a row whose rate was not the usual one; limited: that had a worker to spare
     int32_t hold           # HOLD: slots until the next check
     int32_t held           # HOLD: slots since the last one

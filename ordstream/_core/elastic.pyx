@@ -10,8 +10,9 @@ c) SEARCH: a number is compared with the base in slots that alternate, base, tri
    the search; gaps are halved on a logarithmic scale until they are a worker or a few per cent wide.
 d) HOLD: the base stands. A check, one step to each side, comes after `hold` slots, which double while checks change nothing. A rate
    that is unusual for some slots starts a search at once.
-e) Input that does not wait needs no more workers than keep up with some room: busy / ROOMY. Growing is quick (short slots, doubling),
-   shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the bottleneck), the search starts
+e) Input that does not wait needs no more workers than keep up with some room: busy / ROOMY. Growing is quick (short slots, doubling), but
+   begins only when input has waited for a whole interval: of input that comes in pieces each waits for a moment, and more workers
+   would only share what one does in time. Shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the bottleneck), the search starts
    again from the number that was busy. Less than one busy worker is never a bottleneck inside: the input or the reader is slow.
 
 The published control algorithms of this kind compare a level with stored values of its neighbours; here values are never older than a
@@ -117,6 +118,7 @@ cdef void start_hold(Elastic* e, bint limited) noexcept nogil:
     e.limited = limited
     e.held = 0
     e.strange = 0
+    e.rush = 0
 
 
 cdef int32_t next_trial(const Elastic* e) noexcept nogil:
@@ -250,6 +252,11 @@ cdef void decide(Elastic* e, int64_t now, double work, double busy, bint waiting
         needed = <int32_t> ceil(busy)
         start_search(e, now, needed if needed > 0 else 1, True)
         return
+    if e.state == HOLD and e.limited:
+        if e.rush == 0:
+            e.rush = e.previous_start
+        if now - e.rush < e.interval_ns:
+            return
     if e.state == GROW or (e.state == HOLD and e.limited):
         e.limited = 0
         gain = rate - e.grown_rate

@@ -143,6 +143,38 @@ def test_idle_burst_idle() -> None:
     assert set(driven.numbers(2.2, 3.0)) == {2}
 
 
+def pieces(takes_ms: float, apart_ms: float, seconds: float, most: int = 8) -> list[tuple[float, int]]:
+    """Input that comes in pieces, each so much work of one worker: (time, active workers) at each look, about a millisecond apart
+    while there is work, as the runtime looks; nothing looks while nothing happens."""
+    door, looks = PyElasticDoor(most, 1), []
+    n, now, worked, looked = 1, 0.0, 0.0, 0.0
+    for piece in range(int(seconds * 1e3 / apart_ms)):
+        now = max(now, piece * apart_ms)
+        left = takes_ms
+        while left > 0:
+            now += 0.02
+            left -= 0.02 * n
+            worked += 0.02 * n
+            if now - looked >= 1.0:
+                looked = now
+                n = door.observe(int(now * MS), worked, worked * MS, int(worked / 0.02), left > 0)
+                looks.append((now / 1e3, n))
+    return looks
+
+
+@pytest.mark.parametrize("takes_ms", [0.5, 1.5, 3.0])
+def test_input_in_pieces_that_one_worker_does_in_time_has_one(takes_ms: float) -> None:
+    """Several workers would only share what one does while the next piece is on its way."""
+    assert {n for at, n in pieces(takes_ms, 15.0, 3.0) if at > 0.1} == {1}
+
+
+def test_input_in_pieces_that_take_long_has_more() -> None:
+    """A piece that one worker does not do in time is shared before the next one comes."""
+    looks = pieces(22.0, 15.0, 3.0)
+    assert max(n for at, n in looks if at > 0.1) > 1
+    assert looks[-1][0] < 3.1  # none is late
+
+
 def test_idle_needs_one() -> None:
     driven = drive(8, lambda n, at: 0.0, 1.0, busy=lambda n, at: 0.0, waiting=lambda n, at: False, start=8)
     assert set(driven.numbers(0.2, 1.0)) == {1}
