@@ -1,8 +1,8 @@
 """What the simulated node predicts: Figure 8 of the ordered paper on 1 to 256 cores, and the elastic controller on 1 to 64.
 
-The five queries are described by real runs with one worker: cost of every operator per call and per tuple, selectivity, and the hashes of
-the keys that reach a partitioned operator, in order. Everything else comes from the cost model. What `bench/scaling.py` measured on a real
-machine is set beside the prediction (`measured`).
+The five queries are described by real runs of one worker, for several workers beside another such run: cost of every operator per call and
+per tuple, selectivity, and the hashes of the keys that reach a partitioned operator, in order. Everything else comes from the cost model.
+What `bench/scaling.py` measured on a real machine is set beside the prediction (`measured`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,12 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one operator's function took per call in runs at the sizes `calibrate.CHUNKS`: `rows` per call and `ns`."""
+    """What one operator's function took in runs at the sizes `calibrate.CHUNKS`: rows of a chunk that `reach` it, `rows` and `ns` per call.
 
+    A call is of a chunk, or of a part of one where the operator is partitioned.
+    """
+
+    reach: tuple[float, ...]
     rows: tuple[float, ...]
     ns: tuple[float, ...]
 
@@ -90,70 +94,112 @@ class Described:
         """The operators as they are at one chunk size; with several workers a partitioned one is called for each part of a chunk."""
         found = []
         for stage, measured in zip(self.stages, self.measured, strict=True):
-            rows = float(np.interp(chunk, calibrate.CHUNKS, measured.rows))  # that reach it
-            buckets = stage.buckets or default_buckets(workers, chunk)
-            if stage.hashes is not None and buckets > 1 and workers > 1:
-                rows /= calibrate.mean_parts(max(1, round(rows)), buckets, stage.hashes)
+            rows = float(np.interp(chunk, calibrate.CHUNKS, measured.reach))
+            rows /= parts_of(stage, rows, chunk, workers) or 1.0
             call, each = measured.line_at(rows)
             found.append(replace(stage, chunk_ns=call, work_ns=each))
         return tuple(found)
 
 
+def parts_of(stage: Any, rows: float, chunk: int, workers: int) -> float:
+    """Parts in which so many rows of a chunk come to an operator, on average; 0: they are not divided."""
+    buckets = stage.buckets or default_buckets(workers, chunk)
+    if stage.hashes is None or buckets == 1 or workers == 1:
+        return 0.0
+    return calibrate.mean_parts(max(1, round(rows)), buckets, stage.hashes)
+
+
 @cache
-def described(name: str, seed: int) -> Described:
-    """A query's operators by a micro-benchmark of each: runs with one worker at five chunk sizes, as long as about DESCRIBED_SECONDS.
+def described(name: str, seed: int, several: bool = False) -> Described:
+    """A query's operators by a micro-benchmark of each: runs of one worker at five chunk sizes, as long as about DESCRIBED_SECONDS.
 
     What a chunk takes in an operator, less the runtime's path, is fitted by a + b * rows (as the path itself was): a per call of the
-    function and b per tuple. `Described.at` has the line of one chunk size.
+    function and b per tuple. `Described.at` has the line of one chunk size. several: as among several workers, in a run for two of which
+    one is started (so functions get parts of chunks), beside another such run on a core of its own: two functions use the memory at once,
+    but no line passes between them.
     """
     subject = ordered_subjects.query(name, DESCRIBED, seed)
     took = real.run(subject.pipeline, subject.source(DESCRIBED), workers=1, chunk_rows=256).seconds
     rows = max(DESCRIBED // 4, min(int(DESCRIBED * DESCRIBED_SECONDS / took), MOST_DESCRIBED))
     batches = subject.source(rows)
-    path = CostModel.load(chosen_path()).alone
-    reports = {
-        chunk: [real.run(subject.pipeline, batches, workers=1, chunk_rows=chunk).report for _ in range(3)] for chunk in calibrate.CHUNKS
+    workers = 2 if several else 1
+    path = CostModel.load(chosen_path()).path(workers)
+    runs = {
+        chunk: [one for _ in range(3) for one in real.beside(workers, subject.pipeline, batches, workers=workers, chunk_rows=chunk)]
+        for chunk in calibrate.CHUNKS
     }
-    found, measured = [], []
-    stages = subject.pipeline.stages()
-    for i, stage in enumerate(stages):
-        given, own = [], []
-        for chunk, runs in reports.items():
-            one = min((report.operators[i] for report in runs), key=lambda each: each.cost_ns)
-            per_chunk = one.tuples_in / max(1, one.chunks)
-            given.append(per_chunk)
-            own.append(max(0.0, one.cost_ns * per_chunk - own_path(stage, path, chunk, one, i == 0, i == len(stages) - 1)))
-        call, work = calibrate.fit_line([np.ones(len(given)), np.array(given)], np.array(own))
-        measured.append(Measured(tuple(given), tuple(own)))
-        one = reports[256][0].operators[i]
+    slowdown = calibrate.slowdown() if several else 1.0  # the simulation's own factor for work on busy cores
+    stages: list[Stage] = []
+    for i, stage in enumerate(subject.pipeline.stages()):
+        one = {each.name: each for each in runs[256][0].report.operators}[stage.name]
         hashes = keys_before(subject.pipeline, i, batches) if stage.kind == "PS" else None
         # What the end of the stream makes an operator emit is not part of the flow that is simulated.
         selectivity = min(one.selectivity, 1.0) if stage.op in ("aggregate", "scan", "top_k") else one.selectivity
-        width = 8.0 * max(1, len(stage.input))
-        found.append(Stage(one.name, stage.kind, work, selectivity, hashes, stage.buckets, width, chunk_ns=call))
-    return Described(tuple(found), subject, rows, tuple(measured))
+        stages.append(Stage(stage.name, stage.kind, 0.0, selectivity, hashes, stage.buckets, 8.0 * max(1, len(stage.input))))
+    sizes = [own_costs(stages, path, chunk, workers, [ran.report for ran in ran_at]) for chunk, ran_at in runs.items()]
+    measured = []
+    for i, stage in enumerate(stages):
+        reach, rows_each, own = (tuple(size[i][part] for size in sizes) for part in range(3))
+        measured.append(Measured(reach, rows_each, tuple(ns / slowdown for ns in own)))
+        call, work = calibrate.fit_line([np.ones(len(own)), np.array(rows_each)], np.array(own) / slowdown)
+        stages[i] = replace(stage, work_ns=work, chunk_ns=call)
+    return Described(tuple(stages), subject, rows, tuple(measured))
 
 
-def own_path(stage: Any, path: PathCosts, chunk: int, one: Any, first: bool, last: bool) -> float:
-    """ns of the runtime's path per chunk of one operator of a run with one worker: what the simulation adds by itself."""
-    rows: float = one.tuples_in / max(1, one.chunks)
-    made: float = one.tuples_out / max(1, one.chunks)
-    if stage.kind != "SL":
+def own_costs(
+    stages: Sequence[Stage], path: PathCosts, chunk: int, workers: int, reports: Sequence[Any]
+) -> list[tuple[float, float, float]]:
+    """Per operator of runs at one chunk size: rows of a chunk that reach it, rows per call, ns of its function per call."""
+    found = []
+    chunks = 1  # that reach the operator; one that is partitioned counts parts
+    for i, stage in enumerate(stages):
+        given = [{each.name: each for each in report.operators} for report in reports]
+        one = min((operators[stage.name] for operators in given), key=lambda each: each.cost_ns)
+        reach = one.tuples_in / max(1, one.chunks)
+        parts = 0.0
+        if stage.hashes is not None and workers > 1:
+            if i == 0:
+                chunks = given[0]["ingress"].chunks
+            reach = one.tuples_in / max(1, chunks)
+            parts = parts_of(stage, reach, chunk, workers)
+        if not parts:
+            chunks = one.chunks
+        made = one.tuples_out / max(1, chunks)
+        behind = None if i == len(stages) - 1 else parts_of(stages[i + 1], made, chunk, workers)
+        own = one.cost_ns * reach - own_path(stage.kind, path, chunk, reach, made, parts, behind, i == 0)
+        calls = parts or 1.0
+        found.append((reach, reach / calls, max(0.0, own) / calls))
+    return found
+
+
+def own_path(
+    kind: str, path: PathCosts, chunk: int, rows: float, made: float, parts: float, behind: float | None, first: bool
+) -> float:  # fmt: skip
+    """ns of the runtime's path per chunk of one operator: what the simulation adds by itself.
+
+    rows, parts: that reach it (parts 0: it is not partitioned); made: rows that it sends on; behind: parts in which they go, None: to the
+    egress.
+    """
+    if parts:
+        found = path.ps_chunk + path.ps_tuple * rows + path.ps_part * parts
+    elif kind != "SL":
         found = path.sf_chunk + path.sf_tuple * rows
     elif first:
         found = path.sl_chunk + path.sl_tuple * rows
     else:
         found = path.next_chunk + path.next_tuple * rows
-    if first:
+    if first and not parts:
         found += path.hold * float(calibrate.holds_per_chunk(np.array([chunk]))[0])
-    if last:
+    if behind is None:
         return found + path.egress_chunk + path.egress_tuple * made
+    if behind:
+        found += path.split_chunk + path.split_tuple * made + (path.split_part + path.enter_part) * behind
     return found + path.enter_chunk
 
 
 def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 1) -> tuple[Stage, ...]:
     """A query's operators for the simulation (`described`), at one chunk size or (automatic chunks) at all of them."""
-    found = described(name, seed)
+    found = described(name, seed, workers > 1)
     return found.stages if chunk is None else found.at(chunk, workers)
 
 

@@ -81,7 +81,7 @@ def predict(case: Case, model: CostModel, slowdown: float, transfer: float, seed
         given = stages(case.pipeline, slowdown)
         tuples = 200_000 if case.chunk < 16 else 1_000_000
     else:
-        found = simulated.described(case.pipeline, seed)
+        found = simulated.described(case.pipeline, seed, case.workers > 1)
         stages_at = found.at(case.chunk, case.workers)
         given = [replace(one, work_ns=one.work_ns * slowdown, chunk_ns=one.chunk_ns * slowdown) for one in stages_at]
         tuples = min(found.rows, 60_000 if case.chunk < 16 else 1_000_000)
@@ -118,7 +118,7 @@ def real_run(case: Case, step: float, seed: int, seconds: float) -> Callable[[],
         work = sum(ns for _, ns in PIPELINES[case.pipeline])
         batches = chain.batches(max(4096, int(seconds * 1e9 * case.workers / (work + 200.0))))
         return lambda: real.run(chain, batches, **options)
-    found = simulated.described(case.pipeline, seed)
+    found = simulated.described(case.pipeline, seed, case.workers > 1)
     found.subject.check(options)
     batches = found.subject.source(found.rows)
     # Between markers: what the end of the stream makes a query emit is not simulated.

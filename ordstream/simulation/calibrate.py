@@ -53,8 +53,6 @@ def measure(seconds: float = 0.04, repeats: int = 5) -> CostModel:
     notify, wake = waking()
     few, many = (min(_bench_costs.choosing("ct", n, 100_000) for _ in range(5)) for n in (1, 9))
     clock = min(_bench_costs.clock(CLOCK_CALLS) for _ in range(3))
-    one = min(real.loops(real.BATCH, 200, 1) for _ in range(20))
-    all_busy = min(real.loops(real.BATCH, 200, os.cpu_count() or 1) for _ in range(40))
     entering = _bench_costs.entering(8, 2000)
     alone = path_costs(1, entering, seconds, repeats)
     shared = path_costs(2, entering, seconds, repeats)
@@ -70,11 +68,17 @@ def measure(seconds: float = 0.04, repeats: int = 5) -> CostModel:
         yields=_bench_costs.yielding(100_000),
         publish=notify,
         read_row=reading(seconds),
-        slowdown=max(1.0, all_busy / one),
+        slowdown=slowdown(),
         alone=alone,
         shared=shared,
         about=about(),
     )
+
+
+def slowdown() -> float:
+    """How many times as long a plain loop takes while every core runs one."""
+    one = min(real.loops(real.BATCH, 200, 1) for _ in range(20))
+    return max(1.0, min(real.loops(real.BATCH, 200, os.cpu_count() or 1) for _ in range(40)) / one)
 
 
 def transfer(rmw: float, repeats: int = 7) -> float:

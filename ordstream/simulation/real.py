@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -171,6 +172,14 @@ def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = Non
         cpu = time.thread_time() - cpu
     report = out.report
     return Ran(report.tuples, seconds, tuple(o.cost_ns * o.tuples_in for o in report.operators), cpu, report)
+
+
+def beside(runs: int, chain: Any, batches: Sequence[pa.RecordBatch], **options: Any) -> list[Ran]:
+    """So many runs at the same time, one worker each: what a function takes while other cores use the memory too."""
+    if runs == 1:
+        return [run(chain, batches, **options)]
+    with ThreadPoolExecutor(runs) as pool:
+        return list(pool.map(lambda _: run(chain, batches, threads=1, **options), range(runs)))
 
 
 def loops(tuples: int, spins: int, threads: int) -> float:

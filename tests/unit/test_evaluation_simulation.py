@@ -184,7 +184,8 @@ def test_a_prediction_knows_the_line() -> None:
 
 
 def test_a_line_at_one_size_goes_through_what_was_measured_there() -> None:
-    found = simulated.Measured((1.0, 10.0, 100.0, 1000.0), (50.0, 68.0, 140.0, 5540.0))  # larger calls leave the cache
+    sizes = (1.0, 10.0, 100.0, 1000.0)
+    found = simulated.Measured(sizes, sizes, (50.0, 68.0, 140.0, 5540.0))  # larger calls leave the cache
     for rows, ns in zip(found.rows, found.ns, strict=True):
         call, each = found.line_at(rows)
         assert call + each * rows == pytest.approx(ns)
@@ -192,6 +193,37 @@ def test_a_line_at_one_size_goes_through_what_was_measured_there() -> None:
     assert found.line_at(5.0) == pytest.approx((48.0, 2.0))
     assert found.line_at(0.5) == pytest.approx((48.0, 2.0))
     assert found.line_at(2000.0) == pytest.approx((0.0, 11540.0 / 2000))
+
+
+@pytest.mark.usefixtures("short")
+def test_several_workers_are_described_by_parts_of_chunks() -> None:
+    """As among several workers a partitioned operator is called once per part; all rows reach it all the same."""
+    alone, several = simulated.described("q2", 1), simulated.described("q2", 1, True)
+    assert [stage.name for stage in alone.stages] == [stage.name for stage in several.stages]
+    for stage, one, many in zip(several.stages, alone.measured, several.measured, strict=True):
+        assert many.reach == pytest.approx(one.reach, rel=0.05)
+        for place, chunk in enumerate(calibrate.CHUNKS):
+            parts = simulated.parts_of(stage, many.reach[place], chunk, 2) or 1.0
+            assert many.rows[place] * parts == pytest.approx(many.reach[place])
+        assert (many.rows[-1] < 0.5 * one.rows[-1]) == (stage.hashes is not None)
+    for place, size in enumerate(calibrate.CHUNKS):
+        for stage, measured in zip(several.at(size, 2), several.measured, strict=True):
+            assert stage.chunk_ns + stage.work_ns * measured.rows[place] == pytest.approx(measured.ns[place])
+
+
+def test_a_path_is_that_of_the_operators_place() -> None:
+    """What the simulation adds by itself is taken off: partitioned or not, first, last, in front of a partitioned one."""
+    path = CostModel.load().shared
+    assert simulated.own_path("PS", path, 64, 50.0, 20.0, 4.0, None, False) == pytest.approx(
+        path.ps_chunk + 50 * path.ps_tuple + 4 * path.ps_part + path.egress_chunk + 20 * path.egress_tuple
+    )
+    assert simulated.own_path("SL", path, 64, 64.0, 20.0, 0.0, 4.0, True) == pytest.approx(
+        path.sl_chunk + 64 * path.sl_tuple + path.hold + path.enter_chunk
+        + path.split_chunk + 20 * path.split_tuple + 4 * (path.split_part + path.enter_part)
+    )  # fmt: skip
+    assert simulated.own_path("SF", path, 64, 9.0, 9.0, 0.0, 0.0, False) == pytest.approx(
+        path.sf_chunk + 9 * path.sf_tuple + path.enter_chunk
+    )
 
 
 @pytest.mark.usefixtures("short")
