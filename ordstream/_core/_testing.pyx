@@ -16,10 +16,11 @@ from ordstream._core.atomics cimport (
 from ordstream._core.chunk cimport Chunk, Part
 from ordstream._core.mpmc cimport (
     MPMC_EMPTY, MPMC_GATED, Mpmc, MpmcCell, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push,
-    mpmc_try_push_single, mpmc_try_take, mpmc_try_take_tagged,
+    mpmc_try_push_single, mpmc_try_take, mpmc_try_take_tagged, mpmc_try_take_tagged_run,
 )
 from ordstream._core.partition_queues cimport (
-    HYBRID, PQ_NOTHING, PartitionQueues, pq_add, pq_enter, pq_free, pq_has_room, pq_has_work, pq_init, pq_leave, pq_next,
+    HYBRID, PQ_NOTHING, Claims, PartitionQueues, pq_add, pq_claim, pq_enter, pq_enter_claim, pq_free, pq_has_room, pq_has_work,
+    pq_init, pq_leave, pq_next,
 )
 from ordstream._core.reorder_buffer cimport (
     LOCK_BASED, NON_BLOCKING, RELEASE_MAX, ReorderBuffer, reorder_free, reorder_init, reorder_limit, reorder_offer, reorder_offer_run,
@@ -219,6 +220,14 @@ cdef class PyMpmc:
         if item == MPMC_GATED:
             return "gated"
         return None if item == MPMC_EMPTY else (item >> 16, item & 0xffff)
+
+    def take_tagged_run(self, int64_t limit, int32_t most):
+        """[(ticket, tag)] of up to `most` (<= 8) items."""
+        cdef int64_t[8] items
+        cdef int64_t[8] parts
+        cdef int64_t[8] places
+        cdef int32_t n = mpmc_try_take_tagged_run(&self.q, limit, most, items, parts, places)
+        return [(items[k] >> 16, items[k] & 0xffff) for k in range(n)]
 
     def peek(self):
         """(item, position), or None."""
@@ -636,6 +645,9 @@ cdef class PyPartitionQueues:
     cdef a64 wrong                 # a part that is not the bucket's next
     cdef a64 entered_twice
     cdef a64 handed_over
+    cdef a64 claims_made
+    cdef Claims claims             # single steps
+    cdef int32_t claimed
     cdef a64 lost                  # pq_next found nothing where the count promised a part
     cdef list chunks
 
@@ -741,6 +753,22 @@ cdef class PyPartitionQueues:
             self.oldest[b] = first
         return None if b == PQ_NOTHING else (b, run)
 
+    def claim(self, int32_t most, limit=None):
+        """Claim up to `most` items; how many."""
+        self.claimed = pq_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit, most, &self.claims)
+        return self.claimed
+
+    def enter_claim(self, int32_t k):
+        """As `enter`, for claim k."""
+        cdef int64_t run = 0
+        cdef Part* first = NULL
+        if not 0 <= k < self.claimed:
+            raise IndexError(k)
+        cdef int32_t b = pq_enter_claim(&self.pq, &self.claims, k, &run, &first)
+        if b >= 0:
+            self.oldest[b] = first
+        return None if b == PQ_NOTHING else (b, run)
+
     def process(self, int32_t b):
         """(ticket, number within the bucket) of the bucket's next part, now processed; or None."""
         cdef Part* part = pq_next(&self.pq, b, self.oldest[b])
@@ -787,7 +815,7 @@ cdef class PyPartitionQueues:
         return {
             "delivered": self.releases.count, "out_of_order": self.releases.wrong, "wrong": load_relaxed(&self.wrong),
             "entered_twice": load_relaxed(&self.entered_twice), "handed_over": load_relaxed(&self.handed_over),
-            "lost": load_relaxed(&self.lost),
+            "lost": load_relaxed(&self.lost), "claims": load_relaxed(&self.claims_made),
         }
 
     @property
@@ -833,11 +861,15 @@ cdef class PyPartitionQueues:
                 pq_add(&self.pq, c, self.issued)
         return full
 
-    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30):
+    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30, int32_t claim=1):
         """Body of one of several worker threads (Fig. 7 consumeInputs with time slices) until n tickets were released.
 
-        A slice ends after `slice_parts` parts. Returns parts processed here, or -1.
+        A slice ends after `slice_parts` parts; up to `claim` items of the master queue are claimed at once. Returns parts processed here,
+        or -1.
         """
+        cdef Claims claims
+        cdef int32_t nclaims = 0
+        cdef int32_t at_claim = 0
         cdef int64_t end = end_after(seconds)
         cdef int64_t clock = clock_after(seconds)  # cheaper to look at
         cdef int64_t total = 0
@@ -853,7 +885,18 @@ cdef class PyPartitionQueues:
             while load_acquire(&self.rb.next) < self.first + n:
                 if reorder_ready(&self.rb):
                     reorder_release(&self.rb, deliver_test, &self.releases)
-                b = pq_enter(&self.pq, reorder_limit(&self.rb), start, &run, &part)
+                if at_claim == nclaims and claim > 1:
+                    nclaims = pq_claim(&self.pq, reorder_limit(&self.rb), claim, &claims)
+                    at_claim = 0
+                    if nclaims:
+                        add_relaxed(&self.claims_made, nclaims)
+                if at_claim < nclaims:
+                    b = pq_enter_claim(&self.pq, &claims, at_claim, &run, &part)
+                    at_claim += 1
+                    if b == PQ_NOTHING:
+                        continue
+                else:
+                    b = pq_enter(&self.pq, reorder_limit(&self.rb), start, &run, &part)
                 in_slice = 0
                 if b == PQ_NOTHING:
                     if late(end, &rounds):

@@ -7,7 +7,7 @@ reorder buffer cannot place); `mpmc_try_push_single` is for one producer at a ti
 Each cell's `sequence` equals its position when free for it, position + 1 when filled, position + capacity when taken.
 Memory ownership: `cells` is allocated by mpmc_init and freed by mpmc_free.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.atomics cimport a64, cas_relaxed, load_acquire, load_relaxed, store_relaxed, store_release
@@ -152,6 +152,39 @@ cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, 
                 return item
         elif sequence <= position:
             return MPMC_EMPTY
+        position = load_relaxed(&q.head)
+
+
+cdef inline int32_t mpmc_try_take_tagged_run(
+    Mpmc* q, int64_t limit, int32_t most, int64_t* items, int64_t* parts, int64_t* places
+) noexcept nogil:
+    """As mpmc_try_take_tagged for up to `most` items in a row, claimed together. Returns how many; 0: empty or gated."""
+    cdef int64_t position = load_relaxed(&q.head)
+    cdef int64_t sequence
+    cdef MpmcCell* cell
+    cdef int32_t n
+    cdef int32_t k
+    while True:
+        n = 0
+        sequence = 0
+        while n < most:
+            cell = &q.cells[(position + n) & q.mask]
+            sequence = load_acquire(&cell.sequence)           # pairs with store_release in mpmc_try_push_tagged
+            if sequence != position + n + 1:
+                break
+            items[n] = load_relaxed(&cell.item)               # ours only if the claim below succeeds
+            if items[n] >> 16 >= limit:
+                break
+            parts[n] = load_relaxed(&cell.part)
+            places[n] = load_relaxed(&cell.place)
+            n += 1
+        if n == 0 and sequence <= position + 1:
+            return 0
+        if n > 0 and cas_relaxed(&q.head, position, position + n):   # claims the items
+            for k in range(n):
+                # pairs with load_acquire in mpmc_try_push_tagged
+                store_release(&q.cells[(position + k) & q.mask].sequence, position + k + q.mask + 1)
+            return n
         position = load_relaxed(&q.head)
 
 

@@ -80,6 +80,11 @@ cdef struct Slice:
     int64_t tuples_in
     int64_t tuples_out
     int64_t chunks
+    # Units that are sent together (run_claims): tickets from `held_ticket` on.
+    int32_t holding        # 1: units are held, 2: the last of them comes
+    int32_t held
+    int64_t held_ticket
+    int64_t units[8]       # CLAIM_MAX
 
 cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil
 cdef bint operator_has_input(Operator* op) noexcept nogil

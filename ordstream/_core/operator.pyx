@@ -13,7 +13,7 @@ from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
 from ordstream._core.keyed_state cimport key_compare, key_hash
 from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.partition_queues cimport (
-    PQ_NOTHING, pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next,
+    CLAIM_MAX, PQ_NOTHING, Claims, pq_add, pq_claim, pq_enter, pq_enter_claim, pq_has_room, pq_has_work, pq_leave, pq_next, prefetch_claim,
 )
 from ordstream._core.reorder_buffer cimport reorder_limit, reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
@@ -28,6 +28,7 @@ cdef enum:
     NO_CUT = 0x7fffffff
     MOST_FIRST_ROWS = 8192
     INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
+    CLAIM_PART = 24            # the tuples of a slice, through this: parts of so many are claimed together
     QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
 
 # 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
@@ -270,6 +271,28 @@ cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) no
     cdef int64_t one = as_int(unit)
     prepare_unit(op, w, unit)
     operator_send_run(op, w, ticket, &one, 1)
+
+
+cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil:
+    """Send the units that are held."""
+    cdef int32_t n = slice.held
+    if n:
+        slice.held = 0
+        operator_send_run(op, w, slice.held_ticket, slice.units, n)
+
+
+cdef inline void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Slice* slice) noexcept nogil:
+    """Send a unit, or hold it for send_held where it follows the ones that are held."""
+    if not slice.holding:
+        operator_send(op, w, ticket, unit)
+        return
+    if slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
+        send_held(op, w, slice)
+    prepare_unit(op, w, unit)
+    if slice.held == 0:
+        slice.held_ticket = ticket
+    slice.units[slice.held] = as_int(unit)
+    slice.held += 1
 
 
 # ---------------------------------------------------------------- failures
@@ -576,7 +599,7 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     out.last_serial = last
     out.link = tail
     slice.tuples_out += out.n
-    operator_send(op, w, ticket, out)
+    send_or_hold(op, w, ticket, out, slice)
 
 
 cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
@@ -675,7 +698,7 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             shed_end(op.shed, w, <ShedRows*> c.shed, part.rows, part.n, began)
         else:
             run_rows(op, w, state, part)
-            if part.n == 1 and not op.rb.alone:
+            if part.n == 1 and not op.rb.alone and slice.holding != 1:
                 expect_release(op)
     elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
         part.out = chunk_new(w)
@@ -698,40 +721,83 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             complete_punctuation(op, w, c, slice)
 
 
+cdef inline void work_bucket(
+    Operator* op, Worker* w, int32_t b, int64_t run, Part* part, int64_t most, int64_t budget, Slice* slice
+) noexcept nogil:
+    """Process `run` parts of a bucket that this worker has entered, and what is delegated to it meanwhile, until the slice is over or `most`
+    parts are done: then the bucket is handed over. part: the first one where it is known, else NULL."""
+    cdef int64_t k
+    cdef int64_t end = slice.chunks + most
+    cdef bint over
+    while run > 0:
+        k = 0
+        over = False
+        while k < run:
+            part = pq_next(&op.pq, b, part)
+            if part == NULL:
+                break
+            op.pq.buckets[b].parts += 1
+            op.pq.buckets[b].tuples += part.n
+            slice.chunks += 1
+            process_part(op, w, op.pq.buckets[b].state, part, slice)
+            part = NULL
+            k += 1
+            over = slice.tuples_in + slice.chunks >= budget or slice.chunks >= end or load_relaxed(&op.run.stop) != 0
+            if over:
+                break
+        run = pq_leave(&op.pq, b, k, over)
+
+
+cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget, Slice* slice) noexcept nogil:
+    """Parts claimed together (a few microseconds of work) one after the other; the units that they complete are sent together."""
+    cdef int64_t run = 0
+    cdef int32_t k
+    cdef int32_t b
+    cdef Part* part = NULL
+    slice.holding = 1
+    prefetch_claim(&op.pq, claims, 0)
+    for k in range(n):
+        if load_relaxed(&op.run.stop) != 0:
+            break                                             # what is left in the bucket is freed with the run
+        if k + 1 < n:
+            prefetch_claim(&op.pq, claims, k + 1)
+        else:
+            slice.holding = 2
+        b = pq_enter_claim(&op.pq, claims, k, &run, &part)
+        if b != PQ_NOTHING:
+            # What is delegated to a busy bucket must not keep the other claims, which all later tickets wait for.
+            work_bucket(op, w, b, run, part, CLAIM_MAX if k + 1 < n else budget, budget, slice)
+    slice.holding = 0
+    send_held(op, w, slice)
+
+
 cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
     """consumeInputs of Fig. 7, for a time slice."""
     cdef int64_t run = 0
-    cdef int64_t k
+    cdef Claims claims
+    cdef int32_t n
     cdef int32_t b
     cdef Part* part = NULL
-    cdef bint over
     cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
     cdef int64_t limit = reorder_limit(&op.rb)                # only grows: read again when it stops us
+    # So many chunks are a small part of a slice, a few microseconds.
+    cdef int64_t most = min(budget // CLAIM_PART // load_relaxed(&op.run.ingress.target_rows), <int64_t> CLAIM_MAX)
+    if op.shed != NULL:
+        most = 1                                              # its rows are timed one by one
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
+        if most > 1:
+            n = pq_claim(&op.pq, limit, <int32_t> most, &claims)
+            if n:
+                run_claims(op, w, &claims, n, budget, slice)
+                continue
         b = pq_enter(&op.pq, limit, start, &run, &part)
         if b == PQ_NOTHING:
             if limit == reorder_limit(&op.rb):
                 return
             limit = reorder_limit(&op.rb)
             continue
-        while run > 0:
-            k = 0
-            over = False
-            while k < run:
-                part = pq_next(&op.pq, b, part)
-                if part == NULL:
-                    break
-                op.pq.buckets[b].parts += 1
-                op.pq.buckets[b].tuples += part.n
-                slice.chunks += 1
-                process_part(op, w, op.pq.buckets[b].state, part, slice)
-                part = NULL
-                k += 1
-                over = slice.tuples_in + slice.chunks >= budget or load_relaxed(&op.run.stop) != 0
-                if over:
-                    break
-            run = pq_leave(&op.pq, b, k, over)
+        work_bucket(op, w, b, run, part, budget, budget, slice)
 
 
 cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
@@ -789,6 +855,8 @@ cdef void operator_run(Operator* op, Worker* w, int64_t budget, Slice* slice) no
 
     Thread safety: up to M workers at a time (the scheduler's w). Never blocks.
     """
+    slice.holding = 0
+    slice.held = 0
     if reorder_ready(&op.rb):
         operator_release(op, w)                               # a parked or capped release
     if op.kind == SL:

@@ -13,6 +13,8 @@ c) A master item carries the part's ticket, so that the gate at dispatch can be 
 d) A run of delegated parts is processed before count is lowered, once, by the run's length.
 e) A master item knows its part and that part's place in its partition queue. Where the worker that enters finds the queue's head at that
    place, which is the rule, it takes the part from the item, and reads neither the ring nor the producer's line.
+f) Several items may be claimed from the master queue at once (pq_claim) and entered one after the other. Until it is entered an item is
+   that of a worker between L8 and L10 of Fig. 7, for longer: whoever enters its bucket meanwhile takes the oldest part, the claim a later.
 Exactly one producer at a time (the release flag's holder upstream).
 In the shared-queue scheme a worker whose head-of-line bucket is busy returns to the scheduler instead of waiting for the lock.
 Memory ownership: pq_init/pq_free; parts belong to their chunk.
@@ -27,7 +29,7 @@ from ordstream._core.atomics cimport (
 from ordstream._core.chunk cimport Chunk, Part
 from ordstream._core.mpmc cimport (
     Mpmc, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_tagged,
-    mpmc_try_take, mpmc_try_take_tagged,
+    mpmc_try_take, mpmc_try_take_tagged, mpmc_try_take_tagged_run,
 )
 from ordstream._core.spsc cimport (
     Spsc, spsc_free, spsc_init, spsc_peek, spsc_size_approx, spsc_skip, spsc_try_push, spsc_try_take,
@@ -41,7 +43,9 @@ cdef enum PartitionScheme:
 
 cdef enum:
     PQ_NOTHING = -1        # no bucket can be entered now
+    CLAIM_MAX = 8          # items of the master queue claimed at once
     NO_LIMIT = 0x7fffffffffff
+    CLAIM_ROOM = 4         # a worker claims at most so much of what waits, the inverse
     MASTER_MAX = 1 << 14   # items of a master queue, where 4 p and the number of chunks allow
 
 cdef struct Bucket:
@@ -150,6 +154,42 @@ cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept 
         b = parts[k].bucket
         place = load_relaxed(&pq.buckets[b].queue.tail) - 1   # a chunk has one part per bucket
         mpmc_try_push_tagged(&pq.master, (ticket << 16) | b, as_int(&parts[k]), place)
+
+
+cdef struct Claims:
+    # Items of the master queue that one worker has claimed and not yet entered.
+    int64_t item[8]        # CLAIM_MAX
+    int64_t part[8]
+    int64_t place[8]
+
+
+cdef inline int32_t pq_claim(PartitionQueues* pq, int64_t limit, int32_t most, Claims* claims) noexcept nogil:
+    """Claim up to `most` items (<= CLAIM_MAX) of a hybrid scheme's master queue; each must then be entered (pq_enter_claim), unless the run
+    is over. Returns how many: 0 also where a bucket was handed over, which comes first, or too little waits for others to have their
+    part. Thread safety: any worker. Never blocks. Cost: one read-modify-write for all of them."""
+    if (pq.scheme != HYBRID or pq.master.alone or mpmc_size_approx(&pq.handover) > 0
+            or mpmc_size_approx(&pq.master) < CLAIM_ROOM * most):
+        return 0
+    return mpmc_try_take_tagged_run(&pq.master, limit, most, claims.item, claims.part, claims.place)
+
+
+cdef inline int32_t pq_enter_claim(PartitionQueues* pq, const Claims* claims, int32_t k, int64_t* run, Part** first) noexcept nogil:
+    """pq_enter for claim k: its bucket, or PQ_NOTHING where the part is left to the bucket's active worker."""
+    cdef int32_t b = <int32_t> (claims.item[k] & 0xffff)
+    cdef Bucket* bucket = &pq.buckets[b]
+    first[0] = NULL
+    if add_acq_rel(&bucket.count, 1) != 0:                    # L10; pairs with sub_acq_rel in pq_leave
+        return PQ_NOTHING
+    run[0] = 1
+    if load_relaxed(&bucket.queue.head) == claims.place[k]:   # as in pq_enter
+        first[0] = <Part*> as_pointer(claims.part[k])
+    return b
+
+
+cdef inline void prefetch_claim(PartitionQueues* pq, const Claims* claims, int32_t k) noexcept nogil:
+    """Start to load the lines of claim k's bucket and part, while others are worked on."""
+    prefetch_write(&pq.buckets[claims.item[k] & 0xffff].count)
+    prefetch_part(<char*> as_pointer(claims.part[k]))
 
 
 cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run, Part** first) noexcept nogil:

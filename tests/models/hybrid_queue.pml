@@ -6,11 +6,15 @@
  * a push can meet a cell that is not free although the list is not full (R cells). The worker then keeps the bucket
  * and goes on.
  *
+ * CLAIM: a worker may claim two items of the master queue at once. It enters the second one's bucket when it is done with the first's, and
+ * keeps what it has completed until then: the reorder buffer does not see it.
+ *
  * Checked: one worker per bucket, each bucket in order, everything once, everything done (no invalid end state).
  * Mutants: MASTER_FIRST  addInput enqueues into the master queue first
  *          NO_HANDOVER   a slice that ends with delegated tuples just leaves
  *          TAIL          it re-enqueues the bucket at the master queue's tail (deadlock once K >= W + 1)
  *          LOSE          a failed push is ignored
+ *          HOLD_ON       with CLAIM: what is kept is not given to the reorder buffer before the next claim
  */
 #ifndef K
 #define K 2
@@ -75,6 +79,9 @@ active [W] proctype worker()
 {
     byte b, c, t, p;
     bit mine;
+#ifdef CLAIM
+    byte second, kept;    /* bucket + 1 of the second claim; ticket of a completed tuple */
+#endif
     do
     :: atomic { next > N -> break }
 #if !defined(NO_HANDOVER) && !defined(TAIL)
@@ -86,7 +93,17 @@ active [W] proctype worker()
 #else
     :: atomic { next <= N && ADMISSIBLE ->
 #endif
-            b = (master[mhead] - 1) % K; t = (master[mhead] - 1) / K; mhead++ };
+            b = (master[mhead] - 1) % K; t = (master[mhead] - 1) / K; mhead++;
+#ifdef CLAIM
+            if
+            :: ADMISSIBLE -> second = (master[mhead] - 1) % K + 1; mhead++
+            :: skip
+            fi
+#endif
+        };
+#ifdef CLAIM
+enter:  skip;
+#endif
 #ifdef TAIL
         if
         :: t == 0 -> goto work
@@ -109,7 +126,15 @@ work:
         };
         skip;                                            /* L13: operate */
         busy[b] = 0;
+#ifdef CLAIM
+        if
+        :: kept -> COMPLETE(kept)
+        :: else
+        fi;
+        kept = t;
+#else
         COMPLETE(t);
+#endif
         t = 0;
         d_step { count[b]--; c = count[b] };             /* L14 */
         if
@@ -145,6 +170,24 @@ work:
         fi;
 next_item:
         atomic { b = 0; c = 0; t = 0; p = 0; mine = 0 }
+#ifdef CLAIM
+        if
+        :: second -> d_step { b = second - 1; second = 0 }; goto enter
+        :: else
+        fi;
+#ifdef HOLD_ON
+        if
+        :: kept && !ADMISSIBLE && next + S <= N -> skip
+        :: else ->
+#endif
+        if
+        :: kept -> COMPLETE(kept); kept = 0
+        :: else
+        fi
+#ifdef HOLD_ON
+        fi
+#endif
+#endif
     od;
     over++
 }

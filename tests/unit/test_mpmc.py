@@ -56,6 +56,24 @@ def test_tagged_gate(ticket: int) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("ticket", [1, 2**31 - 2, 2**47 - 100])
+def test_a_tagged_run_ends_at_the_gate_and_at_the_tail(ticket: int) -> None:
+    ring = PyMpmc(8)
+    tagged = [(ticket + k, 65_534 - k) for k in range(40)]
+    given = taken = 0
+    for _ in range(8):
+        while given < min(40, taken + 8):
+            ring.push_single(tagged[given][0] << 16 | tagged[given][1])
+            given += 1
+        assert ring.take_tagged_run(ticket + taken, 3) == []
+        assert ring.take_tagged_run(ticket + taken + 2, 3) == tagged[taken : taken + 2]
+        assert ring.take_tagged_run(ticket + 50, 3) == tagged[taken + 2 : taken + 5]
+        taken += 5
+    assert ring.take_tagged_run(ticket + 50, 8) == []
+    ring.push_single(ticket << 16)
+    assert ring.take_tagged_run(ticket + 50, 8) == [(ticket, 0)]
+
+
 def test_a_stalled_consumer_makes_the_ring_full_not_wrong() -> None:
     """A consumer that lost the processor between claim and give-back: its cell is not reused, nothing is overwritten."""
     ring = PyMpmc(4)

@@ -97,6 +97,55 @@ def test_busy_bucket_is_left_alone(scheme: str) -> None:
     assert not (scheme == "shared" and queues.has_work())
 
 
+def test_claims_are_entered_one_by_one() -> None:
+    """Between claim and entry others pass: who enters the bucket first takes its oldest part, whoever claimed that."""
+    queues = PyPartitionQueues("hybrid", 4, 16)
+    for bucket in (0, 1, 0, 2, 1, 3, 0, 1, 2, 3, 0, 1):
+        queues.add([bucket])
+    assert queues.claim(3) == 3  # tickets 1, 2, 3: buckets 0, 1, 0
+    assert queues.enter_claim(0) == (0, 1)
+    assert queues.enter() == (2, 1)  # another worker, ticket 4
+    assert queues.enter() == (1, 1)  # ticket 5: bucket 1, whose ticket 2 is claimed and not entered
+    assert queues.process(1) == (2, 1)
+    assert queues.enter_claim(1) is None  # delegated to it
+    assert queues.leave(1, 1, False) == 1
+    assert queues.process(1) == (5, 2)
+    assert queues.leave(1, 1, False) == 0
+    assert queues.process(0) == (1, 1)
+    assert queues.leave(0, 1, False) == 0
+    assert queues.enter_claim(2) == (0, 1)
+    assert queues.process(0) == (3, 2)
+    assert queues.leave(0, 1, False) == 0
+
+
+def test_claims_leave_something_and_end_at_the_gate() -> None:
+    queues = PyPartitionQueues("hybrid", 4, 16)
+    for _ in range(3):
+        for bucket in (0, 1, 2):
+            queues.add([bucket])
+    assert queues.claim(3) == 0  # nine wait: three of them would leave too little
+    assert queues.claim(2, limit=1) == 0
+    assert queues.claim(2, limit=2) == 1
+    assert queues.enter_claim(0) == (0, 1)
+    assert queues.claim(2) == 2
+    assert PyPartitionQueues("partitioned", 4, 16).claim(1) == PyPartitionQueues("shared", 4, 16).claim(1) == 0
+
+
+def test_a_handed_over_bucket_comes_before_claims() -> None:
+    queues = PyPartitionQueues("hybrid", 2, 64)
+    for _ in range(20):
+        queues.add([0])
+    assert queues.enter() == (0, 1)
+    assert queues.enter() is None  # delegated the others
+    for _ in range(20):
+        queues.add([1])
+    queues.process(0)
+    assert queues.leave(0, 1, True) == 0
+    assert queues.claim(2) == 0
+    assert queues.enter() == (0, 19)
+    assert queues.claim(2) == 2
+
+
 def test_handed_over_bucket_comes_first() -> None:
     """A slice ends with delegated tuples: the next worker to enter gets that bucket, before the master queue."""
     queues = PyPartitionQueues("hybrid", 3, 16)
@@ -162,6 +211,36 @@ def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> Non
     assert figures["out_of_order"] == figures["wrong"] == figures["entered_twice"] == figures["lost"] == 0
     assert all(given == processed for given, processed in queues.per_bucket)
     assert sum(results[1:]) == sum(given for given, _ in queues.per_bucket)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize(("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)])
+@pytest.mark.parametrize("claim", [2, 5, 8])
+def test_threads_that_claim_several(claim: int, workers: int, p: int, parts: int, hot: int) -> None:
+    """As test_threads."""
+    n = 3_000
+    queues = PyPartitionQueues("hybrid", p, 64)
+    bodies = [lambda: queues.produce(n, 7, parts, hot)]
+    bodies += [lambda k=k: queues.work(n, 1 + k % 3, k + 1, claim=claim) for k in range(workers)]
+    results = together(*bodies)
+    figures = queues.figures
+    assert min(results) >= 0, figures
+    assert figures["delivered"] == n
+    assert figures["out_of_order"] == figures["wrong"] == figures["entered_twice"] == figures["lost"] == 0
+    assert all(given == processed for given, processed in queues.per_bucket)
+    assert sum(results[1:]) == sum(given for given, _ in queues.per_bucket)
+
+
+def claimed(seed: int) -> int:
+    queues = PyPartitionQueues("hybrid", 16, 64)
+    together(lambda: queues.produce(5_000, seed), *[lambda k=k: queues.work(5_000, 1, k + 1, claim=4) for k in range(2)])
+    times: int = queues.figures["claims"]
+    return times
+
+
+def test_claims_happen() -> None:
+    """As below, for the test above."""
+    assert any(claimed(seed) for seed in range(1, 21))
 
 
 def handed_over(seed: int) -> int:
