@@ -11,9 +11,10 @@ c) SEARCH: a number is compared with the base in slots that alternate, base, tri
 d) HOLD: the base stands. A check, one step to each side, comes after `hold` slots, which double while checks change nothing. A rate
    that is unusual for some slots starts a search at once.
 e) Input that does not wait needs no more workers than keep up with some room: busy / ROOMY. Growing is quick (short slots, doubling), but
-   begins only when input has waited for a whole interval: of input that comes in pieces each waits for a moment, and more workers
-   would only share what one does in time. Shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the bottleneck), the search starts
-   again from the number that was busy. Less than one busy worker is never a bottleneck inside: the input or the reader is slow.
+   begins only when input has waited for a whole interval: of input that comes in pieces each waits for a moment, and more workers would
+   only share what one does in time. Shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the
+   bottleneck), the search starts again from the number that was busy. Less than one busy worker is never a bottleneck inside: the input
+   or the reader is slow.
 
 The published control algorithms of this kind compare a level with stored values of its neighbours; here values are never older than a
 slot, because a run's rate moves by more than a step is worth while its state grows.

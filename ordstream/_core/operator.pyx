@@ -724,8 +724,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
 cdef inline void work_bucket(
     Operator* op, Worker* w, int32_t b, int64_t run, Part* part, int64_t most, int64_t budget, Slice* slice
 ) noexcept nogil:
-    """Process `run` parts of a bucket that this worker has entered, and what is delegated to it meanwhile, until the slice is over or `most`
-    parts are done: then the bucket is handed over. part: the first one where it is known, else NULL."""
+    """Process `run` parts of a bucket that this worker has entered, and what is delegated to it meanwhile, until the slice is over or
+    `most` parts are done: then the bucket is handed over. part: the first one where it is known, else NULL."""
     cdef int64_t k
     cdef int64_t end = slice.chunks + most
     cdef bint over
