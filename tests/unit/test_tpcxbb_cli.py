@@ -83,6 +83,8 @@ def test_lists_dates_and_none_are_read():
         ("limit=none", "limit of q must be a whole number of at least 1, not 'none'"),
         ("limit=1e3", "limit of q must be a whole number"),
         ("limit=9223372036854775808", "limit of q must be a whole number"),
+        ("last_n=0", "last_n of q must be a whole number from 1 to 1024, not '0'"),
+        ("last_n=9223372036854775807", "last_n of q must be a whole number from 1 to 1024"),
         ("stores=1,,2", "stores of q must be whole numbers with commas between them, or none, not '1,,2'"),
         ("stores=", "stores of q must be whole numbers"),
         ("store=1,2", "store of q must be a whole number of at least 0, or none"),
