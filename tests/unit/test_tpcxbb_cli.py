@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
 
@@ -124,6 +126,41 @@ def test_every_query_runs_verifies_and_writes_json(folder, tmp_path, capsys, nam
     assert batch.first_difference(found["answer"], expected) is None
 
 
+@pytest.fixture(scope="module")
+def folder_with_holes(folder, tmp_path_factory):
+    """The same facts; some items and pages are missing, others have no category or type."""
+    path = tmp_path_factory.mktemp("holes")
+    for table in ("web_clickstreams", "store_sales"):
+        pq.write_table(folder.table(table), path / f"{table}.parquet")
+    for table, key, column in (("item", "i_item_sk", "i_category_id"), ("web_page", "wp_web_page_sk", "wp_type")):
+        rows = folder.table(table).to_pylist()
+        kept = [row | ({column: None} if row[key] % 5 == 1 else {}) for row in rows if row[key] % 5 != 3]
+        pq.write_table(pa.Table.from_pylist(kept, folder.table(table).schema), path / f"{table}.parquet")
+    return DataFolder(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [
+        ("q1", ["stores=none", "categories=none", "min_count=0"]),
+        ("q1", ["stores=none", "categories=1,2", "min_count=0"]),
+        ("q3", ["purchased=none", "categories=none"]),
+        ("q4", []),
+        ("q15", ["store=none", "date_from=2001-01-01"]),
+    ],
+)
+def test_what_has_no_category_or_type_counts_as_in_the_batch_answer(folder_with_holes, tmp_path, name, pairs):
+    file = tmp_path / "answer.json"
+    command = ["run", name, "--data", str(folder_with_holes.path), "--json", str(file)]
+    for pair in pairs:
+        command += ["--param", pair]
+    assert main(command) == 0
+    found = json.loads(file.read_text())
+    expected = ANSWERS[name](Tables(folder_with_holes), **found["parameters"])
+    assert expected
+    assert batch.first_difference(found["answer"], expected) is None
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_updates_end_in_the_same_answer(folder, tmp_path, name):
     answers = []
@@ -171,8 +208,6 @@ def test_a_wrong_answer_is_named_and_exits_with_1(folder, tmp_path, capsys, monk
 
 
 def test_unsorted_rows_run_when_sorting_is_asked_for(folder, tmp_path, capsys):
-    import pyarrow.parquet as pq
-
     pytest.importorskip("duckdb")
     rows = folder.table("web_clickstreams")
     order = list(range(rows.num_rows))[::-1]
