@@ -232,4 +232,7 @@ def check_writable(path: Path) -> None:
 
 def saved(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON."""
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    try:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    except OSError as error:  # a full disk's error names no file
+        raise ValueError(f"--json {path} can't be written: {error.strerror}") from None

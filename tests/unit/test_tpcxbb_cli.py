@@ -1,6 +1,7 @@
 """``ordstream run``: parameters, profiles, engines, JSON, verification, and mistakes as one sentence."""
 
 import json
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -236,6 +237,12 @@ def test_a_json_file_that_cannot_be_written_is_told_before_the_run(folder, tmp_p
         main(["run", "q2", "--data", str(folder.path), "--json", str(kept)])
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
     assert kept.read_text() == "before"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the file that is always full is Linux's")
+def test_a_disk_that_is_full_after_the_run_is_told_with_the_file(folder, capsys):
+    assert main(["run", "q4", "--data", str(folder.path), "--json", "/dev/full"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "ordstream: --json /dev/full can't be written: No space left on device"
 
 
 def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
