@@ -208,6 +208,17 @@ def test_a_wrong_answer_is_named_and_exits_with_1(folder, tmp_path, capsys, monk
     assert json.loads(file.read_text())["verified"] is False
 
 
+def test_an_error_of_duckdb_is_one_sentence(folder, capsys, monkeypatch):
+    duckdb = pytest.importorskip("duckdb")
+
+    def fails(*_, **__):
+        raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block\n\nPossible solutions: ...")
+
+    monkeypatch.setattr(batch, "duckdb_answer", fails)
+    assert main(["run", "q2", "--data", str(folder.path), "--engine", "sql"]) == 2
+    assert capsys.readouterr().err == "ordstream: DuckDB has no batch answer: Out of Memory Error: failed to pin block\n"
+
+
 def test_unsorted_rows_run_when_sorting_is_asked_for(folder, tmp_path, capsys):
     pytest.importorskip("duckdb")
     rows = folder.table("web_clickstreams")
