@@ -36,6 +36,7 @@ class RunWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows to the runs that their NODE column names; without one, all to the first."""
         self.rows += batch.num_rows
+        batch = _without_views(batch)
         index = batch.schema.get_field_index(NODE)
         if index < 0:
             self._write(0, batch)
@@ -57,6 +58,13 @@ class RunWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for writer in self._writers.values():
             writer.close()
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with string views as strings: Arrow neither filters views nor takes some of them."""
+    if pa.string_view() not in batch.schema.types:
+        return batch
+    return batch.cast(pa.schema([f.with_type(pa.string()) if f.type == pa.string_view() else f for f in batch.schema]))
 
 
 def merged(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:

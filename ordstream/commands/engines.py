@@ -152,6 +152,8 @@ def by_sql(job: Job, session: SparkSession | None = None) -> Outcome:
             rows = batch.duckdb_answer(job.folder, job.query.name, **job.parameters)
         except duckdb.InterruptException:
             raise KeyboardInterrupt from None
+        except duckdb.Error as error:  # out of memory, mostly; none of them is an exception that the command line knows
+            raise RuntimeError(f"DuckDB has no batch answer: {str(error).strip().splitlines()[0]}") from error
     else:
         with _failures_in_one_line(), _session() if session is None else contextlib.nullcontext(session) as running:
             begin = time.perf_counter()
@@ -232,4 +234,7 @@ def check_writable(path: Path) -> None:
 
 def saved(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON."""
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    try:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    except OSError as error:  # a full disk's error names no file
+        raise ValueError(f"--json {path} can't be written: {error.strerror}") from None

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ordstream.tpcxbb.loader import OTHER_TABLES
 from ordstream.tpcxbb.schema import (
     CLASS_WEIGHTS,
     FIRST_DATE,
@@ -334,7 +335,8 @@ def generate_clicks(
 
     A folder that already holds the same rows (see `generated.json` in it) is left as it is. Else all files are
     written aside and take their places when they are whole: a run that fails or is ended leaves what was there
-    before. Two runs must not write into one folder at the same time.
+    before. Two runs must not write into one folder at the same time. Rows that were not generated are never
+    replaced, nor mixed with generated ones.
 
     Parameters
     ----------
@@ -363,7 +365,7 @@ def generate_clicks(
     Raises
     ------
     ValueError
-        If the sizes are missing, contradictory or out of range.
+        If the sizes are missing, contradictory or out of range, or the folder holds tables that were not generated.
     OSError
         If the folder can't be written, or the disk is full.
     """
@@ -376,6 +378,8 @@ def generate_clicks(
     folder = Path(out_dir)
     if is_generated(folder, sizes, rows, seed, skew=skew, store_sales=store_sales):
         return folder
+    if others := _not_generated(folder):
+        raise ValueError(f"{folder} holds rows that were not generated ({others[0]}): choose another folder")
     recipe = _recipe(sizes, rows, seed, skew)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     working = folder / WORKING
@@ -400,6 +404,20 @@ def generate_clicks(
             raise OSError(f"can't write {folder}: {error}; nothing new was left there") from error
         raise
     return folder
+
+
+def _not_generated(folder: Path) -> list[str]:
+    """Names of entries that `DataFolder` would read as part of a table, and that no run of `generate_clicks` has written."""
+    mine = any((folder / name).is_file() for name in (MANIFEST, f"{WORKING}/{MANIFEST}"))  # the latter: ended while it moved files
+    own = {f"{table}.parquet" for table in TABLES} if mine else set()
+    found = sorted({entry for table in TABLES for entry in folder.glob(f"{table}*")})
+    return [
+        entry.name
+        for entry in found
+        if entry.name not in own
+        and not entry.name.startswith(OTHER_TABLES)
+        and (entry.name in TABLES if entry.is_dir() else entry.suffix in (".parquet", ".csv"))
+    ]
 
 
 def _empty(folder: Path) -> None:

@@ -156,7 +156,7 @@ class DataFolder:
         return self._stream("store_sales", SALES_ORDER, _sales_stream, batch_rows, sort)
 
     def side_tables(self, tables: Collection[str] = ("item", "web_page")) -> SideTables:
-        """Return the category of every item and the type of every page, dense by key.
+        """Return the category of every item and the type of every page (empty: it has none), dense by key.
 
         Parameters
         ----------
@@ -302,7 +302,10 @@ class DataFolder:
         twice = np.flatnonzero(place[number] != np.arange(len(number)))
         if len(twice):
             raise SourceError(f"{where}: {key} {number[twice[0]]} is there more than once, first in row {twice[0] + 1}")
-        return rows[column].combine_chunks().take(pa.array(place, mask=place < 0))
+        values = rows[column].combine_chunks()
+        if pa.types.is_string(values.type):
+            values = values.fill_null("")  # there is such a key: null says that there is none
+        return values.take(pa.array(place, mask=place < 0))
 
     def _check_columns(self, file: Path, schema: pa.Schema) -> None:
         try:

@@ -10,16 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from ordstream.keyed import MOST_PRECEDING
+
 DAY_ZERO = date(1900, 1, 1)
 LARGEST = 2**63 - 1
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A whole number of at least `least`."""
+def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+    """A whole number of at least `least` and at most `most`."""
+    bounds = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
 
     def read(text: str) -> int:
-        if re.fullmatch(r"[+-]?[0-9]+", text.strip()) is None or not least <= int(text) <= LARGEST:
-            raise ValueError(f"a whole number of at least {least}")
+        if re.fullmatch(r"[+-]?[0-9]+", text.strip()) is None or not least <= int(text) <= most:
+            raise ValueError(f"a whole number {bounds}")
         return int(text)
 
     return read
@@ -68,7 +71,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "anchor": or_none(whole(0)),
     "timeout_seconds": whole(0),
     "purchased": or_none(whole(0)),
-    "last_n": whole(1),
+    "last_n": whole(1, MOST_PRECEDING),  # the batch answer's statement has a row for each
     "within_seconds": whole(0),
     "store": or_none(whole(0)),
     "date_from": day,

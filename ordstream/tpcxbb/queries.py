@@ -35,7 +35,7 @@ class SideTables:
     category_of_item : pyarrow.Array of integers
         i_category_id by i_item_sk; null or negative where there is no such item.
     type_of_page : pyarrow.Array of strings
-        wp_type by wp_web_page_sk; null where there is no such page.
+        wp_type by wp_web_page_sk; null where there is no such page, empty where a page has no type.
     """
 
     category_of_item: Any
@@ -85,6 +85,12 @@ class Query:
     answer: Callable[..., list[tuple[Any, ...]]]
 
 
+def _in_categories(item: Expr, tables: SideTables, categories: Sequence[int] | None) -> Expr:
+    """Whether the item has one of the categories, or any: the benchmark joins with the items, so it never counts one without."""
+    category = item.lookup(tables.categories)
+    return category.is_not_null() if categories is None else category.isin(categories)
+
+
 # ------------------------------------------------------------------------------------------------ query 1
 
 
@@ -103,7 +109,7 @@ def q1(
     ----------
     tables : SideTables
     stores, categories : sequence of int, optional
-        Only lines of these; None: of all.
+        Only lines of these; None: of all. A line whose item has no category never counts.
     min_count : int
         Only pairs sold together more often than this.
     limit : int
@@ -114,8 +120,7 @@ def q1(
     wanted: Expr = od.lit(True)
     if stores is not None:
         wanted &= od.col("store").isin(stores)
-    if categories is not None:
-        wanted &= od.col("item").lookup(tables.categories).isin(categories)
+    wanted &= _in_categories(od.col("item"), tables, categories)
     sales = od.Pipeline(SALES_STREAM)
     if window_seconds is None:
         return (
@@ -208,7 +213,7 @@ def q3(
     purchased : int or sequence of int, optional
         The bought item, or several; None: any item.
     categories : sequence of int, optional
-        Only viewed items of these count; None: of all.
+        Only viewed items of these count; None: of all. An item without category never counts.
     last_n : int
         How many of the user's clicks before the purchase are looked at, of any kind.
     within_seconds : int
@@ -220,7 +225,7 @@ def q3(
     buys = od.col("wcs_sales_sk").is_not_null()
     if purchased is not None:
         buys &= item.isin([purchased] if isinstance(purchased, int) else purchased)
-    counts = od.lit(True) if categories is None else item.lookup(tables.categories).isin(categories)
+    counts = _in_categories(item, tables, categories)
     known = user.is_not_null() & item.is_not_null()
     return (
         od.Pipeline(CLICK_STREAM)

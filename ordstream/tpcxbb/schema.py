@@ -15,6 +15,7 @@ SECONDS_PER_DAY = 86_400
 FIRST_DATE = 36_890  # 2001-01-01
 FACT_DAYS = 1_826  # 2001-01-01 .. 2005-12-31
 LARGEST_SCALE = 100_000
+LARGEST_DAYS = 1_000_000  # 2,700 years; days times the ids of the largest scale must fit into int64
 
 STATIC_ITEMS = (10_000, 10_001, 10_002, 10_003)  # hot at every scale
 STATIC_CATEGORIES = (1, 2, 2, 5)
@@ -163,6 +164,8 @@ class Sizes:
         ]
         if small:
             raise ValueError(f"{small[0]} must be at least 1, not {getattr(self, small[0])}")
+        if self.days > LARGEST_DAYS:
+            raise ValueError(f"days must be at most {LARGEST_DAYS}, not {self.days}")
 
     @classmethod
     def at_scale(cls, scale: float, days: int = FACT_DAYS) -> Sizes:

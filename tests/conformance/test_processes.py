@@ -45,6 +45,15 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(run_serial(updates, rows()).table)
 
 
+def test_string_views_as_of_polars_pass_between_processes(two):
+    table = rows(3_000).append_column("name", pa.array([f"name {n % 37} of several" for n in range(3_000)], pa.string_view()))
+    pipeline = od.Pipeline(table.schema).filter(od.col("n") > 5).key_by("name").scan(seen=od.count()).key_by("user").scan(of=od.count())
+    for tested in (pipeline, od.Pipeline(table.schema).key_by("user").scan(seen=od.count()).select("name", "seen")):
+        found = spread(tested, table, two).table
+        assert found.schema.field("name").type == pa.string_view()
+        assert found.equals(run_serial(tested, table).table)
+
+
 @pytest.mark.parametrize("emit", ["updates", "final"])
 def test_query_4_is_that_of_one_node_and_its_answer_is_combined_in_each_process_first(shared_data, two, emit):
     data, query = DataFolder(shared_data), QUERIES["q4"]

@@ -1,7 +1,10 @@
 """``ordstream run``: parameters, profiles, engines, JSON, verification, and mistakes as one sentence."""
 
 import json
+import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
 
@@ -83,6 +86,8 @@ def test_lists_dates_and_none_are_read():
         ("limit=none", "limit of q must be a whole number of at least 1, not 'none'"),
         ("limit=1e3", "limit of q must be a whole number"),
         ("limit=9223372036854775808", "limit of q must be a whole number"),
+        ("last_n=0", "last_n of q must be a whole number from 1 to 1024, not '0'"),
+        ("last_n=9223372036854775807", "last_n of q must be a whole number from 1 to 1024"),
         ("stores=1,,2", "stores of q must be whole numbers with commas between them, or none, not '1,,2'"),
         ("stores=", "stores of q must be whole numbers"),
         ("store=1,2", "store of q must be a whole number of at least 0, or none"),
@@ -118,6 +123,41 @@ def test_every_query_runs_verifies_and_writes_json(folder, tmp_path, capsys, nam
     assert found["tuples_per_second"] == pytest.approx(found["tuples"] / found["seconds"])
     assert set(found["latency"]) == {"processing", "end_to_end"}
     expected = ANSWERS[name](Tables(folder), **found["parameters"])
+    assert expected
+    assert batch.first_difference(found["answer"], expected) is None
+
+
+@pytest.fixture(scope="module")
+def folder_with_holes(folder, tmp_path_factory):
+    """The same facts; some items and pages are missing, others have no category or type."""
+    path = tmp_path_factory.mktemp("holes")
+    for table in ("web_clickstreams", "store_sales"):
+        pq.write_table(folder.table(table), path / f"{table}.parquet")
+    for table, key, column in (("item", "i_item_sk", "i_category_id"), ("web_page", "wp_web_page_sk", "wp_type")):
+        rows = folder.table(table).to_pylist()
+        kept = [row | ({column: None} if row[key] % 5 == 1 else {}) for row in rows if row[key] % 5 != 3]
+        pq.write_table(pa.Table.from_pylist(kept, folder.table(table).schema), path / f"{table}.parquet")
+    return DataFolder(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [
+        ("q1", ["stores=none", "categories=none", "min_count=0"]),
+        ("q1", ["stores=none", "categories=1,2", "min_count=0"]),
+        ("q3", ["purchased=none", "categories=none"]),
+        ("q4", []),
+        ("q15", ["store=none", "date_from=2001-01-01"]),
+    ],
+)
+def test_what_has_no_category_or_type_counts_as_in_the_batch_answer(folder_with_holes, tmp_path, name, pairs):
+    file = tmp_path / "answer.json"
+    command = ["run", name, "--data", str(folder_with_holes.path), "--json", str(file)]
+    for pair in pairs:
+        command += ["--param", pair]
+    assert main(command) == 0
+    found = json.loads(file.read_text())
+    expected = ANSWERS[name](Tables(folder_with_holes), **found["parameters"])
     assert expected
     assert batch.first_difference(found["answer"], expected) is None
 
@@ -168,9 +208,18 @@ def test_a_wrong_answer_is_named_and_exits_with_1(folder, tmp_path, capsys, monk
     assert json.loads(file.read_text())["verified"] is False
 
 
-def test_unsorted_rows_run_when_sorting_is_asked_for(folder, tmp_path, capsys):
-    import pyarrow.parquet as pq
+def test_an_error_of_duckdb_is_one_sentence(folder, capsys, monkeypatch):
+    duckdb = pytest.importorskip("duckdb")
 
+    def fails(*_, **__):
+        raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block\n\nPossible solutions: ...")
+
+    monkeypatch.setattr(batch, "duckdb_answer", fails)
+    assert main(["run", "q2", "--data", str(folder.path), "--engine", "sql"]) == 2
+    assert capsys.readouterr().err == "ordstream: DuckDB has no batch answer: Out of Memory Error: failed to pin block\n"
+
+
+def test_unsorted_rows_run_when_sorting_is_asked_for(folder, tmp_path, capsys):
     pytest.importorskip("duckdb")
     rows = folder.table("web_clickstreams")
     order = list(range(rows.num_rows))[::-1]
@@ -199,6 +248,12 @@ def test_a_json_file_that_cannot_be_written_is_told_before_the_run(folder, tmp_p
         main(["run", "q2", "--data", str(folder.path), "--json", str(kept)])
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
     assert kept.read_text() == "before"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the file that is always full is Linux's")
+def test_a_disk_that_is_full_after_the_run_is_told_with_the_file(folder, capsys):
+    assert main(["run", "q4", "--data", str(folder.path), "--json", "/dev/full"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "ordstream: --json /dev/full can't be written: No space left on device"
 
 
 def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):

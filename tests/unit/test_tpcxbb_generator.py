@@ -124,7 +124,8 @@ def test_sales_end_where_the_clicks_are_cut(tmp_path):
     assert pc.max(sales["ts"]).as_py() <= pc.max(clicks["ts"]).as_py()
 
 
-@pytest.mark.parametrize("options", [["--scale", "0.5"], ["--rows", "0"], ["--rows", "5", "--days", "0"], ["--rows", "5", "--zipf", "0"]])
+@pytest.mark.parametrize("options", [["--scale", "0.5"], ["--rows", "0"], ["--rows", "5", "--days", "0"], ["--rows", "5", "--zipf", "0"],
+    ["--rows", "5", "--days", "1000000000000"], ["--rows", "5", "--days", "99999999999999999999"]])
 def test_wrong_sizes_are_one_sentence(tmp_path, options):
     with command(*options, "--out", tmp_path / "new") as running:
         _, told = running.communicate()
@@ -240,6 +241,28 @@ def test_a_folder_that_lost_a_table_is_written_again(tmp_path):
     assert len(tables(tmp_path)) == 4
     generate_clicks(tmp_path, rows=400)  # other rows: no sales of another run stay beside them
     assert tables(tmp_path) == ["item.parquet", "web_clickstreams.parquet", "web_page.parquet"]
+
+
+@pytest.mark.parametrize("name", ["web_clickstreams.parquet", "item_category.csv", "store_sales/part-0.parquet"])
+def test_rows_that_were_not_generated_are_neither_replaced_nor_joined(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("real rows")
+    for options in (["--rows", 300], ["--rows", 200, "--seed", 2]):
+        with command(*options, "--out", tmp_path) as running:
+            _, told = running.communicate()
+        assert running.returncode == 2
+        assert told.splitlines()[-1].endswith(f"holds rows that were not generated ({name.split('/')[0]}): choose another folder")
+    assert [file.name for file in tmp_path.iterdir()] == [name.split("/")[0]]
+    assert (tmp_path / name).read_text() == "real rows"
+
+
+def test_a_run_that_was_ended_while_its_files_took_their_places_is_no_obstacle(tmp_path):
+    generate_clicks(tmp_path, rows=300)
+    (tmp_path / ".generating").mkdir()
+    (tmp_path / "generated.json").rename(tmp_path / ".generating" / "generated.json")
+    (tmp_path / "item_marketprices.csv").write_text("of the benchmark, not read")
+    generate_clicks(tmp_path, rows=400)
+    assert DataFolder(tmp_path).rows("web_clickstreams") == 400
 
 
 def test_rows_that_are_there_are_said_to_be(tmp_path):
