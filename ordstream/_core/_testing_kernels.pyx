@@ -5,6 +5,7 @@ Values are storage values (ordstream/types.py); strings and binaries are bytes, 
 import functools
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from ordstream._core.atomics cimport load_relaxed
 from ordstream._core.chunk cimport (
@@ -14,9 +15,13 @@ from ordstream._core.chunk cimport (
 )
 from ordstream._core.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
 from ordstream._core.keyed_state cimport (
-    KeyedState, KeySpecOwner, key_compare, key_hash, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
+    KeyedState, KeySpec, KeySpecOwner, key_compare, key_hash, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
+from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked
 from ordstream._core.threads cimport now_ns
+
+cdef extern from "ranking.hpp" namespace "ord" nogil:
+    bint words_of(OrdRanked* v, int64_t n, const KeySpec* keys, int* used)
 
 
 cdef int write_value(Worker* w, Chunk* c, int32_t type, int32_t element, char* data, int64_t i, value) except -1:
@@ -465,6 +470,34 @@ cdef class MapRun:
             return key_compare(&self.keys.spec, keyed_record(&self.state, a), keyed_record(&self.state, b))
 
         return sorted(range(self.state.count), key=functools.cmp_to_key(compare))
+
+    cdef OrdRanked* entries(self, slots, ranks) except NULL:
+        cdef int64_t i
+        cdef OrdRanked* v = <OrdRanked*> malloc((len(slots) + 1) * sizeof(OrdRanked))
+        if v == NULL:
+            raise MemoryError
+        for i in range(<int64_t> len(slots)):
+            v[i].slot = slots[i]
+            v[i].rank = ranks[i]
+            v[i].key = keyed_record(&self.state, v[i].slot)
+        return v
+
+    def ranked(self, slots, ranks, int64_t k):
+        """The first k <= len(slots) of different slots: larger rank first, then smaller key."""
+        cdef OrdRanked* v = self.entries(slots, ranks)
+        ord_sort_ranked(v, <int64_t> len(slots), k, &self.keys.spec, key_compare)
+        found = [v[i].slot for i in range(k)]
+        free(v)
+        return found
+
+    def words(self, slots, ranks):
+        """The word of each slot by which they are ranked, the bits that words have, and whether equal words are equal keys."""
+        cdef OrdRanked* v = self.entries(slots, ranks)
+        cdef int used = 0
+        exact = words_of(v, <int64_t> len(slots), &self.keys.spec, &used)
+        found = [<uint64_t> v[i].rank for i in range(len(slots))]
+        free(v)
+        return found, used, exact
 
     def nanoseconds(self, keys, int repeats):
         """Nanoseconds per upsert of existing int64 keys (hash excluded), and per hash; `keys` is an int64 array of whole blocks of 1024."""

@@ -109,10 +109,6 @@ cdef struct TopBucket:
     int32_t in_window      # 1: there was a row
 
 
-cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
-    return key_compare(<const KeySpec*> keys, a, b)
-
-
 cdef inline int64_t float_rank(int64_t bits) noexcept nogil:
     cdef double v
     memcpy(&v, &bits, 8)
@@ -373,7 +369,7 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
             ranked[i].slot = b.heap[i] if x.grows else i
             ranked[i].rank = entry_of(b, ranked[i].slot).rank
             ranked[i].key = keyed_record(&b.keyed, ranked[i].slot)
-        ord_sort_ranked(ranked, n, best, compare_keys, x.keys)
+        ord_sort_ranked(ranked, n, best, x.keys, key_compare)
         for i in range(best):
             if emit_row(x, w, entry_of(b, ranked[i].slot), out, i + 1, origin, not at_end) != 0:
                 status = -1

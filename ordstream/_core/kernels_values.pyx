@@ -124,10 +124,6 @@ cdef inline void count_one(ValuesBucket* b, int32_t key, int32_t slot) noexcept 
     pair.count += 1
 
 
-cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
-    return key_compare(<const KeySpec*> keys, a, b)
-
-
 cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out, int32_t origin) noexcept nogil:
     """Append a pair of a list (room is reserved). 0, or -1: no memory."""
     cdef int32_t i = out.n
@@ -271,7 +267,7 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
                 ranked[j].slot = slots[at + j]
                 ranked[j].rank = pair_of(b, slots[at + j]).count
                 ranked[j].key = keyed_record(&b.pairs, slots[at + j])
-            ord_sort_ranked(ranked, m, best, compare_keys, x.pairs)
+            ord_sort_ranked(ranked, m, best, x.pairs, key_compare)
             for j in range(best):
                 slots[at + j] = <int32_t> ranked[j].slot
                 pair_of(b, ranked[j].slot).place = j + 1
