@@ -12,7 +12,7 @@ d) The end of a window emits the list as the end of the stream does, and forgets
 """
 from libc.math cimport isnan
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 from ordstream._core.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free, size_class
 from ordstream._core.chunk cimport (
@@ -73,6 +73,7 @@ cdef extern from *:
 cdef enum:
     PLACE_BYTES = 64       # of an entry of the ordered set, about
     BLOCK = 256            # rows whose ranks are computed at once
+    HEAP_FIRST = 32        # keys that a heap first has room for
     EVICTED_SLACK = 1024   # records of evicted keys that are always tolerated
 
 cdef struct Entry:
@@ -103,6 +104,7 @@ cdef struct TopBucket:
     Blocks blocks          # bytes of strings and lists in the rows
     int64_t* heap          # grows: record slots; a heap, worst first, once there are k
     int64_t size           # of the heap
+    int64_t room           # of its memory, at most k
     int64_t threshold      # rank of the worst in a full heap, else INT64_MIN
     OrdPlaces* places      # not grows, updates: all keys in order
     int64_t window         # largest so far (unsigned ones with the upper bit turned)
@@ -275,6 +277,17 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
     return 0
 
 
+cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
+    """Room for more keys: k may be far above what comes. 0, or -1: no memory."""
+    cdef int64_t room = min(max(2 * b.room, <int64_t> HEAP_FIRST), x.k)
+    cdef void* grown = realloc(b.heap, room * sizeof(int64_t))
+    if grown == NULL:
+        return -1
+    b.heap = <int64_t*> grown
+    b.room = room
+    return 0
+
+
 cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* at) noexcept nogil:
     """A row that is not below the threshold (grows=True). `key` has room for a record. 1: it is in the heap, its slot is in `at`;
     0: it is not; -1: no memory."""
@@ -287,7 +300,7 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
         key_read(x.keys, c, row, key)
         if key_compare(x.keys, key, keyed_record(&b.keyed, b.heap[0])) > 0:
             return 0                                         # behind the worst, and so not in the heap
-    if full and b.keyed.count > 4 * x.k + EVICTED_SLACK and forget_evicted(x, b) != 0:
+    if full and b.keyed.count // 4 > x.k + EVICTED_SLACK // 4 and forget_evicted(x, b) != 0:
         return -1
     hash = key_hash_row(x.keys, c, row)
     slot = keyed_upsert(&b.keyed, c, row, hash)
@@ -300,6 +313,8 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
         if full:
             heap_down(x, b, e.place - 1)
     elif not full:
+        if b.size == b.room and heap_grow(x, b) != 0:
+            return -1
         heap_put(b, b.size, slot)
         b.size += 1
         if b.size == x.k:                                    # in any order until now
@@ -420,9 +435,7 @@ cdef void* top_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef TopBucket* b = <TopBucket*> calloc(1, sizeof(TopBucket))
     if b == NULL:
         return NULL
-    if x.grows:
-        b.heap = <int64_t*> malloc(x.k * sizeof(int64_t))
-    if (x.grows and b.heap == NULL) or start(x, b) != 0:
+    if start(x, b) != 0:
         top_free(k, b)
         return NULL
     return b

@@ -44,6 +44,24 @@ def test_top_of_counts_that_grow(emit, window, rows, k):
         assert found.table.drop(["_serial", "_index"]).equals(expected.table)
 
 
+@pytest.mark.parametrize("k", [33, 10**10, 2**61, 2**63 - 1])
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_far_more_than_there_are_take_no_memory_for_it(k, emit):
+    data = pa.table({"key": [i * i % 91 for i in range(300)], "value": [i % 7 for i in range(300)]})
+    source = od.Pipeline(data.schema)
+    for built in (
+        source.key_by("key").count().top_k(k, by="count", emit=emit),
+        source.key_by("key").count(window=5, time="value", on_error="skip").top_k(k, by="count", window="window", emit=emit),
+        source.top_k(k, by="value", key="key", emit=emit),
+        source.key_by("key").top_values("value", k=k, emit=emit),
+    ):
+        expected = run_serial(built, data).table
+        assert built.run(data, workers=1).table.equals(expected)
+        assert built.run(data, workers=2, chunk_rows=5).table.equals(expected)
+        if emit == "updates":
+            assert built.run(data, workers=2, emit="final").table.num_rows <= expected.num_rows
+
+
 def test_keys_that_left_the_list_are_forgotten():
     rows = [i % 5000 for i in range(15_000)]
     data = pa.table({"key": rows})
