@@ -28,7 +28,7 @@ cdef enum:
     NO_CUT = 0x7fffffff
     MOST_FIRST_ROWS = 8192
     INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
-    CLAIM_PART = 24            # the tuples of a slice, through this: parts of so many are claimed together
+    CLAIM_PART = 12            # the tuples of a slice, through this: parts of so many are claimed together
     QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
 
 # 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
