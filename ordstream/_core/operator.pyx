@@ -28,7 +28,7 @@ cdef enum:
     NO_CUT = 0x7fffffff
     MOST_FIRST_ROWS = 8192
     INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
-    CLAIM_PART = 12            # the tuples of a slice, through this: parts of so many are claimed together
+    CLAIM_PART = 12            # the tuples of a slice, through this: parts of so many are claimed together, chunks of so many sent together
     QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
 
 # 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
@@ -402,7 +402,7 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 
 cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
     """The first operator: chunks of a few tuples, or that take little time, are taken several at a time, each with its own ticket
-    (all of them are sent, unless the run is cancelled). Those of a run that is over in a microsecond or two are sent together."""
+    (all of them are sent, unless the run is cancelled), and sent together as far as they are a small part of a slice."""
     cdef Chunk* run[16]                                       # INGRESS_RUN
     cdef int64_t sent[16]
     cdef int64_t waiting
@@ -410,6 +410,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
     cdef int64_t rows
     cdef int64_t most
     cdef int64_t quick = budget // QUICK                      # tuples
+    cdef int64_t together = budget // CLAIM_PART
     cdef int32_t n
     cdef int32_t k
     cdef int32_t held
@@ -430,7 +431,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
                 sent[held] = as_int(apply_stateless(op, w, run[k], slice))
                 prepare_unit(op, w, <Chunk*> as_pointer(sent[held]))
                 held += 1
-                if most * rows > quick or k == n - 1:
+                if held * rows >= together or k == n - 1:
                     operator_send_run(op, w, ticket, sent, held)
                     ticket += held
                     held = 0
