@@ -45,6 +45,7 @@ cdef struct Kernel:
     int32_t max_workers    # 0: no bound of its own (1 for a Python function under the GIL)
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
+    int32_t unbounded      # a row may take as long as it likes (a user's function): nothing waits in the worker's hands meanwhile
     int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
     const Layout* input
     const Layout* output

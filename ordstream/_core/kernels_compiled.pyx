@@ -420,6 +420,7 @@ cdef class CompiledKernel(KernelOwner):
         cdef CompiledContext* x = &self.context
         cdef int32_t j
         owner_setup(self, stage, {"SL": SL, "PS": PS, "SF": SF}[stage.kind])
+        self.kernel.unbounded = 1
         self.references.append(compiled)
         self.function = compiled.interpreted
         self.output_schema = stage.output

@@ -348,6 +348,7 @@ cdef class ParametricKernel(KernelOwner):
         if stage.on_error != "fail":
             raise ValueError(f"{stage.name!r}: a parametric operator has no other error policy than to fail")
         owner_setup(self, stage, PS if stage.kind == "PS" else SL)
+        self.kernel.unbounded = 1
         layout = self.input_layout
         self.context.first = params["first"]
         self.context.nvalues = layout.layout.ncols - self.context.first

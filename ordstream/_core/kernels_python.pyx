@@ -74,6 +74,7 @@ cdef class PythonKernel(KernelOwner):
         self.kernel.ctx = <void*> self
         self.makes_chunk = stage.op != "python_filter"
         self.kernel.apply = python_apply
+        self.kernel.unbounded = 1
         self.kernel.max_workers = 1 if HAS_GIL and not stage.params.get("releases_gil", False) else 0
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
@@ -343,6 +344,7 @@ cdef class ProcessKernel(KernelOwner):
         pool_init(&self.heap, 0, 0)
         self.state_bytes = 64 if self.states.spec is None else 96 + 40 * len(self.states.spec.names)
         self.kernel.ctx = <void*> self
+        self.kernel.unbounded = 1
         self.kernel.max_workers = 1 if HAS_GIL else 0
         self.kernel.process = python_process
         self.kernel.bucket_new = python_bucket_new

@@ -410,7 +410,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
     cdef int64_t rows
     cdef int64_t most
     cdef int64_t quick = budget // QUICK                      # tuples
-    cdef int64_t together = budget // CLAIM_PART
+    cdef int64_t together
     cdef int32_t n
     cdef int32_t k
     cdef int32_t held
@@ -425,6 +425,9 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
             return
         ticket = run[0].ticket
         held = 0
+        together = budget // CLAIM_PART
+        if op.kernel.unbounded:
+            together = quick if most * rows <= quick else 0   # what is done must not wait for what takes long
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
@@ -702,6 +705,7 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             if part.n == 1 and not op.rb.alone and slice.holding != 1:
                 expect_release(op)
     elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
+        send_held(op, w, slice)                               # a flush may take long
         part.out = chunk_new(w)
         if part.out == NULL:
             out_of_memory(op)
@@ -782,10 +786,11 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
     cdef int64_t limit = reorder_limit(&op.rb)                # only grows: read again when it stops us
-    # So many chunks are a small part of a slice, a few microseconds.
-    cdef int64_t most = min(budget // CLAIM_PART // load_relaxed(&op.run.ingress.target_rows), <int64_t> CLAIM_MAX)
-    if op.shed != NULL:
-        most = 1                                              # its rows are timed one by one
+    # Chunks that are a small part of a slice, a few microseconds: by the mean number of rows so far.
+    cdef int64_t mean = load_relaxed(&op.tuples_enqueued) // max(load_relaxed(&op.enqueued), <int64_t> 1)
+    cdef int64_t most = min(budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
+    if op.kernel.unbounded or op.shed != NULL:                # the rows behind .shed are timed one by one
+        most = 1
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
         if most > 1:
             n = pq_claim(&op.pq, limit, <int32_t> most, &claims)

@@ -189,3 +189,40 @@ def test_a_tuple_now_and_then_is_not_delayed(workers: Any) -> None:
         measured(delays[len(delays) // 2] < 0.02 and delays[-1] < 0.5, delays)
 
     patiently(check)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("operator", ["filter", "map", "process"])
+def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str, workers: int) -> None:
+    """Quick tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has not returned."""
+    released = threading.Event()
+    slow, n = 6_000, 8_000
+
+    def wait(v: int) -> bool:
+        return v != slow or released.wait(200)
+
+    def process(row: Any, state: Any, emit: Any) -> None:
+        state.n += wait(row.v)
+        emit(row.k, row.v)
+
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    source = od.Pipeline(schema)
+    pipelines = {
+        "filter": lambda: source.filter(lambda row: wait(row.v)),
+        "map": lambda: source.filter(od.col("k") >= 0).map(lambda row: (row.k, row.v + (not wait(row.v))), schema=schema),
+        "process": lambda: source.key_by("k").process(process, schema=schema, state={"n": int}),
+    }
+    data = pa.table({"k": [v * v % 37 for v in range(n)], "v": list(range(n))}, schema=schema)
+    found = []
+    end = time.monotonic() + 120
+    with pipelines[operator]().stream(data, workers=workers, chunk_rows=1) as stream:
+        try:
+            while len(found) < slow:  # a reader that would wait for the function hangs here
+                assert time.monotonic() < end
+                found += next(stream).column("v").to_pylist()
+            assert len(found) == slow
+        finally:
+            released.set()
+        for batch in stream:
+            found += batch.column("v").to_pylist()
+    assert found == list(range(n))
