@@ -45,7 +45,7 @@ cdef enum:
     PQ_NOTHING = -1        # no bucket can be entered now
     CLAIM_MAX = 8          # items of the master queue claimed at once
     NO_LIMIT = 0x7fffffffffff
-    CLAIM_ROOM = 4         # a worker claims at most so much of what waits, the inverse
+    CLAIM_ROOM = 4         # times as many as a worker claims must wait
     MASTER_MAX = 1 << 14   # items of a master queue, where 4 p and the number of chunks allow
 
 cdef struct Bucket:

@@ -57,6 +57,19 @@ def test_every_combination(scheduler: str, partitioning: str, reorder: str) -> N
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("reorder", REORDERS)
+@pytest.mark.parametrize("kind", ["one", "zipf"])
+def test_parts_claimed_and_sent_together(kind: str, scheduler: str, reorder: str) -> None:
+    """Slices long enough for the most claims at once, and queues long enough to leave something for others."""
+    n = size(6_000)
+    for seed, (chunk_rows, workers) in enumerate(itertools.product([1, 3, 16], [2, 4, 8, "auto"])):
+        verify(
+            kind, n, scheduler=scheduler, reorder=reorder, chunk_rows=chunk_rows, slice_us=1_000.0, buckets=(3, 64)[seed % 2],
+            **staffed(workers),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2, 4, 8, "auto"])
 @pytest.mark.parametrize("kind", ["one", "few", "many", "zipf"])
 @pytest.mark.parametrize("partitioning", PARTITIONINGS)

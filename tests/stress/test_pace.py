@@ -191,12 +191,14 @@ def test_a_tuple_now_and_then_is_not_delayed(workers: Any) -> None:
     patiently(check)
 
 
+@pytest.mark.parametrize("slow", [1, 2, 3, 5, 8, 13, 50, 3_000])
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("operator", ["filter", "map", "process"])
-def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str, workers: int) -> None:
-    """Quick tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has not returned."""
+def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str, workers: int, slow: int) -> None:
+    """Tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has not returned. At first the
+    runtime takes every function for a quick one."""
     released = threading.Event()
-    slow, n = 6_000, 8_000
+    n = 4_000
 
     def wait(v: int) -> bool:
         return v != slow or released.wait(200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from core_threads import together
 
@@ -195,6 +197,17 @@ def test_stalled_taker_of_a_handed_over_bucket_loses_nothing() -> None:
     queues.give_back_handover(position)
 
 
+def check_threads(queues: PyPartitionQueues, n: int, bodies: list[Callable[[], int]]) -> None:
+    """The producer and the workers at the same time: everything once, in order, one worker per bucket."""
+    results = together(*bodies)
+    figures = queues.figures
+    assert min(results) >= 0, figures
+    assert figures["delivered"] == n
+    assert figures["out_of_order"] == figures["wrong"] == figures["entered_twice"] == figures["lost"] == 0
+    assert all(given == processed for given, processed in queues.per_bucket)
+    assert sum(results[1:]) == sum(given for given, _ in queues.per_bucket)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize(("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)])
@@ -204,13 +217,7 @@ def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> Non
     queues = PyPartitionQueues(scheme, p, 16)
     bodies = [lambda: queues.produce(n, 7, parts, hot)]
     bodies += [lambda k=k: queues.work(n, 1, k + 1, k * p // workers) for k in range(workers)]
-    results = together(*bodies)
-    figures = queues.figures
-    assert min(results) >= 0, figures
-    assert figures["delivered"] == n
-    assert figures["out_of_order"] == figures["wrong"] == figures["entered_twice"] == figures["lost"] == 0
-    assert all(given == processed for given, processed in queues.per_bucket)
-    assert sum(results[1:]) == sum(given for given, _ in queues.per_bucket)
+    check_threads(queues, n, bodies)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8])
@@ -222,13 +229,7 @@ def test_threads_that_claim_several(claim: int, workers: int, p: int, parts: int
     queues = PyPartitionQueues("hybrid", p, 64)
     bodies = [lambda: queues.produce(n, 7, parts, hot)]
     bodies += [lambda k=k: queues.work(n, 1 + k % 3, k + 1, claim=claim) for k in range(workers)]
-    results = together(*bodies)
-    figures = queues.figures
-    assert min(results) >= 0, figures
-    assert figures["delivered"] == n
-    assert figures["out_of_order"] == figures["wrong"] == figures["entered_twice"] == figures["lost"] == 0
-    assert all(given == processed for given, processed in queues.per_bucket)
-    assert sum(results[1:]) == sum(given for given, _ in queues.per_bucket)
+    check_threads(queues, n, bodies)
 
 
 def claimed(seed: int) -> int:
