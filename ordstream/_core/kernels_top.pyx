@@ -22,7 +22,7 @@ from ordstream._core.chunk cimport (
 from ordstream._core.kernel cimport SF, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_state cimport (
-    KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init,
+    KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init, keyed_init_for,
     keyed_record, keyed_state, keyed_upsert,
 )
 from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked
@@ -218,19 +218,8 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
     cdef int64_t at
     cdef int64_t n = 0
     cdef int32_t j
-    if order == NULL or moved == NULL or keyed_init(&fresh, x.keys, x.state_size, b.keyed.pool) != 0:
-        free(order)
-        free(moved)
-        return -1
-    free(fresh.table)
-    free(fresh.records)
-    fresh.table = <KeyEntry*> calloc(b.keyed.capacity, sizeof(KeyEntry))
-    fresh.records = <char*> malloc(b.keyed.reserved * fresh.stride)
-    fresh.capacity = b.keyed.capacity
-    fresh.limit = b.keyed.limit
-    fresh.reserved = b.keyed.reserved
-    if fresh.table == NULL or fresh.records == NULL:
-        keyed_free(&fresh)
+    if order == NULL or moved == NULL or keyed_init_for(
+            &fresh, x.keys, x.state_size, b.keyed.pool, b.keyed.capacity, b.keyed.reserved) != 0:
         free(order)
         free(moved)
         return -1

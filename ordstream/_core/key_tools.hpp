@@ -1,15 +1,11 @@
-// What the keyed map takes from the platform: a 128-bit product for hashing strings, and large blocks of memory.
-// Portable C++17: gcc, clang, MSVC. Thread safety: pure functions and the allocator's. Ownership: blocks are freed with free().
+// What the keyed map takes from the platform: a 128-bit product for hashing strings.
+// Portable C++17: gcc, clang, MSVC. Thread safety: pure functions.
 #ifndef ORDSTREAM_KEY_TOOLS_HPP
 #define ORDSTREAM_KEY_TOOLS_HPP
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #if defined(_MSC_VER) && defined(_M_X64)
 #include <intrin.h>
-#endif
-#if defined(__linux__)
-#include <sys/mman.h>
 #endif
 
 // High and low half of a 64x64 product, folded.
@@ -37,35 +33,5 @@ static inline uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed) {
     w = 0;
     if (n) std::memcpy(&w, p, (size_t) n);
     return ord_fold(h ^ w ^ 0x8EBC6AF09C88C6E3ull, 0x589965CC75374CC3ull);
-}
-
-// Large blocks lie on huge pages where the system has them: random access then misses the TLB far less.
-static inline void* ord_block(size_t size) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    void* p = nullptr;
-    if (size >= (size_t) 4 << 20) {
-        if (posix_memalign(&p, (size_t) 2 << 20, size) != 0) return nullptr;
-        madvise(p, size, MADV_HUGEPAGE);
-        return p;
-    }
-#endif
-#if !defined(_WIN32)
-    // On a cache line's boundary: a record of 64 bytes is then one miss, not two.
-    void* aligned = nullptr;
-    if (size >= 4096) return posix_memalign(&aligned, 64, size) == 0 ? aligned : nullptr;
-#endif
-    return std::malloc(size);
-}
-static inline void* ord_zeroed(size_t size) {
-    void* p = ord_block(size);
-    return p == nullptr ? nullptr : std::memset(p, 0, size);
-}
-static inline void* ord_grown(void* old, size_t used, size_t size) {
-    void* p = ord_block(size);
-    if (p != nullptr) {
-        std::memcpy(p, old, used);
-        std::free(old);
-    }
-    return p;
 }
 #endif

@@ -69,6 +69,9 @@ cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
 cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, char* to) noexcept nogil
 
 cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil
+cdef int keyed_init_for(
+    KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool, int64_t capacity, int64_t reserved
+) noexcept nogil
 cdef void keyed_free(KeyedState* s) noexcept nogil
 cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil
 cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,

@@ -11,8 +11,12 @@ from ordstream._core.threads cimport prefetch_write
 
 cdef extern from "key_tools.hpp" nogil:
     uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed)
+
+cdef extern from "map_memory.hpp" nogil:
+    void* ord_block(size_t size)
     void* ord_zeroed(size_t size)
-    void* ord_grown(void* old, size_t used, size_t size)     # `old` is untouched when it returns NULL
+    void* ord_grown(void* old, size_t used, size_t old_size, size_t size)    # `old` is untouched when it returns NULL
+    void ord_block_free(void* block, size_t size)
 
 cdef enum:
     FIRST_CAPACITY = 64        # entries of an empty map
@@ -285,35 +289,47 @@ cdef inline int32_t record_stride(int32_t size) noexcept nogil:
     return size
 
 
+cdef inline size_t table_bytes(const KeyedState* s) noexcept nogil:
+    return <size_t> s.capacity * sizeof(KeyEntry)
+
+
+cdef inline size_t records_bytes(const KeyedState* s) noexcept nogil:
+    return <size_t> (s.reserved * s.stride)
+
+
 cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil:
     """An empty map whose states start as zero bytes.
 
     Thread safety: the creator. Ownership: the caller, until keyed_free. `pool` counts the heap's bytes.
-    Returns: 0, or -1: no memory. Cost: three allocations of a few hundred bytes.
+    Returns: 0, or -1: no memory. Cost: two allocations of a few hundred bytes.
     """
+    return keyed_init_for(s, ks, state_size, pool, FIRST_CAPACITY, FIRST_RECORDS)
+
+
+cdef int keyed_init_for(
+    KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool, int64_t capacity, int64_t reserved
+) noexcept nogil:
+    """keyed_init with a table and records of another map's sizes."""
     memset(<void*> s, 0, sizeof(KeyedState))
     s.keys = ks
     s.state_size = (state_size + 7) & ~7
     s.stride = record_stride(ks.size + s.state_size)
     s.pool = pool
-    s.table = <KeyEntry*> calloc(FIRST_CAPACITY, sizeof(KeyEntry))
-    s.records = <char*> calloc(FIRST_RECORDS, s.stride)
+    s.capacity = capacity
+    s.limit = capacity // 2
+    s.reserved = reserved
+    s.table = <KeyEntry*> ord_zeroed(table_bytes(s))
+    s.records = <char*> ord_block(records_bytes(s))
     if s.table == NULL or s.records == NULL:
-        free(s.table)
-        free(s.records)
-        s.table = NULL
-        s.records = NULL
+        keyed_free(s)
         return -1
-    s.capacity = FIRST_CAPACITY
-    s.limit = FIRST_CAPACITY // 2
-    s.reserved = FIRST_RECORDS
     return 0
 
 
 cdef void keyed_free(KeyedState* s) noexcept nogil:
     """Free everything. Safe on zeroed memory."""
-    free(s.table)
-    free(s.records)
+    ord_block_free(s.table, table_bytes(s))
+    ord_block_free(s.records, records_bytes(s))
     s.table = NULL
     s.records = NULL
     if s.heap.first != NULL:
@@ -322,7 +338,7 @@ cdef void keyed_free(KeyedState* s) noexcept nogil:
 
 cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil:
     """Bytes of table and records (string bytes are counted by the pool). Any thread that holds the bucket."""
-    return s.capacity * <int64_t> sizeof(KeyEntry) + s.reserved * s.stride
+    return <int64_t> (table_bytes(s) + records_bytes(s))
 
 
 cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
@@ -346,7 +362,7 @@ cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
             while table[at].record != 0:
                 at = (at + 1) & mask
             table[at] = s.table[i]
-    free(s.table)
+    ord_block_free(s.table, table_bytes(s))
     s.table = table
     s.capacity = capacity
     s.limit = capacity // 2
@@ -360,7 +376,7 @@ cdef int grow_records(KeyedState* s, int64_t needed) noexcept nogil:
         reserved *= 2
     if reserved > 0x7fffffff:
         return -1
-    records = <char*> ord_grown(s.records, <size_t> (s.count * s.stride), <size_t> (reserved * s.stride))
+    records = <char*> ord_grown(s.records, <size_t> (s.count * s.stride), records_bytes(s), <size_t> (reserved * s.stride))
     if records == NULL:
         return -1
     s.records = records

@@ -9,38 +9,9 @@ from ordstream._core.threads cimport prefetch_write
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
-cdef extern from *:
-    """
-    #include <cstdint>
-    #include <cstdlib>
-    #if defined(__linux__)
-    #include <sys/mman.h>
-    #endif
-    // Zeroed memory that was never used before, on huge pages where the system has them. `size`: a multiple of 2 MiB.
-    static inline void* ord_slab(size_t size) {
-    #if defined(__linux__) && defined(MADV_HUGEPAGE)
-        const size_t huge = (size_t) 2 << 20;
-        char* p = (char*) mmap(nullptr, size + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if ((void*) p == MAP_FAILED) return nullptr;
-        const size_t before = (huge - (uintptr_t) p % huge) % huge;
-        if (before) munmap(p, before);
-        munmap(p + before + size, huge - before);
-        madvise(p + before, size, MADV_HUGEPAGE);
-        return p + before;
-    #else
-        return std::calloc(1, size);
-    #endif
-    }
-    static inline void ord_slab_free(void* p, size_t size) {
-    #if defined(__linux__) && defined(MADV_HUGEPAGE)
-        munmap(p, size);
-    #else
-        std::free(p);
-    #endif
-    }
-    """
-    void* ord_slab(size_t size) nogil
-    void ord_slab_free(void* p, size_t size) nogil
+cdef extern from "map_memory.hpp" nogil:
+    void* ord_slab(size_t size)
+    void ord_slab_free(void* slab, size_t size)
 
 cdef enum:
     FIRST_SLOTS = 64

@@ -12,8 +12,11 @@ from ordstream._core.keyed_state cimport LOOKUP_BLOCK
 from ordstream._core.threads cimport prefetch_write
 
 cdef extern from "key_tools.hpp" nogil:
-    void* ord_zeroed(size_t size)
     uint64_t ord_fold(uint64_t a, uint64_t b)
+
+cdef extern from "map_memory.hpp" nogil:
+    void* ord_zeroed(size_t size)
+    void ord_block_free(void* block, size_t size)
 
 cdef enum:
     FIRST_SLOTS = 256
@@ -63,8 +66,9 @@ cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef void slots_free(Kernel* k, void* state) noexcept nogil:
-    free((<SlotBucket*> state).table)
-    free(state)
+    cdef SlotBucket* b = <SlotBucket*> state
+    ord_block_free(b.table, <size_t> b.capacity << (<const SlotContext*> k.ctx).shift)
+    free(b)
 
 
 cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil:
@@ -96,7 +100,7 @@ cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
         while (<const uint64_t*> (table + (at << shift)))[META_WORD] != 0:
             at = (at + 1) & mask
         memcpy(table + (at << shift), old, <size_t> 1 << shift)
-    free(b.table)
+    ord_block_free(b.table, <size_t> b.capacity << shift)
     b.table = table
     b.capacity = capacity
     return 0
