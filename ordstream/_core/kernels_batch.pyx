@@ -216,7 +216,10 @@ cdef class BatchKernel(PythonKernel):
             if array is not None and Py_REFCNT(array) > 2:   # ours and the list's; more: the function kept it, or a view of it
                 held.arrays[j] = None
             array = None
-        self.spare.append(held)
+        try:
+            self.spare.append(held)
+        except MemoryError:                              # the rows are out already: no reason to run them again one by one
+            pass
         return 0
 
     cdef object call_numpy(self, Chunk* c, const int32_t* rows, int32_t n, Arrays held):

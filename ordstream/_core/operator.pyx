@@ -286,7 +286,13 @@ cdef inline void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* un
     if not slice.holding:
         operator_send(op, w, ticket, unit)
         return
-    if slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
+    cdef int32_t k
+    if slice.held and ticket < slice.held_ticket:
+        # Parts of other claims were delegated to this worker: it cannot be their turn before this unit's, which will release them.
+        for k in range(slice.held):
+            reorder_put(&op.rb, slice.held_ticket + k, slice.units[k])
+        slice.held = 0
+    elif slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
         send_held(op, w, slice)
     prepare_unit(op, w, unit)
     if slice.held == 0:
@@ -754,7 +760,11 @@ cdef inline void work_bucket(
 
 
 cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget, Slice* slice) noexcept nogil:
-    """Parts claimed together (a few microseconds of work) one after the other; the units that they complete are sent together."""
+    """Parts claimed together (a few microseconds of work) one after the other; the units that they complete are sent together.
+
+    Where the units in front of them are not out yet they stay held, until the next unit is complete or the slice is over: two workers that
+    wait for their turn at the end of a run do it at the end of every run, one always right behind the other.
+    """
     cdef int64_t run = 0
     cdef int32_t k
     cdef int32_t b
@@ -773,7 +783,8 @@ cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t
             # What is delegated to a busy bucket must not keep the other claims, which all later tickets wait for.
             work_bucket(op, w, b, run, part, CLAIM_MAX if k + 1 < n else budget, budget, slice)
     slice.holding = 0
-    send_held(op, w, slice)
+    if load_acquire(&op.rb.next) == slice.held_ticket:        # pairs with store_release in release_*
+        send_held(op, w, slice)
 
 
 cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
@@ -797,6 +808,7 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
             if n:
                 run_claims(op, w, &claims, n, budget, slice)
                 continue
+        send_held(op, w, slice)
         b = pq_enter(&op.pq, limit, start, &run, &part)
         if b == PQ_NOTHING:
             if limit == reorder_limit(&op.rb):
@@ -804,6 +816,7 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
             limit = reorder_limit(&op.rb)
             continue
         work_bucket(op, w, b, run, part, budget, budget, slice)
+    send_held(op, w, slice)
 
 
 cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
