@@ -332,6 +332,16 @@ class Stream(Reader):
             else:
                 self._workers.start()
 
+    def start_only(self, workers: int) -> None:
+        """Start so many of the run's workers and no more, for measurements: a worker among several, with nobody beside it.
+
+        Raises
+        ------
+        ValueError
+            After the start, for a number of workers that changes, or one that the run does not have.
+        """
+        self._core.keep_active(workers)
+
     def _start_threads(self) -> None:
         _open_streams.add(self)
         self._started = time.perf_counter()

@@ -81,6 +81,32 @@ cdef class Table:
             start = now_ns() - start
         return <double> start / rounds / 2
 
+    def scattered(self, int32_t side, int64_t rounds, int32_t lines):
+        """As take_turns, with `lines` lines of the block in an order that no prefetcher follows, each changed; loads may overlap.
+        side -1: alone, nobody takes the lines away."""
+        cdef Padded* line = self.lines
+        cdef int64_t* block = self.block
+        cdef int64_t start
+        cdef int64_t _r
+        cdef int64_t tried
+        cdef int32_t k
+        if not 0 <= lines <= LINES or not -1 <= side <= 1:
+            raise ValueError("lines or side out of range")
+        with nogil:
+            start = now_ns()
+            for _r in range(rounds):
+                tried = 0
+                while side >= 0 and load_acquire(&line[0].value) != side:   # pairs with the other side's store_release
+                    tried += 1
+                    if tried > 100_000:
+                        cpu_yield()                               # the other side lost its processor
+                for k in range(lines):
+                    block[(k * 389 & (LINES - 1)) * 8] += 1
+                if side >= 0:
+                    store_release(&line[0].value, 1 - side)       # pairs with the load_acquire above
+            start = now_ns() - start
+        return <double> start / rounds / (2 if side >= 0 else 1)
+
     def alone(self, int64_t rounds, int64_t size):
         """ns of adding up and writing `size` bytes that are in this core's cache."""
         cdef int64_t* block = self.block

@@ -11,7 +11,10 @@ from ordstream._core.sim_worker cimport sim_advance
 
 import numpy as np
 
-COSTS = ("transfer", "rmw", "byte", "decide", "decide_each", "hold", "slice", "notify", "wake", "yields", "publish", "read_row", "slowdown")
+COSTS = (
+    "transfer", "rmw", "byte", "scatter", "decide", "decide_each", "hold", "slice", "notify", "wake", "yields", "publish", "read_row",
+    "slowdown",
+)
 KINDS = {"SL": SL, "PS": PS, "SF": SF}
 
 
@@ -85,8 +88,8 @@ cdef class NodeSimulation:
         for i in range(s.n + 1):
             op = &s.ops[i]
             given = operators[i]
-            for name in ("work", "per_tuple", "per_chunk", "per_part", "split_chunk", "split_tuple", "split_part", "enter_chunk",
-                         "enter_part", "selectivity", "row_bytes", "state_lines"):
+            for name in ("work", "per_tuple", "per_chunk", "per_empty", "per_part", "split_chunk", "split_tuple", "split_part",
+                         "enter_chunk", "enter_part", "selectivity", "row_bytes", "state_lines"):
                 set_cost(op, name, given[name])
             if i == s.n:
                 break
@@ -250,6 +253,8 @@ cdef int set_cost(SimOperator* op, str name, double value) except -1:
         op.per_tuple = value
     elif name == "per_chunk":
         op.per_chunk = value
+    elif name == "per_empty":
+        op.per_empty = value
     elif name == "per_part":
         op.per_part = value
     elif name == "split_chunk":

@@ -467,8 +467,14 @@ cdef class Run:
     def hire(self):
         """Numbers of the workers whose threads should be started now: all of them at first, or as the controller wants them."""
         first = self.hired
-        self.hired = max(first, min(load_acquire(&self.rt.active), self.nworkers))   # pairs with store_release in set_active
+        self.hired = max(first, min(load_acquire(&self.rt.active), self.nworkers))   # pairs with store_release in set_active, keep_active
         return range(first, self.hired)
+
+    def keep_active(self, int workers):
+        """Let only the first so many workers work, of a fixed number. Before the first of them is hired."""
+        if self.rt.adaptive or self.hired or not 1 <= workers <= self.nworkers:
+            raise ValueError(f"{workers} of {self.nworkers} workers: a fixed number, before the start")
+        store_release(&self.rt.active, workers)               # published with the threads
 
     @property
     def active(self):

@@ -51,6 +51,13 @@ cdef inline int64_t due(SimNode* s, int64_t most, double now) noexcept nogil:
     return k
 
 
+cdef inline bint due_at_least(const SimNode* s, int64_t n, double now) noexcept nogil:
+    """True when so many source tuples may be issued now."""
+    if s.tuples - s.issued < n:
+        return False
+    return s.schedule == NULL or n == 0 or <double> s.schedule[s.issued + n - 1] <= now
+
+
 cdef inline bint ingress_has_work(SimNode* s, double now) noexcept nogil:
     if s.issued >= s.tuples or s.issued_chunks + 1 >= limit_of(&s.ops[0]):
         return False

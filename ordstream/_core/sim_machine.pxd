@@ -60,6 +60,13 @@ cdef inline void line_store(SimNode* s, Line* l, int32_t w, double t) noexcept n
         s.workers_at[w].drain = end
 
 
+cdef inline void line_prefetch(SimNode* s, Line* l, int32_t w, double t) noexcept nogil:
+    """The line is asked for; until SimWorker.ready the worker does something else."""
+    cdef double end = line_take(s, l, w, t)
+    if end > s.workers_at[w].ready:
+        s.workers_at[w].ready = end
+
+
 # ---------------------------------------------------------------- events
 
 cdef inline bint earlier(SimNode* s, int32_t a, int32_t b) noexcept nogil:

@@ -9,8 +9,9 @@ b) Costs are measured (ordstream/simulation/cost_model.py). A worker's own path 
    more cores.
 c) Stores that nothing waits for (next, tails, a slot emptied) are buffered: they delay the worker's next locked instruction only.
 d) Chunks move as in operator.pyx: tickets at the ingress or at the release, rooms, parked releases, caps on what is in flight with
-   hysteresis, parts by bucket, delegation, hand-over at the end of a slice, the last part's worker sends. Punctuations, errors and
-   selections are left out; an operator's outputs are its inputs times its selectivity, rounded so that the sum is exact.
+   hysteresis, parts by bucket, delegation, hand-over at the end of a slice, the last part's worker sends; a few quick parts are claimed,
+   and what follows each other sent, together. Punctuations, errors and selections are left out; an operator's outputs are its inputs
+   times its selectivity, rounded so that the sum is exact.
 e) One event at a time in order of (time, worker): equal input gives equal output.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -34,10 +35,17 @@ cdef enum:
     AT_CLEAR = 9
     AT_LEAVE = 10          # gives a bucket up
     AT_IDLE = 11
+    AT_CLAIM = 12          # enters the next bucket of those that it claimed
 
 cdef enum:
     RELEASE_MAX = 64       # as reorder_buffer.pxd
-    INGRESS_RUN = 16       # as operator.pyx
+    INGRESS_RUN = 16       # as operator.pyx, and the next two
+    CLAIM_PART = 12
+    QUICK = 64
+    CLAIM_MAX = 8          # as partition_queues.pxd, and the next one
+    CLAIM_ROOM = 4
+    TURN_TRIES = 16        # as reorder_buffer.pxd, and the next one
+    TURN_NEAR = 32
     MASTER_MAX = 1 << 14   # as partition_queues.pxd
     ADAPT_EVERY = 16       # as runtime.pyx
     IDLE_ROUNDS = 64       # as threads.pxd, YIELD_LIMIT
@@ -54,6 +62,7 @@ cdef struct Line:
 cdef struct Costs:
     # ns; see ordstream/simulation/cost_model.py
     double transfer        # one line from core to core, on the critical path
+    double scatter         # one of many lines of state written by another core, loads overlapping
     double rmw             # locked instruction on a line that the core owns
     double byte            # column data written by another core, per byte
     double decide          # a choice and an account, without the operators' share
@@ -64,7 +73,7 @@ cdef struct Costs:
     double wake            # until the woken one runs
     double yields          # one round of waiting
     double publish         # handing over an output batch, per batch
-    double read_row        # reading thread, per row of output
+    double read_row        # the thread that feeds and reads, per source tuple
     double slowdown        # of all work while every core of the machine is busy (>= 1)
 
 cdef struct SimChunk:
@@ -96,6 +105,7 @@ cdef struct SimOperator:
     double work            # ns per tuple: the kernel
     double per_tuple       # ns per tuple: the runtime's
     double per_chunk
+    double per_empty       # ns of a chunk without rows, stateless or stateful
     double per_part
     double split_chunk     # paid by the worker that sends into this operator
     double split_tuple
@@ -162,8 +172,25 @@ cdef struct SimWorker:
     int32_t nrun           # chunks taken from the ingress in one hold
     int32_t at_run
     int64_t[16] chunk_run
+    int64_t limit          # first ticket of a partitioned operator that it may not dispatch
+    int64_t most           # parts that it claims together
+    int32_t nclaims
+    int32_t at_claim
+    int32_t[8] claims      # buckets
+    int32_t prefetched     # the part in hand came while something else did
+    double ready           # when what was prefetched is there
+    int64_t end            # of its chunks: then it hands the bucket over
     int64_t chunk          # in hand
-    int64_t ticket
+    int32_t holding        # complete units are held, to be sent together; 2: the last claim's
+    int32_t nheld
+    int64_t held_ticket
+    int64_t[16] held
+    int32_t nunits         # on their way into the reorder buffer: consecutive tickets
+    int64_t ticket         # of the first
+    int64_t[16] units
+    int32_t tries          # for its turn
+    int32_t own            # it is their turn
+    int64_t own_end        # first ticket behind them
     int32_t rel_op         # operator whose release it does
     int32_t sent
     int32_t pushed
@@ -206,6 +233,7 @@ cdef struct SimNode:
     # egress
     int64_t batch_rows
     int64_t batch
+    double reading         # of the feeding and reading thread, not yet taken from a worker's core
     int64_t rows_out
     int64_t last_serial
     int64_t disorder       # units delivered out of order: must stay 0

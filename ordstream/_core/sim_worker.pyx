@@ -2,11 +2,14 @@
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.kernel cimport PS, SF, SL
 from ordstream._core.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
-from ordstream._core.sim_flow cimport anything_runnable, can_release, due, form, has_room, limit_of, outputs, prepare, ready, runnable
-from ordstream._core.sim_machine cimport drop_top, line_locked, line_read, line_store, line_take, push, sink
+from ordstream._core.sim_flow cimport (
+    anything_runnable, can_release, due, due_at_least, form, has_room, limit_of, outputs, prepare, ready, runnable,
+)
+from ordstream._core.sim_machine cimport drop_top, line_locked, line_prefetch, line_read, line_store, line_take, push, sink
 from ordstream._core.sim_node cimport *
 
 cdef double BUSY_WAIT_NS = 800.0       # ingress: 32 pauses, then the worker goes away
+cdef double PAUSE_NS = 25.0            # one of them
 cdef double HELD_NS = 2.0              # a unit's bookkeeping in the release loop, beside what is delivered
 
 
@@ -47,6 +50,9 @@ cdef void account_work(SimNode* s, SimWorker* me, SimOperator* op, double kernel
 cdef void slice_over(SimNode* s, SimWorker* me) noexcept nogil:
     s.ops[me.op].tuples_done += me.tuples_in
     me.now += s.cost.slice
+    if s.workers >= s.cores:                          # the thread that feeds and reads takes a worker's core
+        me.now += s.reading
+        s.reading = 0
     me.phase = AT_LOCK
 
 
@@ -102,16 +108,50 @@ cdef inline void begin_release(SimNode* s, SimWorker* me, int32_t i, int32_t aft
     me.after = after
     me.sent = 0
     me.pushed = 0
+    me.own = 0
+    me.own_end = 0
     me.phase = AT_FLAG
+
+
+cdef inline void begin_send(SimWorker* me, int32_t after) noexcept nogil:
+    me.tries = 0
+    me.after = after
+    me.phase = AT_SEND
+
+
+cdef inline void send_one(SimWorker* me, int64_t ticket, int64_t k, int32_t after) noexcept nogil:
+    me.nunits = 1
+    me.ticket = ticket
+    me.units[0] = k
+    begin_send(me, after)
+
+
+cdef bint send_held(SimWorker* me, int32_t after) noexcept nogil:
+    """What is held is sent next. False: nothing is."""
+    cdef int32_t k
+    if me.nheld == 0:
+        return False
+    me.nunits = me.nheld
+    me.ticket = me.held_ticket
+    for k in range(me.nheld):
+        me.units[k] = me.held[k]
+    me.nheld = 0
+    begin_send(me, after)
+    return True
+
+
+cdef inline void hold(SimWorker* me, int64_t ticket, int64_t k) noexcept nogil:
+    if me.nheld == 0:
+        me.held_ticket = ticket
+    me.held[me.nheld] = k
+    me.nheld += 1
 
 
 cdef void process(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int64_t k) noexcept nogil:
     """A whole chunk through a stateless or stateful operator; its send comes next."""
     cdef SimChunk* c = &s.chunks[k]
     cdef double kernel = c.n * op.work * s.cost.slowdown
-    cdef double ns = op.per_chunk + c.n * op.per_tuple + kernel
-    me.chunk = k
-    me.ticket = c.ticket
+    cdef double ns = op.per_chunk + c.n * op.per_tuple + kernel if c.n else op.per_empty
     me.chunks += 1
     me.tuples_in += c.n
     if c.maker != id:
@@ -123,13 +163,18 @@ cdef void process(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int64_
     account_work(s, me, op, kernel, ns)
     ns += prepare(s, me.op, c)
     me.now += ns
-    me.phase = AT_SEND
-    me.after = AT_TAKE
+    if me.op == 0 and op.kind == SL:
+        # A run from the ingress, sent together as far as it is a small part of a slice.
+        hold(me, c.ticket, k)
+        if me.nheld * s.rows >= me.budget // CLAIM_PART or me.at_run == me.nrun:
+            send_held(me, AT_TAKE)
+        return
+    send_one(me, c.ticket, k, AT_TAKE)
 
 
 cdef void from_ingress(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noexcept nogil:
     cdef int64_t k
-    cdef int32_t most = 1
+    cdef int64_t most = 1
     cdef double begin
     cdef double t
     if me.at_run < me.nrun:
@@ -148,10 +193,9 @@ cdef void from_ingress(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) n
     begin = me.now if me.now > s.in_free else s.in_free
     t = line_locked(s, &s.in_flag, id, begin)
     t = line_take(s, &s.in_state, id, t)
-    if op.kind == SL and due(s, 4 * INGRESS_RUN, t) >= 4 * INGRESS_RUN:
-        most = INGRESS_RUN // <int32_t> s.rows
-        if most < 1:
-            most = 1
+    if op.kind == SL and due_at_least(s, 4 * INGRESS_RUN * s.rows, t):
+        most = max(<int64_t> INGRESS_RUN, me.budget // QUICK) // s.rows
+        most = max(<int64_t> 1, min(most, <int64_t> INGRESS_RUN))
     while me.nrun < most:
         k = form(s, id, t)
         if k < 0:
@@ -168,8 +212,6 @@ cdef void from_ingress(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) n
 
 cdef void at_take(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef SimOperator* op = &s.ops[me.op]
-    cdef SimBucket* b
-    cdef int64_t item
     cdef double t
     if me.op == 0 and op.kind != PS:
         from_ingress(s, id, me, op)
@@ -177,37 +219,63 @@ cdef void at_take(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     if me.tuples_in + me.chunks >= me.budget:
         slice_over(s, me)
         return
-    t = line_read(s, &op.next_line, id, me.now)
-    if op.kind != PS:
-        t = line_read(s, &op.tail_line, id, t)
-        if op.tail == op.head or (op.kind == SL and op.head + 1 >= limit_of(op)) or (
-                op.kind == SF and ready(op) and not can_release(s, me.op)):
-            me.now = t
-            slice_over(s, me)
-            return
-        me.now = line_locked(s, &op.head_line, id, t) if op.kind == SL else t
-        op.head += 1
-        process(s, id, me, op, op.list[(op.head - 1) & op.list_mask])
+    if op.kind == PS:
+        take_bucket(s, id, me, op)
         return
+    t = line_read(s, &op.next_line, id, me.now)
+    t = line_read(s, &op.tail_line, id, t)
+    if op.tail == op.head or (op.kind == SL and op.head + 1 >= limit_of(op)) or (
+            op.kind == SF and ready(op) and not can_release(s, me.op)):
+        me.now = t
+        slice_over(s, me)
+        return
+    me.now = line_locked(s, &op.head_line, id, t) if op.kind == SL else t
+    op.head += 1
+    process(s, id, me, op, op.list[(op.head - 1) & op.list_mask])
+
+
+cdef void take_bucket(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noexcept nogil:
+    """pq_claim and pq_enter: several parts that are quick, else one."""
+    cdef SimBucket* b
+    cdef int64_t item
+    cdef double t
+    me.end = me.chunks + me.budget
     if op.hand_tail > op.hand_head:
         me.bucket = <int32_t> op.handover[op.hand_head % (op.p + 1)]
         op.hand_head += 1
         b = &op.buckets[me.bucket]
-        me.now = line_locked(s, &b.count_line, id, t) + 2 * s.cost.rmw
+        me.now = line_locked(s, &b.count_line, id, me.now) + 2 * s.cost.rmw
         me.run = b.count
         me.done = 0
         me.phase = AT_PART
         return
-    t = line_read(s, &op.tail_line, id, t)
-    if op.tail == op.head or op.list[op.head & op.list_mask] >> 16 >= limit_of(op):
+    t = line_read(s, &op.tail_line, id, me.now)
+    if op.tail > op.head and op.list[op.head & op.list_mask] >> 16 >= me.limit:
+        t = line_read(s, &op.next_line, id, t)
+        me.limit = limit_of(op)
+    if op.tail == op.head or op.list[op.head & op.list_mask] >> 16 >= me.limit:
         me.now = t
         slice_over(s, me)
         return
     t = line_locked(s, &op.head_line, id, t)
+    if me.most > 1 and op.tail - op.head >= CLAIM_ROOM * me.most:
+        me.nclaims = 0
+        while me.nclaims < me.most and op.tail > op.head and op.list[op.head & op.list_mask] >> 16 < me.limit:
+            me.claims[me.nclaims] = <int32_t> (op.list[op.head & op.list_mask] & 0xffff)
+            me.nclaims += 1
+            op.head += 1
+        me.at_claim = 0
+        me.holding = 1
+        me.now = t
+        prefetch_claim(s, id, me, op, 0)
+        me.phase = AT_CLAIM
+        return
     item = op.list[op.head & op.list_mask]
     op.head += 1
     me.bucket = <int32_t> (item & 0xffff)
     b = &op.buckets[me.bucket]
+    me.prefetched = 1
+    me.ready = t + s.cost.transfer                    # its part comes while the bucket's line does
     me.now = line_locked(s, &b.count_line, id, t)
     b.count += 1
     if b.count == 1:
@@ -216,6 +284,43 @@ cdef void at_take(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
         me.phase = AT_PART
     else:
         me.now += 2 * s.cost.rmw                      # delegated: on to the next item
+
+
+cdef inline void prefetch_claim(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int32_t k) noexcept nogil:
+    me.ready = me.now + s.cost.transfer               # the part's
+    line_prefetch(s, &op.buckets[me.claims[k]].count_line, id, me.now)
+
+
+cdef void at_claim(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
+    """run_claims: the next claimed bucket, while the one behind it is loaded; at the end what they completed is sent."""
+    cdef SimOperator* op = &s.ops[me.op]
+    cdef SimBucket* b
+    if me.at_claim == me.nclaims:
+        me.nclaims = 0
+        me.holding = 0
+        if not send_held(me, AT_TAKE):
+            me.phase = AT_TAKE
+        return
+    if me.ready > me.now:
+        me.now = me.ready
+    me.bucket = me.claims[me.at_claim]
+    b = &op.buckets[me.bucket]
+    me.now = line_locked(s, &b.count_line, id, me.now)
+    me.at_claim += 1
+    me.prefetched = 1
+    if me.at_claim < me.nclaims:
+        me.end = me.chunks + CLAIM_MAX                # what is delegated must not keep the other claims
+        prefetch_claim(s, id, me, op, me.at_claim)
+    else:
+        me.end = me.chunks + me.budget
+        me.holding = 2
+    b.count += 1
+    if b.count == 1:
+        me.run = 1
+        me.done = 0
+        me.phase = AT_PART
+    else:
+        me.now += 2 * s.cost.rmw
 
 
 cdef void at_part(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
@@ -228,10 +333,17 @@ cdef void at_part(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef double ns = op.per_part + n * op.per_tuple + kernel
     b.head += 1
     if c.maker != id:
-        # The part, then its chunk; the columns stream.
-        ns += 2 * s.cost.transfer + n * op.row_bytes * s.cost.byte
+        # The part, which comes with its chunk where that has no other, then the chunk; the columns stream.
+        if not me.prefetched:
+            ns += s.cost.transfer
+        elif me.holding == 0 and me.ready > me.now:
+            ns += me.ready - me.now
+        if c.nparts > 1 or not me.prefetched:
+            ns += s.cost.transfer
+        ns += n * op.row_bytes * s.cost.byte
+    me.prefetched = 0
     if b.holder != id and b.holder >= 0:
-        ns += op.state_lines * s.cost.transfer + (n - 1) * 64 * s.cost.byte
+        ns += op.state_lines * (s.cost.transfer + (n - 1) * s.cost.scatter)
     b.holder = id
     b.tuples += n
     b.busy += ns
@@ -240,12 +352,26 @@ cdef void at_part(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     me.chunks += 1
     account_work(s, me, op, kernel, ns)
     me.now += ns
+    if n == 1 and me.holding != 1:
+        expect_release(s, id, me, op)
     me.phase = AT_PART_END
+
+
+cdef inline void expect_release(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noexcept nogil:
+    """What sending touches comes at once, not line by line."""
+    me.ready = me.now
+    line_prefetch(s, &op.next_line, id, me.now)
+    line_prefetch(s, &op.head_line, id, me.now)
+    if me.op == s.n - 1 and op.releaser != id and op.releaser >= 0 and op.flag == 0:
+        op.releaser = id
+        if me.now + s.cost.transfer > me.ready:
+            me.ready = me.now + s.cost.transfer
+    me.now = me.ready
 
 
 cdef void part_over(SimWorker* me) noexcept nogil:
     me.done += 1
-    me.over = me.tuples_in + me.chunks >= me.budget
+    me.over = me.tuples_in + me.chunks >= me.budget or me.chunks >= me.end
     me.phase = AT_LEAVE if me.over or me.done >= me.run else AT_PART
 
 
@@ -269,11 +395,14 @@ cdef void at_part_end(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     c.n = outputs(op, c.n)
     c.maker = id
     me.tuples_out += c.n
-    me.ticket = c.ticket
     account_work(s, me, op, 0.0, ns)
     me.now += ns + prepare(s, me.op, c)
-    me.phase = AT_SEND
-    me.after = AT_PART_END                            # part_over then
+    if not me.holding:
+        send_one(me, c.ticket, me.chunk, AT_PART_END)         # part_over then
+        return
+    if (me.nheld < CLAIM_MAX and (me.nheld == 0 or me.held_ticket + me.nheld == c.ticket)) or not send_held(me, AT_PART_END):
+        part_over(me)
+    hold(me, c.ticket, me.chunk)
 
 
 cdef void at_leave(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
@@ -282,13 +411,13 @@ cdef void at_leave(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     me.now = line_locked(s, &b.count_line, id, me.now)
     b.count -= me.done
     if b.count == 0:
-        me.phase = AT_TAKE
+        me.phase = AT_CLAIM if me.nclaims else AT_TAKE
         return
     if me.over:
         op.handover[op.hand_tail % (op.p + 1)] = me.bucket
         op.hand_tail += 1
         me.now += s.cost.rmw
-        me.phase = AT_TAKE
+        me.phase = AT_CLAIM if me.nclaims else AT_TAKE
         return
     me.run = b.count
     me.done = 0
@@ -296,23 +425,57 @@ cdef void at_leave(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
 
 
 cdef void at_send(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
+    """reorder_offer, reorder_offer_run: units whose turn it is go straight through; several wait a little for it."""
     cdef SimOperator* op = &s.ops[me.op]
-    cdef int64_t height = me.ticket - op.next
+    cdef int64_t height
     me.now = line_read(s, &op.next_line, id, me.now)
-    if height > op.height:
-        op.height = height
-    if height:
-        me.now = line_locked(s, &op.slot_lines[(me.ticket & op.slot_mask) // SLOTS_PER_LINE], id, me.now) + s.cost.rmw
-    op.slots[me.ticket & op.slot_mask] = me.chunk + 1
+    height = me.ticket - op.next
+    if height + me.nunits - 1 > op.height:
+        op.height = height + me.nunits - 1
+    if height == 0:
+        begin_release(s, me, me.op, me.after)
+        me.own = 1
+    elif not wait_for_turn(me, height):
+        put_units(s, id, me, op)
+
+
+cdef inline bint wait_for_turn(SimWorker* me, int64_t height) noexcept nogil:
+    """A pause before several units are offered again. False: not worth it."""
+    me.tries += 1
+    if me.nunits == 1 or me.tries > TURN_TRIES or height > TURN_NEAR:
+        return False
+    me.now += PAUSE_NS
+    me.phase = AT_SEND
+    return True
+
+
+cdef void put_units(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noexcept nogil:
+    """Units into their slots; then what is ready is released."""
+    cdef int64_t ticket
+    cdef int32_t k
+    for k in range(me.nunits):
+        ticket = me.ticket + k
+        me.now = line_locked(s, &op.slot_lines[(ticket & op.slot_mask) // SLOTS_PER_LINE], id, me.now) + s.cost.rmw
+        op.slots[ticket & op.slot_mask] = me.units[k] + 1
     begin_release(s, me, me.op, me.after)
 
 
 cdef void at_flag(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef SimOperator* op = &s.ops[me.rel_op]
+    cdef int32_t k
+    if not me.own:
+        me.now = line_read(s, &op.next_line, id, me.now)
+        me.now = line_read(s, &op.slot_lines[(op.next & op.slot_mask) // SLOTS_PER_LINE], id, me.now)
+        if not ready(op):
+            release_over(s, id, me)                   # whoever brings that unit will see the ones behind it
+            return
     me.now = line_locked(s, &op.flag_line, id, me.now)
     if op.flag:
         me.now += s.cost.rmw
-        release_over(s, id, me)
+        if not me.own:
+            release_over(s, id, me)
+        elif not wait_for_turn(me, 0):
+            put_units(s, id, me, op)
         return
     op.flag = 1
     op.releases += 1
@@ -320,6 +483,10 @@ cdef void at_flag(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     if op.releaser != id and op.releaser >= 0:
         me.now += 2 * s.cost.transfer                 # the egress, or the next worklist: what its last producer wrote
     op.releaser = id
+    if me.own:
+        me.own_end = me.ticket + me.nunits
+        for k in range(me.nunits):
+            op.slots[(me.ticket + k) & op.slot_mask] = me.units[k] + 1
     me.phase = AT_DELIVERY
 
 
@@ -349,6 +516,7 @@ cdef void to_egress(SimNode* s, int32_t id, SimWorker* me, int64_t k) noexcept n
         s.disorder += 1
     s.last_serial = c.last
     s.emitted += c.tuples
+    s.reading += c.tuples * s.cost.read_row
     s.rows_out += c.n
     s.retired_chunks += 1
     if c.last >= s.next_sample:
@@ -362,8 +530,6 @@ cdef void to_egress(SimNode* s, int32_t id, SimWorker* me, int64_t k) noexcept n
     s.batch += c.n
     if s.batch >= s.batch_rows:
         me.now += s.cost.publish
-        if s.workers >= s.cores:
-            me.now += s.batch * s.cost.read_row       # the reading thread takes a worker's core
         s.batch = 0
     s.free_chunks[s.nfree] = k
     s.nfree += 1
@@ -400,7 +566,7 @@ cdef void at_delivery(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef int64_t n = op.next
     cdef int64_t item = op.slots[n & op.slot_mask]
     cdef SimChunk* c
-    if me.sent or item == 0 or item != me.chunk + 1:
+    if n >= me.own_end:
         # Not its own unit whose turn it is: the slot is looked at.
         me.now = line_read(s, &op.slot_lines[(n & op.slot_mask) // SLOTS_PER_LINE], id, me.now)
     if item == 0:
@@ -434,6 +600,7 @@ cdef void at_clear(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     op.releasing += me.now
     if me.sent >= 0 and ready(op):
         me.sent = 0
+        me.own = 0
         me.phase = AT_FLAG
         return
     release_over(s, id, me)
@@ -469,6 +636,22 @@ cdef bint at_idle(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     return False
 
 
+cdef void begin_slice(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
+    """What a slice keeps: the limit of tickets, and by the mean number of rows so far how many parts are claimed together."""
+    cdef SimOperator* op = &s.ops[me.op]
+    cdef int64_t mean
+    me.prefetched = 0
+    if op.kind == PS:
+        me.now = line_read(s, &op.next_line, id, me.now)
+        me.limit = limit_of(op)
+        mean = op.tuples_enqueued // op.enqueued if op.enqueued else 1
+        me.most = min(me.budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX) if s.workers > 1 else 1
+    if ready(op):
+        begin_release(s, me, me.op, AT_TAKE)
+    else:
+        me.phase = AT_TAKE
+
+
 cdef bint step(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     """One event. False: the worker waits to be woken."""
     if me.phase == AT_LOCK:
@@ -476,11 +659,7 @@ cdef bint step(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     elif me.phase == AT_DECISION:
         at_decision(s, id, me)
     elif me.phase == AT_SLICE:
-        if ready(&s.ops[me.op]):
-            me.chunk = -1
-            begin_release(s, me, me.op, AT_TAKE)
-        else:
-            me.phase = AT_TAKE
+        begin_slice(s, id, me)
     elif me.phase == AT_TAKE:
         at_take(s, id, me)
     elif me.phase == AT_PART:
@@ -497,6 +676,8 @@ cdef bint step(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
         at_clear(s, id, me)
     elif me.phase == AT_LEAVE:
         at_leave(s, id, me)
+    elif me.phase == AT_CLAIM:
+        at_claim(s, id, me)
     else:
         return at_idle(s, id, me)
     return True

@@ -89,12 +89,14 @@ class Described:
     subject: Subject
     rows: int
     measured: tuple[Measured, ...]
+    read_row: float
+    """CPU ns per source tuple of the thread that feeds and reads: columns to import, bitmaps, results."""
 
     def at(self, chunk: int, workers: int) -> tuple[Stage, ...]:
         """The operators as they are at one chunk size; with several workers a partitioned one is called for each part of a chunk."""
         found = []
         for stage, measured in zip(self.stages, self.measured, strict=True):
-            rows = float(np.interp(chunk, calibrate.CHUNKS, measured.reach))
+            rows = max(1.0, float(np.interp(chunk, calibrate.CHUNKS, measured.reach)))
             rows /= parts_of(stage, rows, chunk, workers) or 1.0
             call, each = measured.line_at(rows)
             found.append(replace(stage, chunk_ns=call, work_ns=each))
@@ -121,21 +123,22 @@ def described(name: str, seed: int, several: bool = False) -> Described:
     subject = ordered_subjects.query(name, DESCRIBED, seed)
     took = real.run(subject.pipeline, subject.source(DESCRIBED), workers=1, chunk_rows=256).seconds
     rows = max(DESCRIBED // 4, min(int(DESCRIBED * DESCRIBED_SECONDS / took), MOST_DESCRIBED))
-    batches = subject.source(rows)
     workers = 2 if several else 1
+    # Each run has a state of its own: of half the stream, so that both are as large as what two workers of one run share.
+    batches = subject.source(rows // workers)
     path = CostModel.load(chosen_path()).path(workers)
-    runs = {
-        chunk: [one for _ in range(3) for one in real.beside(workers, subject.pipeline, batches, workers=workers, chunk_rows=chunk)]
-        for chunk in calibrate.CHUNKS
-    }
+
+    def runs_at(chunk: int) -> list[real.Ran]:
+        options = {"workers": workers, "chunk_rows": chunk, "flush": False}
+        return [one for _ in range(3) for one in real.beside(workers, subject.pipeline, batches, **options)]
+
+    runs = {chunk: runs_at(chunk) for chunk in calibrate.CHUNKS}
     slowdown = calibrate.slowdown() if several else 1.0  # the simulation's own factor for work on busy cores
     stages: list[Stage] = []
     for i, stage in enumerate(subject.pipeline.stages()):
         one = {each.name: each for each in runs[256][0].report.operators}[stage.name]
         hashes = keys_before(subject.pipeline, i, batches) if stage.kind == "PS" else None
-        # What the end of the stream makes an operator emit is not part of the flow that is simulated.
-        selectivity = min(one.selectivity, 1.0) if stage.op in ("aggregate", "scan", "top_k") else one.selectivity
-        stages.append(Stage(stage.name, stage.kind, 0.0, selectivity, hashes, stage.buckets, 8.0 * max(1, len(stage.input))))
+        stages.append(Stage(stage.name, stage.kind, 0.0, one.selectivity, hashes, stage.buckets, 8.0 * max(1, len(stage.input))))
     sizes = [own_costs(stages, path, chunk, workers, [ran.report for ran in ran_at]) for chunk, ran_at in runs.items()]
     measured = []
     for i, stage in enumerate(stages):
@@ -143,7 +146,8 @@ def described(name: str, seed: int, several: bool = False) -> Described:
         measured.append(Measured(reach, rows_each, tuple(ns / slowdown for ns in own)))
         call, work = calibrate.fit_line([np.ones(len(own)), np.array(rows_each)], np.array(own) / slowdown)
         stages[i] = replace(stage, work_ns=work, chunk_ns=call)
-    return Described(tuple(stages), subject, rows, tuple(measured))
+    read_row = min(ran.reader_seconds / ran.tuples for ran_at in runs.values() for ran in ran_at) * 1e9
+    return Described(tuple(stages), subject, rows, tuple(measured), read_row)
 
 
 def own_costs(
@@ -161,14 +165,17 @@ def own_costs(
             if i == 0:
                 chunks = given[0]["ingress"].chunks
             reach = one.tuples_in / max(1, chunks)
-            parts = parts_of(stage, reach, chunk, workers)
+            parts = parts_of(stage, max(1.0, reach), chunk, workers)
         if not parts:
             chunks = one.chunks
         made = one.tuples_out / max(1, chunks)
-        behind = None if i == len(stages) - 1 else parts_of(stages[i + 1], made, chunk, workers)
-        own = one.cost_ns * reach - own_path(stage.kind, path, chunk, reach, made, parts, behind, i == 0)
-        calls = parts or 1.0
-        found.append((reach, reach / calls, max(0.0, own) / calls))
+        behind = None if i == len(stages) - 1 else parts_of(stages[i + 1], max(1.0, made), chunk, workers)
+        full = min(1.0, reach)  # the share of chunks that have rows; the simulation spreads them evenly
+        taken = full * own_path(stage.kind, path, chunk, max(1.0, reach), made / full, parts, behind, i == 0)
+        if not parts:
+            taken += (1.0 - full) * (path.next_empty if stage.kind == "SL" else path.sf_empty)
+        calls = full * (parts or 1.0)
+        found.append((reach, reach / calls, max(0.0, one.cost_ns * reach - taken) / calls))
     return found
 
 
@@ -190,10 +197,11 @@ def own_path(
         found = path.next_chunk + path.next_tuple * rows
     if first and not parts:
         found += path.hold * float(calibrate.holds_per_chunk(np.array([chunk]))[0])
+    some = min(1.0, made)  # the share of chunks that still have rows
     if behind is None:
-        return found + path.egress_chunk + path.egress_tuple * made
+        return found + path.egress_chunk * some + path.egress_tuple * made
     if behind:
-        found += path.split_chunk + path.split_tuple * made + (path.split_part + path.enter_part) * behind
+        found += (path.split_chunk + (path.split_part + path.enter_part) * behind) * some + path.split_tuple * made
     return found + path.enter_chunk
 
 

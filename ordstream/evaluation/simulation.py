@@ -75,19 +75,23 @@ def cases(options: Options | None = None) -> list[Case]:
     return found
 
 
-def predict(case: Case, model: CostModel, slowdown: float, transfer: float, seed: int = 1) -> Outcome:
-    """The simulation's answer on a machine whose work takes `slowdown` times what it should, and a line `transfer` ns."""
+def predict(
+    case: Case, model: CostModel, slowdown: float, transfer: float, scatter: float | None = None, seed: int = 1
+) -> Outcome:  # fmt: skip
+    """The simulation's answer where work takes `slowdown` times what it should, a line `transfer` ns, one of many `scatter`."""
+    model = replace(model, slowdown=1.0, transfer=transfer, scatter=model.scatter if scatter is None else scatter)
     if case.pipeline in PIPELINES:
         given = stages(case.pipeline, slowdown)
         tuples = 200_000 if case.chunk < 16 else 1_000_000
     else:
         found = simulated.described(case.pipeline, seed, case.workers > 1)
+        model = replace(model, read_row=found.read_row)
         stages_at = found.at(case.chunk, case.workers)
         given = [replace(one, work_ns=one.work_ns * slowdown, chunk_ns=one.chunk_ns * slowdown) for one in stages_at]
         tuples = min(found.rows, 60_000 if case.chunk < 16 else 1_000_000)
     return simulate(
         given,
-        replace(model, slowdown=1.0, transfer=transfer),
+        model,
         case.workers,
         tuples,
         chunk_rows=case.chunk,
@@ -99,12 +103,13 @@ def predict(case: Case, model: CostModel, slowdown: float, transfer: float, seed
 
 @dataclass(frozen=True)
 class Ran:
-    """A real run; beside it, how much slower plain loops on as many cores were than one short loop, what a line took, and the cores
-    that others used meanwhile (0 where that is not known)."""
+    """A real run; beside it, how much slower plain loops on as many cores were than one short loop, what a line and one of many took,
+    and the cores that others used meanwhile (0 where that is not known)."""
 
     throughput: float
     slowdown: float
     transfer: float
+    scatter: float
     decisions: float
     other_load: float = 0.0
 
@@ -125,6 +130,11 @@ def real_run(case: Case, step: float, seed: int, seconds: float) -> Callable[[],
     return lambda: real.run(found.subject.pipeline, batches, marker_every=max(1, found.rows // 1000), **options)
 
 
+def lines(case: Case, model: CostModel) -> tuple[float, float]:
+    """ns that a line, and one of many, take from core to core now."""
+    return (calibrate.transfer(model.rmw, 2), calibrate.scatter(2)) if case.workers > 1 else (model.transfer, model.scatter)
+
+
 def measure_case(case: Case, model: CostModel, step: float, repeats: int, seed: int = 1, seconds: float | None = None) -> list[Ran]:
     """Real runs of a case, with the machine's speed and its lines beside each.
 
@@ -138,14 +148,15 @@ def measure_case(case: Case, model: CostModel, step: float, repeats: int, seed: 
     found: list[Ran] = []
     for _ in range(TRIES * repeats):
         start, wall = other_load(), time.perf_counter()
-        before = calibrate.transfer(model.rmw, 2) if case.workers > 1 else model.transfer
+        before = lines(case, model)
         ran = run()
-        after = calibrate.transfer(model.rmw, 2) if case.workers > 1 else model.transfer
+        after = lines(case, model)
         slowdown = real.loops(rounds * real.BATCH, 200, case.workers) / expected
         end, wall = other_load(), time.perf_counter() - wall
         taken = 0.0 if start is None or end is None else max(0.0, (end[0] - start[0]) - (end[1] - start[1]) - 0.02) / wall
         rate = ran.report.marker_tuples_per_second or ran.throughput
-        found.append(Ran(rate, slowdown, (before + after) / 2, ran.report.decisions / ran.tuples, taken))
+        line, scatter = ((one + other) / 2 for one, other in zip(before, after, strict=True))
+        found.append(Ran(rate, slowdown, line, scatter, ran.report.decisions / ran.tuples, taken))
         if sum(one.other_load <= QUIET for one in found) == repeats:
             break
     return [one for one in found if one.other_load <= QUIET] or found[-repeats:]
@@ -158,7 +169,7 @@ def validate(options: Options) -> Result:
     rows: list[list[Any]] = []
     for case in cases(options):
         runs = measure_case(case, model, step, options.runs, options.seed, options.seconds)
-        sims = [predict(case, model, ran.slowdown, ran.transfer, options.seed) for ran in runs]
+        sims = [predict(case, model, ran.slowdown, ran.transfer, ran.scatter, options.seed) for ran in runs]
         ratios = [sim.throughput / ran.throughput for sim, ran in zip(sims, runs, strict=True)]
         rows.append(
             [
@@ -226,7 +237,7 @@ def cost_model(options: Options) -> Result:
 
 
 SCALARS = (
-    "transfer", "byte", "rmw", "decide", "decide_each", "slice", "notify", "wake", "yields", "publish", "read_row", "slowdown",
+    "transfer", "byte", "scatter", "rmw", "decide", "decide_each", "slice", "notify", "wake", "yields", "publish", "read_row", "slowdown",
 )  # fmt: skip
 
 EXPERIMENTS = [

@@ -46,10 +46,6 @@ def measure(seconds: float = 0.04, repeats: int = 5) -> CostModel:
     if (os.cpu_count() or 1) < 2:
         raise PlanError("a cost model needs two cores: it holds what passes between them")
     rmw, _ = _best(_bench_costs.Table().locked, CLOCK_CALLS)
-    lines = two_sides(lambda table, side: table.take_turns(side, 4000, 0, 0))
-    size = 1 << 16
-    block = two_sides(lambda table, side: table.take_turns(side, 400, 0, size))
-    own = min(_bench_costs.Table().alone(200, size) for _ in range(5))
     notify, wake = waking()
     few, many = (min(_bench_costs.choosing("ct", n, 100_000) for _ in range(5)) for n in (1, 9))
     clock = min(_bench_costs.clock(CLOCK_CALLS) for _ in range(3))
@@ -58,7 +54,8 @@ def measure(seconds: float = 0.04, repeats: int = 5) -> CostModel:
     shared = path_costs(2, entering, seconds, repeats)
     return CostModel(
         transfer=transfer(rmw),
-        byte=max(0.0, (block - lines - own) / size),
+        byte=streaming(),
+        scatter=scatter(),
         rmw=rmw,
         decide=few - (many - few) / 8 + clock,
         decide_each=(many - few) / 8,
@@ -86,6 +83,23 @@ def transfer(rmw: float, repeats: int = 7) -> float:
     turns = two_sides(lambda table, side: table.take_turns(side, 2000, 0, 0), repeats)
     chain = two_sides(lambda table, side: table.take_turns(side, 2000, 16, 0), repeats)
     return max(0.0, (chain - turns) / 16 - rmw)
+
+
+def streaming(repeats: int = 7) -> float:
+    """ns per byte of a block that another core wrote, more than of one's own; follows `transfer`."""
+    size = 1 << 16
+    lines = two_sides(lambda table, side: table.take_turns(side, 1000, 0, 0), repeats)
+    block = two_sides(lambda table, side: table.take_turns(side, 100, 0, size), repeats)
+    own = min(_bench_costs.Table().alone(100, size) for _ in range(repeats))
+    return max(0.0, (block - lines - own) / size)
+
+
+def scatter(repeats: int = 7, lines: int = 512) -> float:
+    """ns per line of many at random places that another core wrote, where loads overlap, more than of one's own; follows `transfer`."""
+    turns = two_sides(lambda table, side: table.scattered(side, 1000, 0), repeats)
+    many = two_sides(lambda table, side: table.scattered(side, 100, lines), repeats)
+    own = min(_bench_costs.Table().scattered(-1, 100, lines) for _ in range(repeats))
+    return max(0.0, (many - turns - own) / lines)
 
 
 def two_sides(body: Callable[[_bench_costs.Table, int], float], repeats: int = 7) -> float:
@@ -123,7 +137,7 @@ def _best(measurement: Callable[[int], tuple[float, float]], rounds: int) -> tup
 
 
 def reading(seconds: float) -> float:
-    """ns per row that the reading and feeding thread spends."""
+    """ns per source tuple that the thread that feeds and reads spends."""
     chain = real.Chain((("SL", 0),))
     tuples = max(1, int(seconds / 2e-9 / real.BATCH)) * real.BATCH
     runs = [real.run(chain, chain.batches(tuples), workers=1, chunk_rows=1024) for _ in range(3)]
@@ -154,6 +168,7 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
     next_chunk, next_tuple = fit_line([ones, rows], pairs[:, 1])
     sf_chunk, sf_tuple = fit_line([ones, rows], stateful[:, 1])
     egress_chunk, egress_tuple = egress()
+    next_empty, sf_empty = (float(per_chunk(["none", kind], 1)[1]) for kind in ("SL", "SF"))
     split: tuple[float, ...] = (0.0, 0.0, 0.0)
     ps = split
     enter_chunk, enter_part = entering
@@ -188,6 +203,8 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
         sf_tuple=max(0.0, sf_tuple - egress_tuple),
         egress_chunk=egress_chunk,
         egress_tuple=egress_tuple,
+        next_empty=next_empty,
+        sf_empty=sf_empty,
     )
 
 

@@ -33,6 +33,7 @@ class PathCosts:
     hold : taking from the ingress, per hold of its flag.
     sl_chunk, sl_tuple : a stateless operator fed by the ingress, ticket to reorder buffer.
     next_chunk, next_tuple : a stateless operator behind another one.
+    next_empty, sf_empty : a chunk without rows, on its way through such an operator, or through a stateful one.
     enter_chunk : a release into the next worklist, serial; enter_part : per part of a partitioned operator.
     split_chunk, split_tuple, split_part : dividing a chunk by bucket, in the worker that sends it.
     ps_chunk, ps_tuple, ps_part : a partitioned operator with an empty function: lookup of the key, parts put together.
@@ -57,6 +58,8 @@ class PathCosts:
     sf_tuple: float
     egress_chunk: float
     egress_tuple: float
+    next_empty: float
+    sf_empty: float
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,13 @@ class CostModel:
     Attributes
     ----------
     transfer : a cache line from the core that wrote it, on the critical path. byte : of columns, streaming.
+    scatter : one of many lines at random places, loads overlapping.
     rmw : a locked instruction on a line that the core owns.
     decide, decide_each : a scheduling decision, and its part per operator.
     slice : the clock, and entering and leaving an operator.
     notify, wake : waking a parked worker, for the one who wakes; until the woken one runs.
     yields : one round of a worker that waits.
-    publish, read_row : handing an output batch over; the reading thread's time per row.
+    publish, read_row : handing an output batch over; CPU time of the thread that feeds and reads, per source tuple.
     slowdown : of work while all cores of the machine are busy.
     alone : path of a run with one worker, whose accesses are plain. shared : of a worker among several.
     about : machine, versions, commit, date.
@@ -79,6 +83,7 @@ class CostModel:
 
     transfer: float
     byte: float
+    scatter: float
     rmw: float
     decide: float
     decide_each: float

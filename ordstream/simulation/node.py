@@ -42,7 +42,7 @@ class Stage:
     row_bytes : float
         Of what the operator reads per tuple.
     state_lines : float
-        Dependent cache lines of state that a part finds in another core's cache.
+        Dependent cache lines of a row's state, which may be in another core's cache.
     """
 
     name: str
@@ -186,7 +186,11 @@ class Node:
         self._core = NodeSimulation(
             operators,
             {name: value for name, value in asdict(model).items() if name not in ("alone", "shared", "about")}
-            | {"hold": path.hold, "slowdown": model.slowdown if cores is not None and workers >= cores else 1.0},
+            | {
+                "hold": path.hold,
+                "rmw": model.rmw if workers > 1 else 0.0,
+                "slowdown": model.slowdown if cores is not None and workers >= cores else 1.0,
+            },
             workers=workers,
             cores=cores if cores is not None else workers + 1,
             scheduler=scheduler,
@@ -343,6 +347,7 @@ def _operator(stage: Stage, index: int, path: PathCosts, workers: int) -> dict[s
         "row_bytes": stage.row_bytes,
         "state_lines": 0.0,
     }
+    made["per_empty"] = path.next_empty if stage.kind == "SL" else path.sf_empty
     if stage.kind == "SL":
         made["per_chunk"], made["per_tuple"] = (path.sl_chunk, path.sl_tuple) if first else (path.next_chunk, path.next_tuple)
     elif stage.kind == "SF":
@@ -359,6 +364,18 @@ def _operator(stage: Stage, index: int, path: PathCosts, workers: int) -> dict[s
 
 def _egress(path: PathCosts, last: Stage) -> dict[str, Any]:
     zeros = dict.fromkeys(
-        ("work", "per_chunk", "per_part", "split_chunk", "split_tuple", "split_part", "enter_part", "selectivity", "state_lines"), 0.0
+        (
+            "work",
+            "per_chunk",
+            "per_empty",
+            "per_part",
+            "split_chunk",
+            "split_tuple",
+            "split_part",
+            "enter_part",
+            "selectivity",
+            "state_lines",
+        ),
+        0.0,
     )
     return zeros | {"kind": None, "per_tuple": path.egress_tuple, "enter_chunk": path.egress_chunk, "row_bytes": last.row_bytes}

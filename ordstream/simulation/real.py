@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,14 +19,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+import ordstream as od
 from ordstream import kernels, node, plan
 from ordstream._core import _bench
 from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
 from ordstream._core.routing import key_hashes
+from ordstream.errors import Cancelled
 
 BATCH = 1 << 17
 KEYS = 1_000
+#: After that long a run that should stop before the end of its stream is stopped.
+MOST_SECONDS = 20.0
 VALUE = pa.schema([("value", pa.int64())])
 KEY_VALUE = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 MULTIPLIER, INCREMENT = 6364136223846793005, 1442695040888963407
@@ -39,14 +44,14 @@ def register() -> None:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of stages: (kind, generator steps per tuple); what the node asks of a pipeline."""
+    """A chain of stages: (kind, generator steps per tuple), or ("none", 0), which lets no tuple pass; what the node asks of a pipeline."""
 
     parts: tuple[tuple[str, int], ...]
 
     @property
     def keyed(self) -> bool:
         """Has keys, and so two columns."""
-        return any(kind != "SL" for kind, _ in self.parts)
+        return any(kind in ("PS", "SF") for kind, _ in self.parts)
 
     @property
     def source_schema(self) -> pa.Schema:
@@ -59,7 +64,9 @@ class Chain:
         made = []
         for i, (kind, spins) in enumerate(self.parts):
             params = {"spins": spins, "column": column}
-            if kind == "SL":
+            if kind == "none":
+                made.append(od.Pipeline(schema).filter(od.col("value") < 0).stages()[0])
+            elif kind == "SL":
                 made.append(plan.Stage(f"{i} spin", "SL", "bench_spin", schema, schema, params=params))
             else:
                 buckets = 1 if kind == "SF" else None
@@ -153,25 +160,38 @@ class Ran:
         return self.tuples / self.seconds
 
 
-def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = None, **options: Any) -> Ran:
+def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = None, flush: bool = True, **options: Any) -> Ran:
     """One run, output dropped.
 
     `threads`: start only so many of the `workers`: the path of a worker among several, with nobody else on it.
+    `flush` False: stop when the last tuple's output is out, before the end of the stream, at which operators emit what they hold.
     """
     register()
     rows = 0
     options = {"marker_every": 1 << 40, "partial": False} | options
-    with node.stream(chain, batches, **options) as out:
+
+    def without_end() -> Iterator[pa.RecordBatch]:
+        yield from batches
+        last = sum(batch.num_rows for batch in batches)
+        patience = time.perf_counter() + MOST_SECONDS
+        while out.progress()[2] < last and time.perf_counter() < patience:
+            time.sleep(0.001)
+        out.cancel()
+
+    given = batches if flush else without_end()
+    with node.stream(chain, given, **({} if flush else {"feeder": "caller"}), **options) as out, suppress(Cancelled):
         if threads is not None:
-            out.workers = threads
+            out.start_only(threads)
         cpu = time.thread_time()
         begin = time.perf_counter()
         for batch in out:
             rows += batch.num_rows
-        seconds = time.perf_counter() - begin
-        cpu = time.thread_time() - cpu
+    seconds = time.perf_counter() - begin
+    cpu = time.thread_time() - cpu
     report = out.report
-    return Ran(report.tuples, seconds, tuple(o.cost_ns * o.tuples_in for o in report.operators), cpu, report)
+    busiest = max(report.operators, key=lambda o: o.tuples_in)
+    total = busiest.cost_ns * busiest.tuples_in / busiest.worker_share if busiest.worker_share else 0.0
+    return Ran(report.tuples, seconds, tuple(o.worker_share * total for o in report.operators), cpu, report)
 
 
 def beside(runs: int, chain: Any, batches: Sequence[pa.RecordBatch], **options: Any) -> list[Ran]:

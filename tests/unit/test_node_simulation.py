@@ -15,9 +15,9 @@ from ordstream.errors import PlanError
 from ordstream.simulation.cost_model import CostModel, PathCosts
 from ordstream.simulation.node import MOST_WORKERS, Node, Outcome, Stage, planned_stages, routes, simulate
 
-FREE = PathCosts(*[0.0] * 17)
+FREE = PathCosts(*[0.0] * 19)
 #: A machine whose runtime costs next to nothing: only functions take time.
-IDEAL = CostModel(0, 0, 0, 1.0, 0, 1.0, 0, 0, 10.0, 0, 0, 1.0, FREE, FREE)
+IDEAL = CostModel(0, 0, 0, 0, 1.0, 0, 1.0, 0, 0, 10.0, 0, 0, 1.0, FREE, FREE)
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,28 @@ def test_a_line_passes_one_transfer_at_a_time(model: CostModel) -> None:
         outcome = simulate(chain("SL"), dear, workers, 20_000, chunk_rows=1)
         releases = outcome.figures["operators"][0]["releases"]
         assert outcome.seconds * 1e9 >= 0.95 * 2_000.0 * releases * (workers - 1) / workers / 2
+
+
+@pytest.mark.parametrize("kind", ["SL", "PS"])
+def test_quick_units_are_sent_together(model: CostModel, kind: str) -> None:
+    """A few microseconds of work share one hold of the release flag; what takes longer is sent by itself."""
+
+    def releases_per_unit(work: float) -> float:
+        last = simulate(chain(kind, work=work), model, 2, 20_000, chunk_rows=1).figures["operators"][-1]
+        return float(last["releases"] / last["delivered"])
+
+    assert releases_per_unit(500.0) < 0.35
+    assert releases_per_unit(20_000.0) > 0.45  # two that end together may share one
+
+
+def test_claims_save_transfers(model: CostModel) -> None:
+    """With dear lines, parts that are quick enough to be claimed together cost less runtime each than slow ones."""
+
+    def runtime_ns(work: float) -> float:
+        outcome = simulate(chain("PS", work=work), replace(model, transfer=300.0), 2, 20_000, chunk_rows=1)
+        return float(2 * 1e9 / outcome.throughput - work)
+
+    assert runtime_ns(1_000.0) < 0.7 * runtime_ns(20_000.0)
 
 
 def test_decisions_are_the_schedulers(model: CostModel) -> None:
