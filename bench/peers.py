@@ -61,6 +61,7 @@ class Peer:
 PEERS = (
     Peer(OURS, "ordstream_jobs"),
     Peer(OURS_ONE, "ordstream_jobs"),
+    Peer("ordstream, auto", "ordstream_jobs"),
     Peer("C++ loop, 1 thread", "python_jobs"),
     Peer("C++ loop, 2 threads", "python_jobs"),
     Peer("oneTBB", "python_jobs"),

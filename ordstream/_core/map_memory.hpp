@@ -31,13 +31,19 @@ static inline size_t ord_map_size(size_t size) { return (size + ORD_HUGE_PAGE - 
 
 // `size` zeroed bytes (a multiple of ORD_HUGE_PAGE) that begin where a huge page may, or null.
 static inline char* ord_map(size_t size) {
-    char* p = (char*) mmap(nullptr, size + ORD_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char* p = (char*) mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == (char*) MAP_FAILED) return nullptr;
-    size_t before = (ORD_HUGE_PAGE - ((uintptr_t) p & (ORD_HUGE_PAGE - 1))) & (ORD_HUGE_PAGE - 1);
-    if (before) munmap(p, before);
-    munmap(p + before + size, ORD_HUGE_PAGE - before);
-    madvise(p + before, size, MADV_HUGEPAGE);
-    return p + before;
+    if ((uintptr_t) p & (ORD_HUGE_PAGE - 1)) {     // newer systems align such mappings themselves
+        munmap(p, size);
+        p = (char*) mmap(nullptr, size + ORD_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == (char*) MAP_FAILED) return nullptr;
+        size_t before = (ORD_HUGE_PAGE - ((uintptr_t) p & (ORD_HUGE_PAGE - 1))) & (ORD_HUGE_PAGE - 1);
+        if (before) munmap(p, before);
+        munmap(p + before + size, ORD_HUGE_PAGE - before);
+        p += before;
+    }
+    madvise(p, size, MADV_HUGEPAGE);
+    return p;
 }
 static inline void ord_unmap(void* block, size_t size) { munmap(block, size); }
 // The pages of a mapped block, moved to the beginning of a larger one. Null: the old block is as it was.

@@ -28,6 +28,7 @@ cdef enum:
     NO_CUT = 0x7fffffff
     MOST_FIRST_ROWS = 8192
     INGRESS_RUN = 16           # small chunks taken in one hold of the ingress's flag
+    HOLD_PART = 6              # the tuples of a slice, through this: so many are taken from the ingress in one hold
     CLAIM_PART = 12            # the tuples of a slice, through this: parts of so many are claimed together, chunks of so many sent together
     QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
 
@@ -424,6 +425,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         waiting = load_relaxed(&op.ingress.queued_tuples) - load_relaxed(&op.ingress.issued_serial)
         rows = load_relaxed(&op.ingress.target_rows)
         most = min(max(INGRESS_RUN, quick) // rows, <int64_t> INGRESS_RUN)
+        most = min(most, max(budget // HOLD_PART // rows, <int64_t> 1))
         if waiting < 4 * INGRESS_RUN * rows or most < 1:
             most = 1                                          # little is there: leave some to the others
         n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), <int32_t> most, run)

@@ -39,7 +39,8 @@ cdef enum:
 
 cdef enum:
     RELEASE_MAX = 64       # as reorder_buffer.pxd
-    INGRESS_RUN = 16       # as operator.pyx, and the next two
+    INGRESS_RUN = 16       # as operator.pyx, and the next three
+    HOLD_PART = 6
     CLAIM_PART = 12
     QUICK = 64
     CLAIM_MAX = 8          # as partition_queues.pxd, and the next one
@@ -177,6 +178,7 @@ cdef struct SimWorker:
     int32_t nclaims
     int32_t at_claim
     int32_t[8] claims      # buckets
+    int32_t expects        # what sending touches is asked for when the part is done
     int32_t prefetched     # the part in hand came while something else did
     double ready           # when what was prefetched is there
     int64_t end            # of its chunks: then it hands the bucket over

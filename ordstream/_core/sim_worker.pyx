@@ -195,7 +195,7 @@ cdef void from_ingress(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) n
     t = line_take(s, &s.in_state, id, t)
     if op.kind == SL and due_at_least(s, 4 * INGRESS_RUN * s.rows, t):
         most = max(<int64_t> INGRESS_RUN, me.budget // QUICK) // s.rows
-        most = max(<int64_t> 1, min(most, <int64_t> INGRESS_RUN))
+        most = max(<int64_t> 1, min(most, <int64_t> INGRESS_RUN, me.budget // HOLD_PART // s.rows))
     while me.nrun < most:
         k = form(s, id, t)
         if k < 0:
@@ -352,9 +352,14 @@ cdef void at_part(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     me.chunks += 1
     account_work(s, me, op, kernel, ns)
     me.now += ns
-    if n == 1 and me.holding != 1:
-        expect_release(s, id, me, op)
+    me.expects = n == 1 and me.holding != 1
     me.phase = AT_PART_END
+
+
+cdef void part_over(SimWorker* me) noexcept nogil:
+    me.done += 1
+    me.over = me.tuples_in + me.chunks >= me.budget or me.chunks >= me.end
+    me.phase = AT_LEAVE if me.over or me.done >= me.run else AT_PART
 
 
 cdef inline void expect_release(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noexcept nogil:
@@ -369,16 +374,13 @@ cdef inline void expect_release(SimNode* s, int32_t id, SimWorker* me, SimOperat
     me.now = me.ready
 
 
-cdef void part_over(SimWorker* me) noexcept nogil:
-    me.done += 1
-    me.over = me.tuples_in + me.chunks >= me.budget or me.chunks >= me.end
-    me.phase = AT_LEAVE if me.over or me.done >= me.run else AT_PART
-
-
 cdef void at_part_end(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef SimOperator* op = &s.ops[me.op]
     cdef SimChunk* c = &s.chunks[me.chunk]
     cdef double ns
+    if me.expects:
+        me.expects = 0
+        expect_release(s, id, me, op)
     if c.nparts > 1:
         me.now += s.cost.rmw
         if c.toucher != id:
