@@ -11,6 +11,9 @@
  *   OFFER_LEAVES    the worker leaves after its own unit
  * -DPEEK: a worker that has put its unit and finds the slot of `next` empty leaves without trying the flag. Its mutant:
  *   PEEK_FIRST      it looks before it puts
+ * -DBEHIND: a worker that also has a unit behind the one it sends (send_or_hold in operator.pyx) puts that first, and nothing else: sending
+ * its own earlier one releases it. Its mutant:
+ *   BEHIND_LATE     it puts that afterwards
  */
 #ifndef W
 #define W 2
@@ -39,7 +42,7 @@ byte finished = 0;
 
 active [W] proctype worker()
 {
-    byte t, n, u;
+    byte t, n, u, behind;
     bit busy;
     do
 #ifdef NO_GATE
@@ -48,6 +51,18 @@ active [W] proctype worker()
     :: atomic { ticket <= N && ticket < next + S -> t = ticket; ticket++; insend++ }
 #endif
         skip;                                            /* operate */
+#ifdef BEHIND
+        if
+        :: atomic { ticket <= N && ticket < next + S -> behind = ticket; ticket++ }
+        :: skip
+        fi;
+#ifndef BEHIND_LATE
+        if
+        :: behind != 0 -> d_step { FLUSH(_pid); slot[behind % S] = behind; behind = 0 }
+        :: else
+        fi;
+#endif
+#endif
 #ifdef OFFER
         if
         :: next == t ->
@@ -131,7 +146,14 @@ drain:      do
             fi
 #endif
         fi;
-out:    atomic {
+out:
+#ifdef BEHIND_LATE
+        if
+        :: behind != 0 -> d_step { FLUSH(_pid); slot[behind % S] = behind; behind = 0 }
+        :: else
+        fi;
+#endif
+        atomic {
             t = 0; n = 0; u = 0; busy = 0;
             FLUSH(_pid);
             insend--;
