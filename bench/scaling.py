@@ -83,10 +83,10 @@ def main() -> None:
                     described = simulated.described(name, 1)
                     described.subject.check(options)
                     chain, batches = described.subject.pipeline, described.subject.source(described.rows)
-                    stages = list(described.stages)
+                    stages = list(simulated.query_stages(name, 1, chunk, workers))
                 options["marker_every"] = max(1, sum(batch.num_rows for batch in batches) // 1000)
                 found = measured(lambda chain=chain, batches=batches, options=options: real.run(chain, batches, **options), chosen.runs)
-                tuples = simulated.tuples_for(stages, workers)
+                tuples = simulated.tuples_for(stages, workers, chunk)
                 predicted = simulate(
                     stages, model, workers, min(tuples, MOST_SIMULATED) if chunk == 1 else tuples, chunk_rows=chunk, cores=allowed_cpus()
                 ).throughput

@@ -206,9 +206,9 @@ def own_path(
 
 
 def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 1) -> tuple[Stage, ...]:
-    """A query's operators for the simulation (`described`), at one chunk size or (automatic chunks) at all of them."""
-    found = described(name, seed, workers > 1)
-    return found.stages if chunk is None else found.at(chunk, workers)
+    """A query's operators for the simulation (`described`) at one chunk size; automatic chunks of operators this light have a thousand rows
+    and more."""
+    return described(name, seed, workers > 1).at(chunk or max(calibrate.CHUNKS), workers)
 
 
 def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) -> Any:
@@ -221,13 +221,14 @@ def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) ->
     return key_hashes(batch, list(range(len(stage.key))), core_chunk.layout_of(schema), core_arrow.BatchFormats(schema))
 
 
-def tuples_for(stages: Sequence[Stage], workers: int) -> int:
-    """Source tuples that `workers` work through in about VIRTUAL_NS."""
+def tuples_for(stages: Sequence[Stage], workers: int, chunk: int | None) -> int:
+    """Source tuples that `workers` work through in about VIRTUAL_NS; more where chunks first have to find their size."""
     cost, reach = 100.0, 1.0
     for stage in stages:
         cost += reach * (stage.work_ns + 30.0)
         reach *= stage.selectivity
-    return max(20_000, min(int(VIRTUAL_NS * workers / cost), MOST_TUPLES))
+    times = 1 if chunk else 20
+    return max(20_000, min(int(VIRTUAL_NS * times * workers / cost), MOST_TUPLES * times))
 
 
 @cache
@@ -266,7 +267,7 @@ def fig8(options: Options) -> Result:
                 stages = pipelines(options.seed, chunk, workers)[name]
                 for scheduler in SCHEDULERS:
                     outcome = simulate(
-                        stages, model, workers, tuples_for(stages, workers), chunk_rows=chunk, scheduler=scheduler, seed=options.seed
+                        stages, model, workers, tuples_for(stages, workers, chunk), chunk_rows=chunk, scheduler=scheduler, seed=options.seed
                     )
                     waited = outcome.figures["transferred_ns"] / (outcome.seconds * 1e9 * workers)
                     reason = why(outcome, waited)
