@@ -169,7 +169,7 @@ def _without_startup_noise() -> Iterator[None]:
     """Let a Java process started inside write its stderr through a filter that drops NOISE lines.
 
     The process keeps that pipe as its stderr for life, so a daemon thread goes on passing it through,
-    unfiltered once the block is left.
+    unfiltered once the block is left without an exception.
     """
     try:
         real = os.dup(2)
@@ -181,12 +181,15 @@ def _without_startup_noise() -> Iterator[None]:
     os.dup2(writer, 2)
     os.close(writer)
     threading.Thread(target=_pass_on, args=(reader, real, started), name="spark-stderr", daemon=True).start()
+    ready = False
     try:
         yield
+        ready = True
     finally:
         sys.stderr.flush()
         os.dup2(real, 2)
-        started.set()
+        if ready:  # else the launcher, which is being ended, may be writing its line just now
+            started.set()
 
 
 def _pass_on(reader: int, real: int, started: threading.Event) -> None:

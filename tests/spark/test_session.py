@@ -100,3 +100,28 @@ def test_a_machine_without_the_name_localhost_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(session.socket, "getaddrinfo", unknown)
     with pytest.raises(RuntimeError, match=r"'localhost', which this machine can't resolve .* to /etc/hosts"):
         session.local_session()
+
+
+LATE = """
+import os
+from ordstream.spark import session
+
+try:
+    with session._without_startup_noise():
+        launcher = os.dup(2)
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    os.write(launcher, b"WARNING: Using incubator modules: x\\nanother line\\n")
+    os.close(launcher)
+import threading
+[thread.join() for thread in threading.enumerate() if thread.name == "spark-stderr"]
+"""
+
+
+@pytest.mark.spark
+def test_what_the_launcher_says_after_an_interrupt_is_filtered_too() -> None:
+    """Ctrl-C while Java starts: its launcher may write its line when the block that starts it is over already."""
+    pytest.importorskip("pyspark")
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert (ended.stderr, ended.returncode) == ("another line\n", 0)
