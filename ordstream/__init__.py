@@ -36,6 +36,7 @@ from ordstream.operators import (
     ranges,
     sum,
 )
+from ordstream.ordertags import OrderTag
 from ordstream.pipeline import KeyedPipeline, Pipeline
 from ordstream.shedding import Frozen
 
@@ -54,6 +55,7 @@ __all__ = [
     "KeyedPipeline",
     "NodeLost",
     "OperatorError",
+    "OrderTag",
     "OrdstreamError",
     "Pipeline",
     "PlanError",

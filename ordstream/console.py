@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from ordstream.report import skipped_lines
+from ordstream.shedding import ShedReport
+
 REFRESH_SECONDS = 0.1
 LINE_SECONDS = 1.0  # between two lines where stderr is no terminal
 
@@ -156,4 +159,7 @@ def report_text(report: dict[str, Any]) -> str:
         operator[-1] = None if operator[-1] is None else round(100 * operator[-1], 1)
     headers[-1] = "% of worker time"
     lines.append(table(headers, operators))
+    dropped = [*skipped_lines(report["operators"]), *(str(ShedReport(**shed)) for shed in report.get("shedding", ()))]
+    if dropped:
+        lines += ["", *dropped]
     return "\n".join(lines)

@@ -33,7 +33,7 @@ from ordstream.failure import Unread, failure
 from ordstream.feeder import Feeder
 from ordstream.final import final
 from ordstream.kernels import build_kernel
-from ordstream.ordertags import RunningIndex
+from ordstream.ordertags import OrderTag, RunningIndex
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
 from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
@@ -79,7 +79,12 @@ class Result:
         return self.table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples>"
+        dropped = "".join(
+            f", {count:,} {how}"
+            for count, how in ((self.report.skipped, "skipped"), (sum(shed.shed for shed in self.report.shedding), "shed"))
+            if count
+        )
+        return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
 
 
 def run(pipeline: Any, data: Any, **options: Any) -> Result:
@@ -203,8 +208,10 @@ class Stream(Reader):
         self._last_progress: tuple[int, int | None, int] = (0, 0, 0)  # of a closed stream
         self._running_index = RunningIndex()
         self._last_steps: dict[str, Any] = {}
+        self._last_skips: list[tuple[str, int, bool, int, str]] = []
         self._told = 0.0
-        self._emitted_through = 0
+        self._settled = 0  # serial all of whose outputs are in batches that were taken
+        self._offered = self._delivered = OrderTag(0)
         self._rows_taken = 0
         self._taken_at = 0.0  # when the last batch was handed over
         self._giving_back = False
@@ -400,7 +407,8 @@ class Stream(Reader):
 
     def _shape(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None) -> pa.RecordBatch:
         """The batch with the pipeline's types, and its order tags where asked for."""
-        self._emitted_through = self._core.emitted_through
+        self._settled = self._core.emitted_through
+        self._offered = OrderTag(*self._core.commit_point)
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
         schema = self._pipeline.schema
@@ -441,14 +449,20 @@ class Stream(Reader):
         """A serial through which all outputs, if any, were taken by the reader. The reading thread only."""
         with self._feeder.lock:  # close() frees the core under the same lock
             if self._closed:
-                return self._emitted_through
+                return self._settled
             _, _, emitted, rows_out = self._core.progress()
-        return int(emitted) if rows_out == self._rows_taken else self._emitted_through
+        return int(emitted) if rows_out == self._rows_taken else self._settled
 
     def steps(self) -> dict[str, tuple[int, npt.NDArray[np.int64], bytes]]:
         """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for rows that were taken."""
         with self._feeder.lock:  # close() frees the core under the same lock
             return self._last_steps if self._closed else self._steps_of_core()
+
+    def first_skips(self) -> dict[str, tuple[int, bool]]:
+        """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped; final for rows that `settled`."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            found = self._last_skips if self._closed else self._core.first_skips()
+            return {name: (serial, at_end) for name, serial, at_end, _, _ in found}
 
     def _steps_of_core(self) -> dict[str, Any]:
         found = self._core.steps()
@@ -457,12 +471,24 @@ class Stream(Reader):
     # ---------------------------------------------------------------------------------------- from outside
 
     def progress(self) -> tuple[int, int | None, int]:
-        """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread."""
+        """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread.
+
+        The last is how far the run is: the last tuple that has given all its outputs, which may wait for the reader still. The commit
+        point is `emitted_through`.
+        """
         with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
                 pushed, issued, emitted, _ = self._core.progress()
                 return issued, pushed if self._core.source_ended else None, emitted
             return self._last_progress
+
+    @property
+    def emitted_through(self) -> OrderTag:
+        """The commit point of what the reader has: after each batch the one at its end, then the report's. Any thread.
+
+        Every output with an order tag up to it has been delivered, no output with a greater one has (docs/ordering.md).
+        """
+        return self._delivered if self._report is None else self._report.emitted_through
 
     @property
     def active_workers(self) -> int:
@@ -514,9 +540,11 @@ class Stream(Reader):
                 statistics, samples = self._core.statistics(), self._core.samples()
                 self._markers = np.array(samples, dtype=np.int64).reshape(-1, 4)
                 # All that was emitted was taken, unless the stream is closed before its end.
-                through = statistics["emitted_serial"] if self._all_taken else self._emitted_through
+                last = self._core.last_commit_point() if self._all_taken else None
+                through = self._delivered if last is None else OrderTag(*last)
                 issued = self._core.progress()[1]
-                self._last_progress = (issued, issued, through)
+                self._last_progress = (issued, issued, statistics["emitted_serial"] if self._all_taken else self._settled)
+                self._last_skips = self._core.first_skips()
                 self._last_steps = self._steps_of_core() if self._settings.steps else {}
                 self._closed = True
                 self._feeder.closed = True

@@ -1,6 +1,7 @@
-"""Order tags as bytes: what a row carries across a cut, so that every node, and the end, can restore the order.
+"""Order tags: where a row stands in the output, as a value that users keep; and as bytes, as rows carry them across a cut, so that
+every node, and the end, can restore the order.
 
-Tags compare as bytes, and that order is the order of a sequential run:
+Inside a pipeline that is cut, tags compare as bytes, and that order is the order of a sequential run:
 
 * a source tuple: 0, its serial in 8 bytes, most significant first;
 * an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes, where an
@@ -14,7 +15,9 @@ All functions work on whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,55 @@ Int64s = npt.NDArray[np.int64]
 TAG = "__ordstream_tag"
 ORDINARY, AT_END = b"\x00", b"\x01"
 INDEX_LIMIT = 1 << 32
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OrderTag:
+    """A place in the order of a pipeline's output: of a row, or a commit point between two rows (docs/ordering.md).
+
+    Tags are ordered as the rows are, hashable, picklable, and the same in every run of a pipeline over the same tuples. Compare them
+    with each other and hand them on; do not compute with them. ``bytes(tag)`` (16 bytes) compares as the tag does, and
+    `OrderTag.from_bytes` makes the tag again. A tag is never equal to a number.
+
+    Parameters
+    ----------
+    serial : int
+        Position in the source, from 1, of the tuple that caused the row. 0: the source had no tuple.
+    index : int
+        The row's position among the outputs of that serial, from 0. -1 stands in front of all of them.
+
+    Raises
+    ------
+    ValueError
+        For a number below these.
+    """
+
+    serial: int
+    index: int = -1
+
+    def __post_init__(self) -> None:
+        if self.serial < 0 or self.index < -1:
+            raise ValueError(f"an order tag has a serial from 0 and an index from -1, not {self.serial} and {self.index}")
+
+    def __bytes__(self) -> bytes:
+        return struct.pack(">QQ", self.serial, self.index + 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> OrderTag:
+        """The tag with these bytes.
+
+        Raises
+        ------
+        ValueError
+            If they are not those of a tag.
+        """
+        if len(data) != 16:
+            raise ValueError(f"an order tag has 16 bytes, not {len(data)}")
+        serial, following = struct.unpack(">QQ", data)
+        return cls(serial, following - 1)
+
+    def __str__(self) -> str:
+        return f"serial {self.serial}, {'no output' if self.index < 0 else f'output {self.index}'}"
 
 
 def source_tags(serials: Int64s) -> pa.Array:
@@ -111,6 +163,28 @@ class RunningIndex:
             index[: changes[0] if len(changes) else n] += self._index + 1
         self._serial, self._index = int(serials[-1]), int(index[-1])
         return index
+
+
+class OutputsOf:
+    """Counts the outputs of the last source tuple, and what the end of the stream causes, in batches of rows in order that pass.
+
+    Attributes
+    ----------
+    count : int
+        So far.
+    """
+
+    def __init__(self, last_serial: int) -> None:
+        self.count = 0
+        self._first = source_tags(np.array([last_serial]))[0].as_py()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        for batch in batches:
+            tags = batch.column(TAG)
+            if len(tags) and tags[-1].as_py() >= self._first:
+                self.count += int(pc.sum(pc.greater_equal(tags, pa.scalar(self._first, tags.type))).as_py())
+            yield batch
 
 
 def _indexes(index: Int64s) -> pa.Array:

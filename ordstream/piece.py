@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.ordertags import (
     AT_END,
     TAG,
+    OrderTag,
     check_ascending,
     source_serial,
     step_keys,
@@ -127,6 +128,8 @@ class PieceNode(Iterator[pa.RecordBatch]):
         self._before = before
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
+        self._place = OrderTag(0)  # of the last output, with what the end of the stream causes counted as outputs of the last row
+        self._skips: dict[str, tuple[int, int | None]] = {}  # operator: serial here and in the source of the first row that it skipped
         self._tags: deque[tuple[int, pa.Array]] = deque()  # first serial, tags; what outputs may still refer to
         self._stream = node.stream(
             piece.pipeline, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
@@ -154,8 +157,25 @@ class PieceNode(Iterator[pa.RecordBatch]):
             raise _Stopped("stopped before the end")
 
     def _forget(self, serial: int) -> None:
+        if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+            self._place_skips()
         while self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
             self._tags.popleft()
+
+    def _place_skips(self) -> None:
+        """Find the source tuple of the first row that each operator skipped, while its tag is here."""
+        for name, (serial, at_end) in self._stream.first_skips().items():
+            if name not in self._skips or self._skips[name][0] != serial:
+                tag = None if at_end else self._tag_of(serial)
+                self._skips[name] = (serial, None if tag is None else source_serial(tag))
+
+    def _tag_of(self, serial: int) -> bytes | None:
+        """The tag of the row with this serial here; None for a step of a flush."""
+        for first, tags in self._tags:
+            if first <= serial < first + len(tags):
+                tag: bytes = tags[serial - first].as_py()
+                return tag
+        return None
 
     # ---------------------------------------------------------------------------------------- out
 
@@ -181,11 +201,14 @@ class PieceNode(Iterator[pa.RecordBatch]):
         ordinary = int(np.searchsorted(serials, self._taken, side="right"))
         parts = []
         if ordinary:
+            self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
             self._forget(int(serials[0]) - 1)
             tags = pa.concat_arrays([array for _, array in self._tags])
             tags = tags.take(pa.array(serials[:ordinary] - self._tags[0][0]))
             parts.append(with_index(tags, index[:ordinary]) if self.piece.widens else tags)
         if ordinary < len(serials):
+            before = self._place.index if self._place.serial == self._taken else -1
+            self._place = OrderTag(self._taken, before + len(serials) - ordinary)
             for position, first, keys in self._steps():
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
                 taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
@@ -204,9 +227,7 @@ class PieceNode(Iterator[pa.RecordBatch]):
         """The error with the serial of the source tuple in place of the position in this node."""
         tag = None
         if error.row is not None:
-            for first, tags in self._tags:
-                if first <= error.serial < first + len(tags):
-                    tag = tags[error.serial - first].as_py()
+            tag = self._tag_of(error.serial)
             for position, first, keys in self._steps():
                 if first <= error.serial < first + len(keys):
                     one = np.zeros(1, dtype=np.int64)
@@ -236,8 +257,17 @@ class PieceNode(Iterator[pa.RecordBatch]):
 
     @property
     def report(self) -> Any:
-        """As `Stream.report`."""
-        return self._stream.report
+        """As `Stream.report`; serials of skipped rows are those of the source, the commit point's is the position in this node."""
+        report = self._stream.report
+        self._place_skips()
+        operators = [
+            replace(o, first_skipped=replace(o.first_skipped, serial=self._skips[o.name][1])) if o.first_skipped else o
+            for o in report.operators
+        ]
+        through = report.emitted_through
+        return replace(
+            report, operators=tuple(operators), emitted_through=self._place if through.serial > self._taken else through
+        )
 
     @property
     def models(self) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ from ordstream import by_value, cut
 from ordstream.errors import NodeLost, OperatorError, PlanError
 from ordstream.exchange import RunWriter, merged
 from ordstream.interrupts import kept_from_children
-from ordstream.ordertags import AT_END, TAG, RunningIndex, source_serials, source_tags
+from ordstream.ordertags import AT_END, TAG, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags
 from ordstream.piece import NODE, PieceNode, Route
 
 # Rows of the source that a process gets at a time.
@@ -409,12 +409,13 @@ def run_pieces(
             raise failure
         schema = pieces[-1].output
         last = [folder / f"{len(pieces) - 1}-{sender}-0" for sender in range(pieces[-1].nodes(n))]
-        batches = list(restored(merged(last), schema, blocks.rows if tags else None))
+        passed = OutputsOf(blocks.rows)
+        batches = list(restored(passed(merged(last)), schema, blocks.rows if tags else None))
     if progress is not None:
         progress(blocks.rows, blocks.rows)
     if tags:
         schema = schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
-    report = _combined(reports, blocks.rows, time.perf_counter() - started)
+    report = _combined(reports, OrderTag(blocks.rows, passed.count - 1), time.perf_counter() - started)
     return node.Result(batches, schema, report)
 
 
@@ -532,9 +533,12 @@ def restored(batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: 
         yield pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(running(serials))], schema=tagged)
 
 
-def _combined(reports: Sequence[Sequence[Any]], rows: int, seconds: float) -> Any:
+def _combined(reports: Sequence[Sequence[Any]], through: OrderTag, seconds: float) -> Any:
     """One report of all nodes: sums over the nodes of a piece, the pieces' operators in chain order."""
+    from ordstream.report import first_of
+
     operators = []
+    rows = through.serial
     total = sum(o.cost_ns * o.tuples_in for piece in reports for report in piece for o in report.operators) or 1.0
     for piece in reports:
         for same in zip(*(report.operators for report in piece), strict=True):
@@ -543,6 +547,7 @@ def _combined(reports: Sequence[Sequence[Any]], rows: int, seconds: float) -> An
             tuples_in, tuples_out = (sum(getattr(o, f) for o in same) for f in ("tuples_in", "tuples_out"))
             work = sum(o.cost_ns * o.tuples_in for o in same)
             sampled = sum(o.sampled_rows for o in same)
+            skip = first_of([o.first_skipped for o in same])
             operators.append(
                 replace(
                     same[0],
@@ -555,6 +560,7 @@ def _combined(reports: Sequence[Sequence[Any]], rows: int, seconds: float) -> An
                     slices=sum(o.slices for o in same),
                     reorder_height=max(o.reorder_height for o in same),
                     skipped=sum(o.skipped for o in same),
+                    first_skipped=replace(skip, serial=rows) if skip is not None and skip.serial is None else skip,
                     state_bytes=None if same[0].state_bytes is None else sum(o.state_bytes or 0 for o in same),
                     max_waited=max(o.max_waited for o in same),
                     sampled_rows=sampled,
@@ -573,6 +579,6 @@ def _combined(reports: Sequence[Sequence[Any]], rows: int, seconds: float) -> An
         tuples_per_second=rows / seconds if seconds > 0 else 0.0,
         latency={name: type(latency)(None, None, None, None, 0) for name, latency in first.latency.items()},
         operators=tuple(operators),
-        emitted_through=rows,
+        emitted_through=through,
         **{name: sum(getattr(report, name) for report in everyone) for name in sums},
     )

@@ -1,15 +1,33 @@
-"""What a run did: throughput, both latencies, per-operator figures, scheduler choices (design.md, promise 8)."""
+"""What a run did: throughput, both latencies, per-operator figures, what was dropped, scheduler choices (design.md, promise 8)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ordstream.ordertags import OrderTag
 from ordstream.shedding import ShedReport
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The first thing that an operator with on_error="skip" dropped.
+
+    Attributes
+    ----------
+    serial : int or None
+        Of the source tuple, as in an `OperatorError`. None in the report of one node of several: the end of the stream, and the node does
+        not know the last tuple.
+    reason : str
+        Type and text of the exception, cut after some 250 bytes.
+    """
+
+    serial: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,9 @@ class OperatorReport:
     reorder_height : int
         Largest distance of an output from the next ticket to release.
     skipped : int
-        Tuples dropped by on_error="skip".
+        Tuples, and steps of punctuations (one key each), dropped by on_error="skip".
+    first_skipped : Skipped or None
+        The first of them in the order: the smallest serial, and why (of several with this serial, any).
     buckets : int or None
         p of a partitioned operator, else None; bucket_skew is the largest bucket's tuples over the mean.
     state_bytes : int or None
@@ -61,6 +81,7 @@ class OperatorReport:
     sampled_rows: int
     sampled_cost_ns: float | None
     sampled_max_ns: int
+    first_skipped: Skipped | None = None
 
 
 @dataclass(frozen=True)
@@ -106,8 +127,10 @@ class Report:
     latency : dict of str to Latency
         "processing": from the dispatch of a marker's chunk to the first operator until the egress (ordered paper 2.1);
         "end_to_end": from its batch reaching the node, or its intended send time.
-    emitted_through : int
-        Serial up to which every output has been delivered: the commit point.
+    emitted_through : OrderTag
+        The commit point, however the run ended: every output with an order tag up to it has been delivered to the reader, no output with
+        a greater one has (docs/ordering.md). Its serial is that of the last output, or of the last tuple that gave all its outputs
+        if that is greater; then the index is -1. In `to_dict` and `to_json`: ``{"serial": ..., "index": ...}``.
     decisions, aged : int
         Scheduler choices, and how many of them ageing forced.
     throttled : int
@@ -134,7 +157,7 @@ class Report:
     reorder: str
     workers: int
     chunk_rows: int
-    emitted_through: int
+    emitted_through: OrderTag
     decisions: int
     aged: int
     throttled: int
@@ -147,6 +170,11 @@ class Report:
     shedding: tuple[ShedReport, ...] = ()
     elastic: ElasticReport | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """What all operators together dropped by on_error="skip"."""
+        return sum(operator.skipped for operator in self.operators)
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts and lists of plain values."""
@@ -173,8 +201,40 @@ class Report:
                 f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} {o.selectivity:>11.4f} "
                 f"{o.worker_share:>6.1%}"
             )
+        lines += skipped_lines([asdict(operator) for operator in self.operators])
         lines += [str(shed) for shed in self.shedding]
         return "\n".join(lines)
+
+
+def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What operators dropped by on_error="skip", a line for each that dropped something; `operators` as in `Report.to_dict()`."""
+    lines = []
+    for operator in operators:
+        if not operator.get("skipped"):
+            continue
+        what = "tuples" if operator["kind"] == "SL" else "tuples and steps of punctuations"
+        line = f"skipped {operator['skipped']:,} {what} in {operator['name']!r} (on_error=\"skip\"), of {operator['tuples_in']:,} tuples"
+        if first := operator.get("first_skipped"):
+            at = "the end of the stream" if first["serial"] is None else f"serial {first['serial']}"
+            line += f"; first at {at}: {first['reason']}"
+        lines.append(line)
+    return lines
+
+
+def shaped_skip(found: tuple[int, bool, int, str] | None) -> Skipped | None:
+    """The core's note of a skipped row (`Run.first_skips`) as a report has it; built-in kernels note a code."""
+    if found is None:
+        return None
+    from ordstream.failure import CAUSES  # here: it loads the compiled core, which a reader of reports need not
+
+    serial, _, code, text = found
+    return Skipped(serial, f"{CAUSES[code].__name__}: {text}" if code in CAUSES else text)
+
+
+def first_of(skips: Sequence[Skipped | None]) -> Skipped | None:
+    """The first in the order of what several nodes skipped."""
+    found = [skip for skip in skips if skip is not None]
+    return min(found, key=lambda skip: (skip.serial is None, skip.serial or 0), default=None)
 
 
 def positions(count: int, within: tuple[float, float] | None) -> slice:
@@ -215,7 +275,7 @@ def make_report(
     samples: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float,
-    emitted_through: int,
+    emitted_through: OrderTag,
     leaked_chunks: int,
     settings: dict[str, Any],
     within: tuple[float, float] | None,
@@ -236,6 +296,7 @@ def make_report(
             slices=o["slices"],
             reorder_height=o["reorder_height"],
             skipped=o["skipped"],
+            first_skipped=shaped_skip(o["first_skipped"]),
             buckets=o["buckets"],
             bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"] if o.get("bucket_tuples_mean") else None,
             state_bytes=o.get("state_bytes"),

@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.operators import Every
+from ordstream.ordertags import OrderTag
 from ordstream.pipeline import Pipeline
 from ordstream.serial_operators import Row, SerialOperator, serial_operator
 from ordstream.shedding import SerialShed
@@ -40,8 +41,13 @@ class SerialResult:
     error : OperatorError or None
         What stopped the run. The rows are then exactly those that come before the failing tuple in the output
         order.
+    emitted_through : OrderTag
+        The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the last tuple that was
+        followed to the end of the chain.
     skipped : list of (str, int)
-        (operator name, serial) of every tuple that `on_error="skip"` dropped, in order.
+        (operator name, serial) of every tuple, and every step of a punctuation, that `on_error="skip"` dropped, in order.
+    reasons : list of str
+        Type and text of the exception of each of them.
     shed : list of (str, int, int)
         (operator name, serial, index) of every tuple that a shed stage dropped: by a log, or frozen.
     """
@@ -51,6 +57,8 @@ class SerialResult:
     error: OperatorError | None = None
     skipped: list[tuple[str, int]] = field(default_factory=list)
     shed: list[tuple[str, int, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    emitted_through: OrderTag = field(default_factory=lambda: OrderTag(0))
     _storage: list[Row] = field(default_factory=list, repr=False)
 
     @property
@@ -113,9 +121,11 @@ def run_serial(
                 run.punctuate(time)  # comes before this tuple, so it belongs to the serial before
             run.begin(serial)
             run.feed(0, row)
+            run.completed = serial
         run.flush()
     except OperatorError as error:
         run.result.error = error
+    run.result.emitted_through = max([OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])])
     run.result.shed = [(stage.stage.name, *row) for stage in run.sheds for row in stage.shed]
     return run.result
 
@@ -127,6 +137,7 @@ class _SerialRun:
         self.operators = [serial_operator(stage) for stage in pipeline.stages()]
         self.sheds = [operator for operator in self.operators if isinstance(operator, SerialShed)]
         self.result = SerialResult(pipeline.schema)
+        self.completed = 0  # the last serial whose tuple was followed to the end
         self.begin(serial=0)
 
     def shed_by(self, log: Any, partition: int) -> None:
@@ -178,6 +189,7 @@ class _SerialRun:
             stage = operator.stage
             if stage.on_error == "skip":
                 self.result.skipped.append((stage.name, self.serial))
+                self.result.reasons.append(f"{type(error).__name__}: {error}")
                 return []
             values = None
             if row is not None:

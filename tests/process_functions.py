@@ -35,6 +35,27 @@ def fails_late(row):
     return tuple(row)
 
 
+def refuses(row):
+    if row.n % 1_000 in (3, 4):
+        raise ValueError(f"no {row.n}")
+    return tuple(row)
+
+
+def totals(row, state, emit):
+    if row.n == 12_345:
+        raise ValueError("not this one")
+    state.n += row.n % 7
+    if row.n % 3:
+        emit(row.user, state.n)
+
+
+def totals_at_end(key, state, emit):
+    if key == 4:
+        raise ValueError("not this key")
+    emit(key, -state.n)
+    emit(key, None)
+
+
 def dies(row):
     if row.n == 9_000:
         os.kill(os.getpid(), signal.SIGKILL)

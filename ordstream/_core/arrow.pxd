@@ -84,6 +84,8 @@ cdef struct Output:
     int64_t capacity
     int64_t bytes
     int64_t emitted_through  # serial: every output caused by it or an earlier one is in this or an earlier batch
+    int64_t point_serial     # commit point: the greatest order tag that no output behind this batch has or is below
+    int64_t point_index
     const Layout* layout
     OutputColumn* cols
     int64_t* serials       # per row, when tags are asked for

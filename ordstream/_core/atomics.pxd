@@ -85,6 +85,11 @@ cdef inline cbool cas_acquire(a64* a, int64_t expected, int64_t desired) noexcep
     return a.compare_exchange_strong(e, desired, memory_order_acquire, memory_order_relaxed)
 
 
+cdef inline cbool cas_acq_rel(a64* a, int64_t expected, int64_t desired) noexcept nogil:
+    cdef int64_t e = expected
+    return a.compare_exchange_strong(e, desired, memory_order_acq_rel, memory_order_relaxed)
+
+
 cdef inline int64_t as_int(const void* p) noexcept nogil:
     return <int64_t> <intptr_t> p
 

@@ -3,7 +3,9 @@
 a) The writer is the holder of the last operator's release flag: the current batch needs no lock.
 b) A batch crosses to the reading thread when it is full (64 k rows), when the reader asks for what is there (`wanted`), and at the end.
 c) `emitted_serial`: every output caused by that input tuple or an earlier one is in the egress; it lets the feeding thread release
-   input batches. A batch carries it as emitted_through: once the reader has it, that is the commit point (design.md 3.6).
+   input batches. A batch carries it as emitted_through.
+   Commit point (docs/ordering.md): the greater of the order tag of the last row written and (emitted_serial, -1). It is exact wherever a
+   batch ends, also in the middle of a chunk or of a tuple's outputs; a batch carries the one at its end.
 d) Room: at most `max_ready` finished batches wait; then the last operator's release parks, and so on up to the ingress.
 Memory ownership: batches belong to the egress until the reader takes them.
 """
@@ -26,6 +28,8 @@ cdef struct Egress:
     a64 ended              # 1: the end of the stream or a failure was delivered
     a64 rows_out           # rows written (total)
     char[104] pad1
+    int64_t row_serial     # order tag of the last row written, by `written_through`; index -1: none yet
+    int64_t row_index
     Output* current
     a64 writing            # address of `current` or 0, for who may not read that: a hint where the next rows go
     const Layout* layout
@@ -54,3 +58,4 @@ cdef void egress_free(Egress* e) noexcept nogil
 cdef bint egress_has_room(Egress* e) noexcept nogil
 cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil
 cdef void egress_publish(Egress* e) noexcept nogil
+cdef void egress_commit_point(Egress* e, int64_t* serial, int64_t* index) noexcept nogil

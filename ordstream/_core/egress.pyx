@@ -26,6 +26,7 @@ cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, bint tags) noe
     e.batch_bytes = 64 << 20
     e.max_ready = 64
     e.sample_every = 1
+    e.row_index = -1
     e.sample_capacity = SAMPLES
     e.samples = <LatencySample*> malloc(SAMPLES * sizeof(LatencySample))
     if e.samples == NULL:
@@ -55,11 +56,46 @@ cdef bint egress_has_room(Egress* e) noexcept nogil:
     return spsc_size_approx(&e.ready) < e.max_ready
 
 
+cdef inline void written_through(Egress* e, const Chunk* c, int32_t first, int32_t n) noexcept nogil:
+    """n > 0 selected rows of a chunk, from `first`, were written: advance the order tag of the last row. Writer only.
+
+    Cost: two loads where a tuple gives one row; else logarithmic in n: serials ascend within a chunk.
+    """
+    cdef int32_t low = first
+    cdef int32_t high = first + n - 1
+    cdef int32_t middle
+    cdef int64_t serial = slot_serial(c, row_slot(c, high))
+    if c.serials == NULL:                                     # every slot is another tuple
+        low = high
+    elif slot_serial(c, row_slot(c, low)) != serial:
+        while high - low > 1:                                 # rows at `low` are of earlier tuples, those at `high` are not
+            middle = low + (high - low) // 2
+            if slot_serial(c, row_slot(c, middle)) == serial:
+                high = middle
+            else:
+                low = middle
+        low = high
+    if low > first or serial != e.row_serial:
+        e.row_serial = serial
+        e.row_index = -1
+    e.row_index += first + n - low
+
+
+cdef void egress_commit_point(Egress* e, int64_t* serial, int64_t* index) noexcept nogil:
+    """The order tag through which all outputs, and none behind it, were written. The writer, or anyone when the workers have ended."""
+    serial[0] = load_relaxed(&e.ingress.emitted_serial)       # own value
+    index[0] = -1
+    if e.row_index >= 0 and e.row_serial >= serial[0]:
+        serial[0] = e.row_serial
+        index[0] = e.row_index
+
+
 cdef void egress_publish(Egress* e) noexcept nogil:
     """Hand the current batch over if it has rows. Writer only; the queue has room (max_ready < READY_SLOTS)."""
     if e.current == NULL or e.current.rows == 0:
         return
     e.current.emitted_through = load_relaxed(&e.ingress.emitted_serial)   # own value
+    egress_commit_point(e, &e.current.point_serial, &e.current.point_index)
     # The next batch will probably be about as large: room for it from the beginning, instead of growing step by step.
     e.first_rows = min(max(e.current.rows, <int64_t> FIRST_ROWS), e.batch_rows + e.batch_rows // 8)
     spsc_try_push(&e.ready, as_int(e.current))
@@ -124,10 +160,11 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                     e.failed_serial = c.last_serial
                     store_release(&e.ended, 1)            # pairs with the reader's load_acquire
                 else:
+                    written_through(e, c, 0, c.n)
                     store_relaxed(&e.rows_out, load_relaxed(&e.rows_out) + c.n)   # one writer; a statistic for others
             if c.dispatched_ns:
                 sample(e, c)
-            if c.counted:
+            if c.counted and load_relaxed(&e.ended) == 0:     # 1: it could not be written
                 emitted = c.last_serial
         elif c.kind == FAILURE:
             if emitted >= 0:

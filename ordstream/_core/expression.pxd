@@ -8,6 +8,7 @@ d) Validity bytes are exactly 0 or 1. A View under a null is cleared when it is 
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.chunk cimport Chunk, LayoutOwner, Worker
+from ordstream._core.kernel cimport Kernel
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     ctypedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil
@@ -67,7 +68,7 @@ cdef struct Evaluation:
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil
 cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil
-cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, int32_t on_error) noexcept nogil
+cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil
 
 cdef class CodeOwner:
     # Memory ownership: allocates and frees `code.instructions`; keeps tables and literals alive.

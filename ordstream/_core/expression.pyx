@@ -4,10 +4,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport (
     PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, row_slot,
-    scratch_alloc,
+    scratch_alloc, slot_serial,
 )
-from ordstream._core.kernel cimport ON_ERROR_SKIP
-from ordstream._core.kernel_tools cimport chunk_fail
+from ordstream._core.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
+from ordstream._core.kernel_tools cimport chunk_fail, failure_text
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     cppclass ByteView "ord::View":
@@ -390,14 +390,15 @@ cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil:
     e.bad = NULL
 
 
-cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, int32_t on_error) noexcept nogil:
+cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil:
     """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the chunk's selection.
 
-    With the policy "fail" the chunk gets its failure.
+    With the policy "fail" the chunk gets its failure; with "skip" the first row is noted in the kernel.
     Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows skipped, or -1: no memory.
     Cost: nothing when no row failed.
     """
     cdef int64_t k
+    cdef int64_t serial
     cdef int32_t i
     cdef int32_t m
     cdef int32_t* sel
@@ -406,12 +407,15 @@ cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, int32_t on_error)
     k = first_bad(e.bad, e.n)
     if k == e.n:
         return 0
-    if on_error != ON_ERROR_SKIP:
+    if kernel.on_error != ON_ERROR_SKIP:
         chunk_fail(c, row_slot(c, <int32_t> k), e.bad[k])
         c.n = <int32_t> k
         if c.sel == NULL:
             c.slots = c.n
         return 0
+    serial = slot_serial(c, row_slot(c, <int32_t> k))
+    if skip_is_first(kernel, serial):
+        skip_note(kernel, serial, False, e.bad[k], failure_text(e.bad[k]))
     for i in range(e.n):
         e.bad[i] = e.bad[i] == 0
     sel = c.sel

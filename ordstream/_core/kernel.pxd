@@ -3,7 +3,8 @@
 
 a) SL: `apply(k, w, in)` returns the output chunk: `in` itself (narrowed or with other columns) or a new chunk whose `origin`
    names the input slot of each row, ascending. On a failing row it sets `in.failure` (slot, code, message or exc) and returns the
-   outputs of the rows before it. With on_error == ON_ERROR_SKIP it drops failing rows itself and calls `count_skip` per row.
+   outputs of the rows before it. With on_error == ON_ERROR_SKIP it drops failing rows itself, counts them in `skipped`, and tells
+   `skip_note` or `skip_note_error` which and why where `skip_is_first`.
 b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, in arrival order) of one bucket, in order, and returns
    how many it finished: n, or j < n when rows[j] failed (f is filled; the state is as before that row; outputs of rows[:j] are
    kept). An in-place kernel (`in_place`) writes into columns that `prepare` made in `in` and may clear `in.keep[slot]`; otherwise
@@ -17,7 +18,7 @@ e) Functions are called by any worker, one call at a time per bucket state; the 
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.chunk cimport Chunk, Failure, Layout, Worker
-from ordstream._core.atomics cimport a64
+from ordstream._core.atomics cimport a64, as_pointer, load_acquire
 
 cdef enum OperatorKind:
     SL = 0
@@ -37,6 +38,14 @@ ctypedef int (*punctuate_t)(Kernel*, Worker*, void* state, Chunk* punctuation, C
 ctypedef void* (*bucket_new_t)(Kernel*, int32_t bucket) noexcept nogil        # NULL: no memory
 ctypedef void (*bucket_free_t)(Kernel*, void*) noexcept nogil                 # may be called with or without the GIL
 ctypedef int64_t (*bucket_bytes_t)(Kernel*, void*) noexcept nogil             # bytes of state held by the bucket
+
+cdef struct Skip:
+    # A row, or a step of a punctuation, that on_error == skip dropped: what a report says about it. Never changed once it is linked.
+    Skip* later            # noted before, but later in the order
+    int64_t serial
+    int32_t at_end         # 1: a step of the final flush
+    int32_t code           # FailureCode
+    char[256] text         # UTF-8, cut where it is too long
 
 cdef struct Kernel:
     int32_t kind           # OperatorKind
@@ -58,7 +67,18 @@ cdef struct Kernel:
     bucket_new_t bucket_new
     bucket_free_t bucket_free
     bucket_bytes_t bucket_bytes
-    a64 skipped            # rows dropped by on_error == skip
+    a64 skipped            # rows and steps dropped by on_error == skip
+    a64 first_skip         # Skip* of the first of them in the order, as far as it is known; 0: none. Owned, with those linked from it
+
+
+cdef inline bint skip_is_first(Kernel* k, int64_t serial) noexcept nogil:
+    """Whether a skipped row comes before all that were noted. Any worker. Cost: a load; of a line that is written a few times per run."""
+    cdef Skip* s = <Skip*> as_pointer(load_acquire(&k.first_skip))   # pairs with cas_acq_rel in skip_note
+    return s == NULL or serial < s.serial
+
+cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const char* text) noexcept nogil
+cdef void skip_note_error(Kernel* k, int64_t serial, bint at_end, object error) noexcept
+cdef object skip_first(Kernel* k)
 
 
 cdef class KernelOwner:

@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
 from ordstream._core.atomics cimport add_relaxed
-from ordstream._core.chunk cimport Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc
-from ordstream._core.kernel cimport ON_ERROR_SKIP
+from ordstream._core.chunk cimport Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial
+from ordstream._core.kernel cimport ON_ERROR_SKIP, skip_is_first, skip_note_error
 from ordstream._core.kernels_python cimport PythonKernel
 from ordstream._core.values cimport ColumnReader, ColumnWriter, gather
 
@@ -39,6 +39,15 @@ cdef object NUMPY_EMPTY = np.empty
 cdef object NUMPY_ARRAY = np.ndarray
 cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 cdef int32_t ALL_ROWS = 0      # its address stands for "slots 0..n-1"
+
+
+cdef object null_error(list names, Chunk* c, int32_t slot):
+    """Why a row can't be handed to NumPy."""
+    cdef int32_t j
+    for j in range(<int32_t> len(names)):
+        if c.cols[j].valid != NULL and not c.cols[j].valid[slot]:
+            return ValueError(f"column {names[j]!r} is null, and NumPy has no nulls; use format='arrow'")
+    raise AssertionError("a row without nulls")
 
 
 cdef class Arrays:
@@ -118,11 +127,7 @@ cdef class BatchKernel(PythonKernel):
         if out == NULL:
             out = self.new_output(w, 1)
         if c.failure == NULL and first_null >= 0 and self.kernel.on_error != ON_ERROR_SKIP:
-            for i, name in enumerate(self.names):
-                if c.cols[i].valid != NULL and not c.cols[i].valid[first_null]:
-                    text = f"column {name!r} is null, and NumPy has no nulls; use format='arrow'"
-                    self.failed(c, first_null, ValueError(text))
-                    break
+            self.failed(c, first_null, null_error(self.names, c, first_null))
         return out
 
     cdef bint row_by_row(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1:
@@ -170,6 +175,8 @@ cdef class BatchKernel(PythonKernel):
             if self.kernel.on_error != ON_ERROR_SKIP:
                 break
             add_relaxed(&self.kernel.skipped, 1)         # statistic; no partner
+            if skip_is_first(&self.kernel, slot_serial(c, slot)):
+                skip_note_error(&self.kernel, slot_serial(c, slot), False, null_error(self.names, c, slot))
         n[0] = m
         return rows
 

@@ -1,13 +1,14 @@
 """Compiled kernels: the call, its checks, rollback, and the plain-Python replay that names what went wrong."""
+from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, memset
 from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport (
     FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new, chunk_reserve,
-    chunk_set_valid, failure_new, failure_set, pool_free, pool_init, scratch_alloc,
+    chunk_set_valid, failure_new, failure_set, pool_free, pool_init, scratch_alloc, slot_serial,
 )
-from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error
 from ordstream._core.kernel_tools cimport owner_setup
 from ordstream._core.keyed_state cimport KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup
 from ordstream._core.python_state cimport Callbacks, State, StateSpec
@@ -160,7 +161,7 @@ cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept
 
 
 cdef void explain(Kernel* k, Chunk* c, int32_t slot, const char* state, const char* reason, Failure* f) noexcept nogil:
-    """Fill `f` for a failing row; under on_error == fail run the row in plain Python to get the exception.
+    """Fill `f` for a failing row; run the row in plain Python to get the exception, where it ends the run or is the first that is skipped.
 
     Thread safety: worker, without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us with a replay.
     """
@@ -168,9 +169,22 @@ cdef void explain(Kernel* k, Chunk* c, int32_t slot, const char* state, const ch
     failure_set(f, slot, FAIL_COMPILED, "the compiled function reported a failing row")
     if reason != NULL:
         failure_set(f, slot, FAIL_COMPILED, reason)
-    if k.on_error != ON_ERROR_SKIP and reason == NULL and x.has_replay:
+    if reason == NULL and x.has_replay and (k.on_error != ON_ERROR_SKIP or skip_is_first(k, slot_serial(c, slot))):
         with gil:
             replay_row(<CompiledKernel> x.owner, c, slot, state, f)
+
+
+cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, const char* reason) noexcept nogil:
+    """Keep which row of a stateless function was skipped, and why. Cost: as explain."""
+    cdef Failure f
+    f.exc = NULL
+    explain(k, c, slot, NULL, reason, &f)
+    if f.exc == NULL:
+        skip_note(k, slot_serial(c, slot), False, f.code, f.message)
+        return
+    with gil:
+        skip_note_error(k, slot_serial(c, slot), False, <object> <PyObject*> f.exc)
+        Py_DECREF(<object> <PyObject*> f.exc)
 
 
 cdef void replay_row(CompiledKernel owner, Chunk* c, int32_t slot, const char* state, Failure* f) noexcept:
@@ -227,6 +241,8 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             continue
         if k.on_error == ON_ERROR_SKIP:
             add_relaxed(&k.skipped, 1)      # statistic; no partner
+            if skip_is_first(k, slot_serial(c, rows[done])):
+                note_skipped(k, c, rows[done], result.reason)
             done += 1
             continue
         c.failure = failure_new(rows[done], FAIL_COMPILED, "")

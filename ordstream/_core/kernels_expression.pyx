@@ -35,7 +35,7 @@ cdef Chunk* keep_rows(Kernel* k, const Code* code, Worker* w, Chunk* c) noexcept
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     if e.bad != NULL and not v.scalar:
         return filter_with_failures(k, w, c, &e, &v)
-    skipped = evaluation_finish(&e, w, c, k.on_error)
+    skipped = evaluation_finish(&e, w, c, k)
     if skipped < 0:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     count_skipped(k, skipped)
@@ -71,7 +71,7 @@ cdef Chunk* filter_with_failures(Kernel* k, Worker* w, Chunk* c, Evaluation* e, 
     if sel == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     m = narrow(sel, c.sel, keep, NULL, e.n)
-    skipped = evaluation_finish(e, w, c, k.on_error)
+    skipped = evaluation_finish(e, w, c, k)
     if skipped < 0:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     count_skipped(k, skipped)
@@ -152,7 +152,7 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             c.cols[0] = spare
     memcpy(c.cols, new, p.n * sizeof(Column))
     c.ncols = p.n
-    skipped = evaluation_finish(&e, w, c, k.on_error)
+    skipped = evaluation_finish(&e, w, c, k)
     if skipped < 0:
         free(later)
         return chunk_fail_all(c, -1, FAIL_MEMORY)

@@ -5,9 +5,9 @@ from libc.stdlib cimport calloc, free
 from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport (
     FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set, pool_free, pool_init,
-    row_slot, scratch_alloc,
+    row_slot, scratch_alloc, slot_serial,
 )
-from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error
 from ordstream._core.kernel_tools cimport owner_setup
 from ordstream._core.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
@@ -102,6 +102,8 @@ cdef class PythonKernel(KernelOwner):
         """A row raised. Under "skip" count it (returns 0), else record the failure (returns 1)."""
         if slot >= 0 and self.kernel.on_error == ON_ERROR_SKIP and isinstance(error, Exception):
             add_relaxed(&self.kernel.skipped, 1)        # statistic; no partner
+            if skip_is_first(&self.kernel, slot_serial(c, slot)):
+                skip_note_error(&self.kernel, slot_serial(c, slot), False, error)
             return 0
         return self.fails_with(c, slot, error)
 

@@ -9,7 +9,7 @@ from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_deliver, egress_has_room
 from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run
-from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel
+from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.keyed_state cimport key_compare, key_hash
 from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.partition_queues cimport (
@@ -53,6 +53,10 @@ cdef void out_of_memory(Operator* op) noexcept nogil:
 
 cdef void drop_exception(void* exc) noexcept with gil:
     Py_DECREF(<object> <PyObject*> exc)
+
+
+cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with gil:
+    skip_note_error(kernel, serial, False, <object> <PyObject*> f.exc)
 
 
 cdef bint ends_the_run(void* exc) noexcept with gil:
@@ -524,6 +528,11 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
             return
         if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
             add_relaxed(&kernel.skipped, 1)                   # statistic
+            if skip_is_first(kernel, slot_serial(c, part.rows[done])):
+                if f.exc != NULL:
+                    note_skipped(kernel, slot_serial(c, part.rows[done]), &f)
+                else:
+                    skip_note(kernel, slot_serial(c, part.rows[done]), False, f.code, f.message)
             if f.exc != NULL:
                 drop_exception(f.exc)
                 f.exc = NULL

@@ -6,7 +6,7 @@ from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, failure_set,
 )
-from ordstream._core.kernel cimport ON_ERROR_SKIP, Kernel
+from ordstream._core.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note_error
 from ordstream._core.kernel_tools cimport flush_reserve
 from ordstream._core.keyed_state cimport KeyedState, key_copy, keyed_record
 from ordstream._core.values cimport exception_set, sorted_records
@@ -242,6 +242,8 @@ cdef class Callbacks:
             if skips and isinstance(error, Exception):
                 self.restore(bucket, user, state, before)
                 add_relaxed(&k.skipped, 1)           # statistic; no partner
+                if skip_is_first(k, punctuation.last_serial):
+                    skip_note_error(k, punctuation.last_serial, punctuation.kind == END_OF_STREAM, error)
                 return True
             exception_set(f, -1, error)
             if copied != NULL:

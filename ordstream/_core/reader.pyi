@@ -1,6 +1,6 @@
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -8,6 +8,8 @@ class Reader:
     _reading: threading.RLock
     _reader: int | None
     _closed: bool
+    _offered: Any
+    _delivered: Any
     def __iter__(self) -> Self: ...
     def __next__(self) -> pa.RecordBatch: ...
     def __enter__(self) -> Self: ...

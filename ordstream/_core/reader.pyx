@@ -14,6 +14,7 @@ cdef class Reader:
 
     `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
     also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read.
+    `_offered`, which `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in between.
 
     Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.
     """
@@ -22,6 +23,9 @@ cdef class Reader:
     cdef public object _reader
     # Whether there is nothing to close: not yet, or not any more.
     cdef public bint _closed
+    # What the subclass offers with a batch, and what it offered with the last one that the caller got.
+    cdef public object _offered
+    cdef public object _delivered
 
     def __cinit__(self):
         self._reading = RLock()
@@ -36,6 +40,7 @@ cdef class Reader:
             raise StopIteration
         cdef bint inside = False
         batch = None
+        before = self._delivered
         try:
             inside = self._is_inside()
             if not inside:
@@ -45,6 +50,8 @@ cdef class Reader:
                         batch = self._read()
                     finally:
                         self._reader = None
+                if batch is not None:
+                    self._delivered = self._offered
                 if batch is None or self._exhausted:  # the end, or close() was called from inside meanwhile
                     self.close()
                 if batch is None:
@@ -52,6 +59,7 @@ cdef class Reader:
                         raise self._failure
                     raise StopIteration
         except BaseException:
+            self._delivered = before  # a batch that was read does not reach the caller
             close_surely(self)
             raise
         if inside:

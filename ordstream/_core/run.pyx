@@ -14,10 +14,10 @@ from ordstream._core.arrow cimport (
 )
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
-from ordstream._core.egress cimport egress_free, egress_init
+from ordstream._core.egress cimport egress_commit_point, egress_free, egress_init
 from ordstream._core.elastic cimport Elastic, elastic_init
 from ordstream._core.ingress cimport INGRESS_LOW, ingress_free, ingress_init
-from ordstream._core.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner, skip_first
 from ordstream._core.kernels_python cimport ProcessKernel, PythonKernel
 from ordstream._core.kernels_shed cimport ShedKernel
 from ordstream._core.keyed_state cimport KeySpecOwner
@@ -115,6 +115,7 @@ cdef class Run:
     cdef object arrivals
     cdef object bounds
     cdef readonly int64_t emitted_through
+    cdef readonly tuple commit_point
     cdef Output* output_in_hand
 
     def __cinit__(self):
@@ -122,6 +123,7 @@ cdef class Run:
         global runs_open
         memset(<void*> &self.main, 0, sizeof(Worker))
         self.closed = False
+        self.commit_point = (0, -1)
         runs_open += 1
 
     def __init__(self, operators, LayoutOwner source_layout not None, BatchFormats formats not None, used, LayoutOwner out_layout not None,
@@ -407,6 +409,7 @@ cdef class Run:
             return None
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
+        self.commit_point = (o.point_serial, o.point_index)
         serials = None
         if o.serials != NULL:
             serials = np.empty(o.rows, dtype=np.int64)
@@ -517,6 +520,24 @@ cdef class Run:
             exc = <object> <PyObject*> f.exc
         return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, f.message.decode("utf-8", "replace"), exc
 
+    def last_commit_point(self):
+        """The order tag of all that was written, (serial, index), when the run has ended; None where some of it can't be taken."""
+        cdef int64_t serial
+        cdef int64_t index
+        if self.rt.egress.current != NULL and self.rt.egress.current.rows:
+            return None
+        egress_commit_point(&self.rt.egress, &serial, &index)
+        return serial, index
+
+    def first_skips(self):
+        """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that each operator skipped."""
+        found = []
+        for i in range(self.rt.n):
+            first = skip_first(self.rt.operators[i].kernel)
+            if first is not None:
+                found.append((self.names[i], *first))
+        return found
+
     def failing_row(self, schema):
         """The failing row as a RecordBatch of `schema` (the operator's input in core types), or None."""
         cdef Chunk* c = self.rt.egress.failed
@@ -568,6 +589,7 @@ cdef class Run:
                 "name": self.names[i], "kind": self.kinds[i], "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
                 "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
                 "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
+                "first_skipped": skip_first(op.kernel),
                 "buckets": op.pq.p if op.kind == PS else 1 if op.keys != NULL else None,
                 "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
                 "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),

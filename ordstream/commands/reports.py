@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
+
+from ordstream.report import Skipped, first_of
 
 Report = dict[str, Any]
 
@@ -47,6 +50,7 @@ def merged(reports: Mapping[Any, Report]) -> Report | None:
         "tuples_per_second": tuples / seconds if seconds else 0.0,
         "latency": _slowest([node["latency"] for node in latest.values()]),
         "operators": operators,
+        "shedding": [shed for node in latest.values() for shed in node.get("shedding", ())],
         "nodes": len(latest),
     }
 
@@ -62,7 +66,14 @@ def _operator(same: Sequence[Report]) -> Report:
         "tuples_out": tuples_out,
         "cost_ns": cost / tuples_in if tuples_in else 0.0,
         "selectivity": tuples_out / tuples_in if tuples_in else 0.0,
+        "skipped": sum(operator.get("skipped", 0) for operator in same),
+        "first_skipped": _first([operator.get("first_skipped") for operator in same]),
     }
+
+
+def _first(skips: Sequence[Report | None]) -> Report | None:
+    found = first_of([None if skip is None else Skipped(**skip) for skip in skips])
+    return None if found is None else asdict(found)
 
 
 def _slowest(latencies: Sequence[Report]) -> Report:

@@ -172,6 +172,50 @@ def test_skip_drops_the_tuple_and_leaves_the_state(how):
     found = run_core(pipeline, DATA, chunk_rows=3, **how)
     agree(pipeline, run_serial(pipeline, DATA), found)
     assert {o.name: o.skipped for o in found.report.operators} == {"fifth": 8, "fourth": 8}
+    first = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in found.report.operators}
+    assert first == {"fifth": (5, "ZeroDivisionError: integer division or modulo by zero"), "fourth": (4, "Broken: ")}
+    assert found.report.skipped == 16
+
+
+def test_the_first_that_was_skipped_is_shown_whoever_met_it_first(how):
+    """In each operator the smallest serial, with the text that its own exception had."""
+
+    def refuses(row):
+        if row.i % 3 == 0:
+            raise Broken(f"i is {row.i}")
+        return tuple(row)
+
+    def fn(row, state, emit):
+        state.n += 1
+        if row.i % 4 == 2 and row.i > 4:
+            raise Broken(f"{row.i} of {row.key}")
+        emit(*row)
+
+    def on_flush(key, state, emit):
+        raise Broken(f"at the end of {key}")
+
+    pipeline = (
+        od.Pipeline(DATA.schema)
+        .map(refuses, schema=DATA.schema, on_error="skip", name="refusing")
+        .key_by("key")
+        .process(fn, schema=DATA.schema, state={"n": int}, on_error="skip", name="folding")
+        .key_by("key")
+        .process(lambda row, state, emit: None, schema={"n": int}, state={"n": int}, on_flush=on_flush, on_error="skip", name="ending")
+    )
+    expected = run_serial(pipeline, DATA)
+    result = pipeline.run(DATA, chunk_rows=2, **how)
+    found = {o.name: o for o in result.report.operators if o.skipped}
+    for name, operator in found.items():
+        noted = [(at, why) for (of, at), why in zip(expected.skipped, expected.reasons, strict=True) if of == name]
+        assert operator.skipped == len(noted)
+        assert (operator.first_skipped.serial, operator.first_skipped.reason) in [note for note in noted if note[0] == noted[0][0]]
+    assert list(found) == ["refusing", "folding", "ending"]
+    lines = [line for line in str(result.report).splitlines() if line.startswith("skipped")]
+    assert lines[0] == f"skipped 13 tuples in 'refusing' (on_error=\"skip\"), of {N} tuples; first at serial 3: Broken: i is 3"
+    assert [line.rpartition(";")[2] for line in lines[1:]] == [
+        " first at serial 10: Broken: 10 of 0", f" first at serial {N}: {found['ending'].first_skipped.reason}"
+    ]
+    assert f"{expected.table.num_rows} rows from {N} tuples, {result.report.skipped} skipped" in repr(result)
 
 
 def test_emitted_through_an_error_is_the_commit_point(how):
@@ -181,7 +225,7 @@ def test_emitted_through_an_error_is_the_commit_point(how):
         rows, error = delivered(out)
     assert [row["i"] for row in rows] == list(range(1, 23))
     assert error.serial == 23
-    assert out.report.emitted_through == 22
+    assert out.report.emitted_through == od.OrderTag(22, 0)
 
 
 def test_the_row_of_an_error_is_there_when_a_column_is_not_read(workers):
@@ -249,7 +293,7 @@ def test_consumer_that_raises_ends_the_run(how):
 
     with pytest.raises(Broken):
         consume()
-    assert stream.report.emitted_through <= N  # and the fixture nothing_left sees that no thread is left
+    assert stream.report.emitted_through.serial <= N  # and the fixture nothing_left sees that no thread is left
 
 
 def test_abandoned_stream_ends(how):
@@ -312,5 +356,5 @@ def test_a_cancel_does_not_wait_for_the_rows_of_a_chunk_that_a_function_has(kind
     assert len(calls) == 3
     assert rows == DATA.slice(0, len(rows)).to_pylist()
     assert len(rows) <= 3
-    assert stream.report.emitted_through <= 3
+    assert stream.report.emitted_through.serial <= 3
     assert all(o.skipped == 0 for o in stream.report.operators)

@@ -73,13 +73,14 @@ def test_json_has_the_promised_names(how):
     names = {"name", "kind", "tuples_in", "tuples_out", "cost_ns", "selectivity", "worker_share"}
     for operator in out["operators"]:
         assert names <= set(operator)
-    assert out["emitted_through"] == N
+    assert out["emitted_through"] == {"serial": N, "index": -1}
     assert {out[name] for name in ("workers", "scheduler", "partitioning", "reorder")} == set(how.values())
 
 
 def test_report_without_rows(how):
     report = pipeline().run(DATA.slice(0, 0), **how).report
-    assert report.tuples == report.rows_out == report.emitted_through == 0
+    assert report.tuples == report.rows_out == 0
+    assert report.emitted_through == od.OrderTag(0, -1)
     assert [o.selectivity for o in report.operators] == [0.0] * 4
     assert report.latency["processing"].p50_us is None
     json.loads(report.to_json())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from process_functions import SOURCE, build, dies, doubled, fails_late, rows
+from process_functions import SOURCE, build, dies, doubled, fails_late, refuses, rows, totals, totals_at_end
 
 import ordstream as od
 from ordstream import processes
@@ -43,6 +43,33 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     assert [o.name for o in result.report.operators] == names
     updates = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).key_by("item").scan(at=od.last("seen"))
     assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(run_serial(updates, rows()).table)
+
+
+def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
+    """Also of what the flush skips, in whichever process, and where the last tuple gives nothing of its own."""
+    total = {"user": int, "total": int}
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .map(refuses, schema=SOURCE, on_error="skip", name="refusing")
+        .key_by("user")
+        .process(totals, schema=total, state={"n": int}, fan_out=2, on_flush=totals_at_end, on_error="skip", name="totals")
+    )
+    ending = od.Pipeline(SOURCE).key_by("user").process(
+        totals, schema=total, state={"n": int}, fan_out=2, on_flush=totals_at_end, on_error="skip", name="totals"
+    )
+    kept = od.Pipeline(SOURCE).filter(od.col("n") % 3 != 1).key_by("user").scan(seen=od.count())
+    for tested, count in ((pipeline, 20_000), (pipeline, 20_001), (ending, 9_000), (ending, 9_001), (kept, 5_001), (kept, 5_002), (kept, 0)):
+        expected = run_serial(tested, rows(count))
+        report = spread(tested, rows(count), two).report
+        assert report.emitted_through == expected.emitted_through
+        assert report.emitted_through.serial == count
+        skips = {}
+        for (name, serial), reason in zip(expected.skipped, expected.reasons, strict=True):
+            skips.setdefault(name, []).append((serial, reason))
+        assert {o.name: o.skipped for o in report.operators if o.skipped} == {name: len(of) for name, of in skips.items()}
+        first = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in report.operators if o.first_skipped}
+        assert first == {name: of[0] for name, of in skips.items()}
+        assert str(report).count("(on_error=") == len(skips)
 
 
 def test_string_views_as_of_polars_pass_between_processes(two):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream.errors import OperatorError
+from ordstream.ordertags import OrderTag
 from ordstream.plan import used_source_columns
 from ordstream.testing import SerialResult, run_serial
 from ordstream.types import storage_values
@@ -48,19 +49,30 @@ def exact_rows(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[tuple[A
 def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
     """All that a run delivers, up to its error if there is one."""
     batches: list[pa.RecordBatch] = []
+    points: list[OrderTag] = []
     error = None
     with pipeline.stream(data, tags=True, **options) as out:
         try:
-            batches.extend(out)
+            for batch in out:
+                batches.append(batch)
+                points.append(out.emitted_through)
         except OperatorError as failure:
             error = failure
         schema = out.schema
     for batch in batches:
         batch.validate(full=True)
     table = pa.Table.from_batches(batches, schema=schema)
+    for batch, point, following in itertools.zip_longest(batches, points, batches[1:]):
+        assert order_tag(batch, -1) <= point, "a batch ends behind the commit point that it came with"
+        assert following is None or point < order_tag(following, 0), "an output up to the commit point came later"
     tags = list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True))
     rows = exact_rows([batch.select(pipeline.schema.names) for batch in batches], pipeline.schema)
     return Outcome(pa.schema(list(schema)[:-2]), rows, tags, error, out.report)
+
+
+def order_tag(batch: pa.RecordBatch, row: int) -> OrderTag:
+    """Of a row of a batch with tags; the row may be counted from the end."""
+    return OrderTag(batch["_serial"][row].as_py(), batch["_index"][row].as_py())
 
 
 def run_reference(pipeline: Any, data: Any, punctuate: Any = None) -> SerialResult:
@@ -83,11 +95,28 @@ def agree(pipeline: Any, expected: SerialResult, found: Outcome) -> None:
             f"  errors: found {found.error}; expected {expected.error}"
         )
     assert found.tags == expected.tags
+    assert found.report.emitted_through == expected.emitted_through
     same_error(pipeline, expected.error, found.error)
     if expected.error is None:
         skipped = Counter(name for name, _ in expected.skipped)
         assert {o.name: o.skipped for o in found.report.operators if o.skipped} == dict(skipped)
+        same_first_skips(expected, found)
         consistent(pipeline, found)
+
+
+def same_first_skips(expected: SerialResult, found: Outcome) -> None:
+    """Assert that the report shows of each operator the first thing that it skipped: serial, and type of the exception."""
+    shown = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in found.report.operators if o.first_skipped}
+    text = str(found.report)
+    for name, (serial, reason) in shown.items():
+        wanted = [
+            (at, why.partition(":")[0]) for (of, at), why in zip(expected.skipped, expected.reasons, strict=True) if of == name
+        ]
+        assert serial == min(at for at, _ in wanted)
+        assert (serial, reason.partition(":")[0]) in wanted
+        assert f"in {name!r} (on_error" in text
+        assert reason in text
+    assert set(shown) == {name for name, _ in expected.skipped}
 
 
 def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorError | None) -> None:
@@ -128,5 +157,5 @@ def consistent(pipeline: Any, found: Outcome) -> None:
     for before, after in itertools.pairwise(operators):
         assert before.tuples_out == after.tuples_in, f"{before} -> {after}"
     assert operators[-1].tuples_out == report.rows_out == len(found.rows)
-    assert report.emitted_through == report.tuples
+    assert report.emitted_through.serial == report.tuples
     assert report.leaked_chunks == 0

@@ -39,6 +39,23 @@ def test_report_names_throughput_latencies_and_operators():
     ]
 
 
+def test_report_says_what_was_dropped():
+    first = {"serial": None, "reason": "ValueError: no"}
+    operator = {"name": "known", "kind": "PS", "tuples_in": 1000, "skipped": 12, "first_skipped": first}
+    shed = {
+        "name": "shed_1", "protects": "known", "goal": "5 ms", "mode": "live", "tuples": 1200, "admitted": 1000, "shed": 200,
+        "share": 1 / 6, "approximate": True, "mean_latency_ms": None, "max_latency_ms": None, "shed_latency_ms": None, "first_s": 0.5,
+        "last_s": 1.5, "timeline": [], "blind": 0, "learnt": 0, "model_updates": 0, "synchronised": 0, "workers": 1.0,
+    }  # fmt: skip
+    report = {"tuples": 1200, "seconds": 1.0, "tuples_per_second": 1200.0, "latency": {}, "operators": [operator], "shedding": [shed]}
+    assert console.report_text(report).splitlines()[-3:] == [
+        "",
+        "skipped 12 tuples and steps of punctuations in 'known' (on_error=\"skip\"), of 1,000 tuples; first at the end of the stream: "
+        "ValueError: no",
+        "shed_1 before known: 200 of 1,200 tuples shed (16.7%; 5 ms): results are approximate",
+    ]
+
+
 def test_bar_writes_a_line_per_second_where_there_is_no_terminal(capsys, monkeypatch):
     monkeypatch.setattr(console, "LINE_SECONDS", 0.01)
     counts, all_read = [0, 0, 500, 500], threading.Event()

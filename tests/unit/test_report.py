@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from ordstream.report import Latency, make_report, percentiles
+from ordstream.ordertags import OrderTag
+from ordstream.report import Latency, Skipped, first_of, make_report, percentiles
 
 
 def operator(name, **figures):
     base = {
         "name": name, "kind": "SL", "tuples_in": 0, "tuples_out": 0, "worker_ns": 0.0, "chunks": 0,
-        "slices": 0, "reorder_height": 0, "skipped": 0, "buckets": None, "max_waited": 0,
+        "slices": 0, "reorder_height": 0, "skipped": 0, "first_skipped": None, "buckets": None, "max_waited": 0,
         "sampled_rows": 0, "sampled_ns": 0, "sampled_max_ns": 0,
     }  # fmt: skip
     return base | figures
@@ -29,7 +30,7 @@ def report(operators=(), samples=(), seconds=2.0, within=None, **figures):
         statistics | figures,
         samples,
         seconds=seconds,
-        emitted_through=99,
+        emitted_through=OrderTag(99, 2),
         leaked_chunks=0,
         settings=settings,
         within=within,
@@ -111,7 +112,34 @@ def test_json_round_trip():
     assert back == json.loads(json.dumps(found.to_dict()))
     assert back["operators"][0]["name"] == "é"
     assert back["latency"]["end_to_end"]["p95_us"] == 2.0
-    assert back["emitted_through"] == 99
+    assert back["emitted_through"] == {"serial": 99, "index": 2}
+
+
+def test_text_says_what_was_dropped():
+    """A line for each operator that skipped something, and none for the others."""
+    noted = (17, False, 5, "ValueError: x is 3")
+    found = report(
+        [
+            operator("a", tuples_in=1000, skipped=361, first_skipped=noted),
+            operator("b", kind="PS", tuples_in=639, skipped=2, first_skipped=(1000, True, 1, "too large")),
+            operator("c", tuples_in=5),
+        ]
+    )
+    assert str(found).splitlines()[-2:] == [
+        "skipped 361 tuples in 'a' (on_error=\"skip\"), of 1,000 tuples; first at serial 17: ValueError: x is 3",
+        "skipped 2 tuples and steps of punctuations in 'b' (on_error=\"skip\"), of 639 tuples; first at serial 1000: "
+        "OverflowError: too large",
+    ]
+    assert "skip" not in str(report([operator("a")]))
+    assert found.skipped == 363
+    assert found.to_dict()["operators"][0]["first_skipped"] == {"serial": 17, "reason": "ValueError: x is 3"}
+
+
+def test_the_first_of_several_nodes_is_that_of_the_smallest_serial():
+    late, early, ending = Skipped(20, "late"), Skipped(3, "early"), Skipped(None, "at the end")
+    assert first_of([late, None, early, ending]) == early
+    assert first_of([None, ending]) == ending
+    assert first_of([None]) is None
 
 
 def test_text():

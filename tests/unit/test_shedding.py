@@ -175,7 +175,7 @@ class TestLive:
         assert report.approximate
         assert report.mean_latency_ms is not None
         assert sum(count for _, count in report.timeline) == report.shed
-        assert result.report.emitted_through == 1200
+        assert result.report.emitted_through.serial == 1200
         check_against_serial(pipeline, table, result)
         aside = result.shed.rows["shed"]
         assert aside["_serial"].to_pylist() == result.shed.log["serial"].to_pylist()

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
 
+from ordstream import console
 from ordstream.cli import main
 from ordstream.commands import run
 from ordstream.commands.reports import merged
@@ -327,4 +328,20 @@ def test_reports_of_several_nodes_are_added_up_and_failed_attempts_left_out():
     assert (first["name"], first["tuples_in"], first["tuples_out"], first["cost_ns"]) == ("known", 400, 200, 1.75)
     assert (second["name"], first["worker_share"], second["worker_share"]) == ("pairs", 700 / 2_100, 1_400 / 2_100)
     assert merged({(3, 0, 1): reports[3, 0, 1]}) is reports[3, 0, 1]
+    assert [line for line in console.report_text(found).splitlines() if line.startswith("skipped")] == []
+
+
+def test_reports_of_several_nodes_say_what_was_dropped():
+    def report(skipped, first):
+        operator = {"name": "known", "kind": "SL", "tuples_in": 1_000, "tuples_out": 1_000 - skipped, "cost_ns": 1.0, "skipped": skipped}
+        note = None if first is None else {"serial": first, "reason": f"ValueError: {first}"}
+        figures = {"tuples": 1_000, "seconds": 1.0, "latency": {}}
+        return figures | {"operators": [operator | {"first_skipped": note}]}
+
+    found = merged({(1, 0, 0): report(3, 70), (1, 1, 0): report(0, None), (1, 2, 0): report(4, 20)})
+    text = "skipped 7 tuples in 'known' (on_error=\"skip\"), of 3,000 tuples; first at serial 20: ValueError: 20"
+    assert console.report_text(found).splitlines()[-1] == text
+
+
+def test_no_reports_of_nodes():
     assert merged({}) is None
