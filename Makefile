@@ -29,7 +29,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java test test-quick lint bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java test test-quick lint mutants bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 	@$(PY) setup.py translate > build/translate.log 2>&1 || { cat build/translate.log; exit 1; }
 	@if grep -n -A 12 -i -e "performance hint" -e "^warning: ordstream" build/translate.log; then echo "Cython's log, see above, must be silent"; exit 1; fi
 	@echo "lint: clean"
+
+mutants: develop ## take lines out of the core one by one: the tests that should see it must fail [ARGS=options of tools/mutants.py]
+	@$(PY) tools/mutants.py $(ARGS)
 
 bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
 	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)

@@ -511,8 +511,11 @@ class Stream(Reader):
         with self._feeder.lock:
             self._exhausted = True
             self._workers.shut()
-            if not self._feeder.closed and not self._core.ended:
-                self._core.cancel()
+            if not self._feeder.closed:
+                if self._core.ended:
+                    self._core.leave()
+                else:
+                    self._core.cancel()
         if self._reader == threading.get_ident():
             return  # the reader closes on its way out
         if self._is_inside():

@@ -36,6 +36,11 @@ settings.register_profile("thorough", parent=settings.get_profile("ci"), max_exa
 settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
 
 
+# Timed waits of parked workers in tests, and how long a wake-up may be on its way: a thread can lose its processor before it tells.
+LONG_WAIT_MS = 5_000.0
+GRACE_MS = 2_000.0
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Spark's workers run this interpreter; a build apart must be the one under test; Ctrl-C is heard."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job and its children: tests send it
@@ -136,6 +141,30 @@ def live_counts() -> Counts | None:
         return None
     counts: Counts | None = getattr(core, "debug_counts", None)
     return counts if counts is not None and counts() else None
+
+
+@pytest.fixture(scope="session")
+def missed_waits() -> Callable[[], int] | None:
+    """How many timed waits have hidden a missing wake-up in this process; None without the core.
+
+    Parked workers of this process wait for seconds, not for tenths of one: a wake-up that is missing stops them, and is counted.
+    """
+    try:
+        door: Any = importlib.import_module("ordstream._core._testing_run")
+    except ImportError:
+        return None
+    door.set_waits(LONG_WAIT_MS, LONG_WAIT_MS, LONG_WAIT_MS, GRACE_MS)
+    missed: Callable[[], int] = door.missed_waits
+    return missed
+
+
+@pytest.fixture(autouse=True)
+def nobody_slept_on(missed_waits: Callable[[], int] | None) -> Iterator[None]:
+    """No worker, and no reader, slept beside something to do until its timed wait was over."""
+    before = missed_waits() if missed_waits else 0
+    yield
+    after = missed_waits() if missed_waits else 0
+    assert after == before, f"{after - before} timed waits hid a missing wake-up"
 
 
 @pytest.fixture(autouse=True)

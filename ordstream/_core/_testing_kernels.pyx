@@ -7,7 +7,7 @@ import functools
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-from ordstream._core.atomics cimport load_relaxed
+from ordstream._core.atomics cimport a64, load_relaxed, store_relaxed
 from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
     PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Failure, Layout, LayoutOwner, View, Worker, arena_reset, chunk_alloc,
@@ -106,6 +106,17 @@ cdef tuple read_row(const Chunk* c, const Layout* layout, int32_t slot):
         else read_value(layout.type[j], layout.element[j], c.cols[j].data, slot)
         for j in range(layout.ncols)
     ])
+
+
+cdef int64_t stop_from = 0
+cdef int64_t looks_made = 0
+
+
+cdef int count_down(Worker* w) noexcept nogil:
+    """Worker.look: true from the look on that was asked for."""
+    global looks_made
+    looks_made += 1
+    return stop_from > 0 and looks_made >= stop_from
 
 
 cdef class KernelRun:
@@ -295,6 +306,33 @@ cdef class KernelRun:
             found = [(slot, row) for slot, row in found if slot < self.failure[1]]
         chunk_free(&self.worker, c)
         return sorted(found, key=lambda pair: pair[0])
+
+    def punctuate_until(self, int64_t look, time=None):
+        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look number `look` on; 0: not stopped."""
+        cdef Kernel* k = &self.owner.kernel
+        cdef Chunk* c = chunk_new(&self.worker)
+        cdef Chunk* out = chunk_new(&self.worker)
+        cdef Failure f
+        cdef a64 stop
+        global stop_from, looks_made
+        store_relaxed(&stop, 0)
+        stop_from = look
+        looks_made = 0
+        self.worker.stop = &stop
+        self.worker.look = count_down
+        c.kind = END_OF_STREAM if time is None else TIME
+        c.time = 0 if time is None else time
+        out.kind = c.kind
+        arena_reset(&self.worker.scratch, &self.pool)
+        memset(&f, 0, sizeof(f))
+        try:
+            assert k.punctuate(k, &self.worker, <void*> <size_t> self.states[0], c, out, &f) == 0, f.message
+            return out.n, looks_made
+        finally:
+            self.worker.stop = NULL
+            self.worker.look = NULL
+            chunk_free(&self.worker, out)
+            chunk_free(&self.worker, c)
 
     def punctuate(self, time=None):
         """A time punctuation, or the end of the stream (None)."""

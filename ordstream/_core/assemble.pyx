@@ -4,44 +4,60 @@ from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport *
 from ordstream._core.keyed_state cimport KeySpec, key_compare
 from ordstream._core.steps cimport StepLog, steps_append
+from ordstream._core.stopping cimport stop_due, worker_stops
 
 cdef extern from *:
     """
-    #include <algorithm>
-    #include <cstdint>
+    #include "stoppable_sort.hpp"
     struct OrdFlushRow { int64_t time; uint64_t order; const char* key; int32_t part; int32_t row; };
 
     static inline uint64_t ord_flush_word(const OrdFlushRow& r, int field) {
         return field == 0 ? r.order : static_cast<uint64_t>(r.time) ^ (uint64_t(1) << 63);
     }
 
+    static const int64_t ORD_FLUSH_BLOCK = 1 << 14;           // rows of a pass between two looks at the stop flag
+
     // Stable, by (time, order), byte after byte from the lowest; bytes that all rows share are skipped. `spare`: room for n rows.
-    static inline void ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n) {
+    // False: `stops(context)` said so.
+    static inline bool ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, int (*stops)(void*), void* context) {
         OrdFlushRow* from = rows;
         OrdFlushRow* to = spare;
         for (int field = 0; field < 2; field++) {
             uint64_t differs = 0;
             const uint64_t first = ord_flush_word(from[0], field);
-            for (int64_t i = 1; i < n; i++) differs |= ord_flush_word(from[i], field) ^ first;
+            for (int64_t i = 0; i < n;) {
+                if (stops(context)) return false;
+                for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++) differs |= ord_flush_word(from[i], field) ^ first;
+            }
             for (int shift = 0; shift < 64; shift += 8) {
                 if (((differs >> shift) & 255) == 0) continue;
                 int64_t at[256] = {0}, sum = 0;
-                for (int64_t i = 0; i < n; i++) at[(ord_flush_word(from[i], field) >> shift) & 255]++;
+                for (int64_t i = 0; i < n;) {
+                    if (stops(context)) return false;
+                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
+                        at[(ord_flush_word(from[i], field) >> shift) & 255]++;
+                }
                 for (int b = 0; b < 256; b++) {
                     const int64_t count = at[b];
                     at[b] = sum;
                     sum += count;
                 }
-                for (int64_t i = 0; i < n; i++) to[at[(ord_flush_word(from[i], field) >> shift) & 255]++] = from[i];
+                for (int64_t i = 0; i < n;) {
+                    if (stops(context)) return false;
+                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
+                        to[at[(ord_flush_word(from[i], field) >> shift) & 255]++] = from[i];
+                }
                 std::swap(from, to);
             }
         }
         if (from != rows) std::copy(from, from + n, rows);
+        return true;
     }
 
-    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows).
+    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows). False: `stops(context)` said so.
     template <typename Compare>
-    static inline void ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare, const void* keys) {
+    static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare, const void* keys,
+                                      int (*stops)(void*), void* context) {
         auto before = [=](const OrdFlushRow& a, const OrdFlushRow& b) {
             if (a.time != b.time) return a.time < b.time;
             if (a.order != b.order) return a.order < b.order;
@@ -54,15 +70,18 @@ cdef extern from *:
         };
         if (spare == nullptr) {
             std::sort(rows, rows + n, before);
-            return;
+            return true;
         }
-        ord_radix_flush(rows, spare, n);
+        if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
         for (int64_t i = 0, end; i < n; i = end) {            // keys that `order` does not tell apart
             bool sorted = true;
-            for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++)
+            for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
+                if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
                 sorted = sorted && before(rows[end - 1], rows[end]);
-            if (!sorted) std::sort(rows + i, rows + end, before);
+            }
+            if (!sorted && !ord_sort_unless(rows + i, spare + i, end - i, before, stops, context)) return false;
         }
+        return true;
     }
     """
     struct OrdFlushRow:
@@ -71,8 +90,8 @@ cdef extern from *:
         const char* key
         int32_t part
         int32_t row
-    void ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
-                        const void*) noexcept nogil
+    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
+                        const void*, int (*)(void*) noexcept nogil, void*) noexcept nogil
 
 cdef enum:
     RADIX_ROWS = 512           # flushes of at least this many rows are sorted by radix
@@ -331,6 +350,11 @@ cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_view
     return without_unmade(out, layout)
 
 
+cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
+    chunk_free(w, out)
+    return NULL
+
+
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
                         const char* cut, StepLog* steps) noexcept nogil:
     """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
@@ -338,7 +362,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
     Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key is logged, and
     out.origin[i] is the number of row i's step (0 without).
 
-    Thread safety, ownership, returns: as merge_parts. `keys` NULL (a stateful operator): emission order is kept.
+    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what the parts made is still theirs.
+    `keys` NULL (a stateful operator): emission order is kept.
     Cost: O(n log n) comparisons of key records.
     """
     cdef int64_t total = 0
@@ -369,6 +394,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if part == NULL:
                 continue
             for i in range(part.n):
+                if stop_due(w, i):
+                    return give_up(w, out)
                 if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i], cut) >= 0:
                     continue
                 rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
@@ -383,15 +410,20 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
                 if spare == NULL:
                     return NULL
-            ord_sort_flush(rows, spare, total, compare_keys, keys)
+            if not ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w):
+                return give_up(w, out)
         for j in range(layout.ncols):
             width = layout.width[j]
             data = out.cols[j].data
             if width == 8:
                 for i in range(total):
+                    if stop_due(w, i):
+                        return give_up(w, out)
                     (<int64_t*> data)[i] = (<const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
             elif width:
                 for i in range(total):
+                    if stop_due(w, i):
+                        return give_up(w, out)
                     memcpy(data + i * width, c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
             valid = False
             for k in range(c.nparts):
@@ -400,6 +432,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if not valid:
                 continue
             for i in range(total):
+                if stop_due(w, i):
+                    return give_up(w, out)
                 part = c.parts[rows[i].part].out
                 if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
                     out.n = <int32_t> total
@@ -407,6 +441,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                         return NULL
                     out.cols[j].valid[i] = 0
         for i in range(total):
+            if stop_due(w, i):
+                return give_up(w, out)
             out.origin[i] = 0
             if steps == NULL:
                 continue

@@ -159,6 +159,10 @@ cdef struct Worker:
     void* node             # Runtime*: for kernels that need it
     int64_t live_delta     # chunks handed out minus returned by this worker, folded into pool.live
     uint64_t rng
+    a64* stop              # the run's stop flag (stopping.pxd); NULL: outside a run
+    int (*look)(Worker*) noexcept nogil   # asked where the flag is clear: workers = 0, for signals; NULL: nothing to ask
+    int64_t look_at        # the look's: time of the next one
+    void* raised           # the look's: what a signal handler raised, owned; NULL: nothing
 
 
 cdef inline char* arena_alloc(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:

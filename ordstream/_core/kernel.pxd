@@ -12,7 +12,8 @@ b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, i
    `finish(k, w, in)` runs once per chunk after all parts (in-place kernels: rearrange in.cols into the output layout).
 c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation makes this bucket emit, any order, and fills
    flush_time/flush_key of every row (the runtime sorts by (flush_time, key, emission index)). SF kernels may leave flush_key
-   NULL: emission order is kept.
+   NULL: emission order is kept. A loop over keys looks at the stop flag (stopping.pxd) and returns 0 early: the run's output is then
+   dropped, and its state is never used again.
 d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core lock.
 e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
 """

@@ -13,6 +13,7 @@ from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, 
 from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record, keyed_state,
 )
+from ordstream._core.stopping cimport stop_due
 
 
 cdef struct AggregateContext:
@@ -149,6 +150,8 @@ cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuati
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
     for i in range(n):
+        if stop_due(w, i):
+            return 0
         record = b.single
         key = NULL
         if x.keys != NULL:

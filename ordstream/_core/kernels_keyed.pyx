@@ -17,6 +17,7 @@ from ordstream._core.packed_counts cimport (
     packed_segment, packed_settle,
 )
 from ordstream._core.ranking cimport OrdRanked, ord_offer
+from ordstream._core.stopping cimport stop_due
 
 
 cdef struct CountContext:
@@ -178,7 +179,7 @@ cdef int compare_packed(const void* keys, const char* a, const char* b) noexcept
     return -1 if p < q else <int> (p > q)
 
 
-cdef int64_t best_packed(const PackedCounts* s, int64_t k, OrdRanked* best) noexcept nogil:
+cdef int64_t best_packed(Worker* w, const PackedCounts* s, int64_t k, OrdRanked* best) noexcept nogil:
     """The packed keys with the largest counts (k of them at most), ties by ascending key. Returns how many. Cost: ~1 ns per slot."""
     cdef const CountSlot* slots
     cdef OrdRanked one
@@ -190,6 +191,8 @@ cdef int64_t best_packed(const PackedCounts* s, int64_t k, OrdRanked* best) noex
     one.slot = 0
     while packed_segment(s, &entry, &slots, &nslots):
         for i in range(nslots):
+            if stop_due(w, i):
+                return n
             if slots[i].n >= least:
                 one.rank = slots[i].n
                 one.key = <const char*> &slots[i].key
@@ -199,12 +202,14 @@ cdef int64_t best_packed(const PackedCounts* s, int64_t k, OrdRanked* best) noex
     return n
 
 
-cdef int64_t best_others(const KeySpec* keys, KeyedState* s, int64_t k, OrdRanked* best) noexcept nogil:
+cdef int64_t best_others(Worker* w, const KeySpec* keys, KeyedState* s, int64_t k, OrdRanked* best) noexcept nogil:
     """The same of the general map."""
     cdef OrdRanked one
     cdef int64_t n = 0
     cdef int64_t i
     for i in range(s.count):
+        if stop_due(w, i):
+            return n
         one.key = keyed_record(s, i)
         one.rank = (<const int64_t*> (one.key + keys.size))[0]
         one.slot = i
@@ -248,8 +253,8 @@ cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept
         best_of_others = <OrdRanked*> scratch_alloc(w, min(nothers, x.best) * <int64_t> sizeof(OrdRanked) + 16)
         if best == NULL or best_of_others == NULL:
             return -1
-        npacked = best_packed(&b.packed, x.best, best)
-        nothers = best_others(x.keys, &b.keyed, x.best, best_of_others)
+        npacked = best_packed(w, &b.packed, x.best, best)
+        nothers = best_others(w, x.keys, &b.keyed, x.best, best_of_others)
     if npacked + nothers == 0:
         return 0
     if npacked + nothers > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> (npacked + nothers)) != 0:
@@ -259,17 +264,23 @@ cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept
         return -1
     if best != NULL:
         for i in range(npacked):
+            if stop_due(w, i):
+                return 0
             packed_record(&b.packed, (<const uint64_t*> best[i].key)[0], key)
             if emit_count(x.keys, w, key, best[i].rank, out, copies + out.n * size) != 0:
                 return -1
     else:
         while packed_segment(&b.packed, &entry, &slots, &nslots):
             for i in range(nslots):
+                if stop_due(w, i):
+                    return 0
                 if slots[i].n:
                     packed_record(&b.packed, slots[i].key, key)
                     if emit_count(x.keys, w, key, slots[i].n, out, copies + out.n * size) != 0:
                         return -1
     for i in range(nothers):
+        if stop_due(w, i):
+            return 0
         record = keyed_record(&b.keyed, i if best == NULL else best_of_others[i].slot)
         if emit_count(x.keys, w, record, (<int64_t*> (record + size))[0], out, copies + out.n * size) != 0:
             return -1

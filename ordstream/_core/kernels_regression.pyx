@@ -15,6 +15,7 @@ from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, 
 from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
+from ordstream._core.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -177,6 +178,8 @@ cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuat
     if punctuation.kind != END_OF_STREAM:
         return 0
     for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
         record = keyed_record(&b.keyed, i)
         if (<const Sums*> (record + x.keys.size)).n < 2:
             continue

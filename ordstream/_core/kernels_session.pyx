@@ -32,6 +32,7 @@ from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
     keyed_lookup_block, keyed_record,
 )
+from ordstream._core.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -358,6 +359,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
     if not final and punctuation.kind != TIME:
         return 0
     for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
         s = <Session*> (keyed_record(&b.keyed, i) + x.keys.size)
         if s.count and (final or not within(x, punctuation.time, s.last)):
             due += 1
@@ -367,6 +370,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
     for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
         record = keyed_record(&b.keyed, i)
         s = <Session*> (record + x.keys.size)
         if s.count and (final or not within(x, punctuation.time, s.last)):

@@ -25,7 +25,8 @@ from ordstream._core.keyed_state cimport (
     KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init, keyed_init_for,
     keyed_record, keyed_state, keyed_upsert,
 )
-from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked
+from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_ranked_unless
+from ordstream._core.stopping cimport stop_due, worker_stops
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -370,11 +371,20 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
     status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output, <int32_t> best)
     if status == 0:
         for i in range(n):
+            if at_end and stop_due(w, i):
+                n = 0
+                best = 0
+                break
             ranked[i].slot = b.heap[i] if x.grows else i
             ranked[i].rank = entry_of(b, ranked[i].slot).rank
             ranked[i].key = keyed_record(&b.keyed, ranked[i].slot)
-        ord_sort_ranked(ranked, n, best, x.keys, key_compare)
+        if not at_end:
+            ord_sort_ranked(ranked, n, best, x.keys, key_compare)
+        elif not ord_sort_ranked_unless(ranked, n, best, x.keys, key_compare, worker_stops, w):
+            best = 0
         for i in range(best):
+            if at_end and stop_due(w, i):
+                break
             if emit_row(x, w, entry_of(b, ranked[i].slot), out, i + 1, origin, not at_end) != 0:
                 status = -1
                 break

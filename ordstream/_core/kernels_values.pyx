@@ -19,7 +19,8 @@ from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store, keyed_bytes, keyed_free,
     keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
-from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked
+from ordstream._core.ranking cimport OrdRanked, ord_sort_ranked_unless
+from ordstream._core.stopping cimport stop_due, worker_stops
 
 cdef enum:
     INLINE_PLACES = 4      # of a list that lie in the record
@@ -247,6 +248,10 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
     cdef int status = -1
     if ends != NULL and slots != NULL:
         for i in range(keys):
+            if stop_due(w, i):
+                keys = 0
+                n = 0
+                break
             m = (<Best*> keyed_state(&b.keyed, i)).n
             ends[i] = at
             at += m
@@ -255,11 +260,16 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
     if ranked != NULL:
         status = 0
         for i in range(n):
+            if stop_due(w, i):
+                keys = 0
+                break
             pair = pair_of(b, i)
             if pair.count:
                 slots[ends[pair.place]] = <int32_t> i
                 ends[pair.place] += 1
         for i in range(keys):
+            if stop_due(w, i):
+                break
             m = (<Best*> keyed_state(&b.keyed, i)).n
             at = ends[i] - m
             best = min(<int64_t> m, x.k)
@@ -267,7 +277,8 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
                 ranked[j].slot = slots[at + j]
                 ranked[j].rank = pair_of(b, slots[at + j]).count
                 ranked[j].key = keyed_record(&b.pairs, slots[at + j])
-            ord_sort_ranked(ranked, m, best, x.pairs, key_compare)
+            if not ord_sort_ranked_unless(ranked, m, best, x.pairs, key_compare, worker_stops, w):
+                break
             for j in range(best):
                 slots[at + j] = <int32_t> ranked[j].slot
                 pair_of(b, ranked[j].slot).place = j + 1
@@ -291,6 +302,8 @@ cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
         return 0
     if x.updates:
         for i in range(b.keyed.count):
+            if stop_due(w, i):
+                break
             list = <Best*> keyed_state(&b.keyed, i)
             if list.n and emit_list(k, w, b, i, places_of(list), list.n, out) != 0:
                 status = -1

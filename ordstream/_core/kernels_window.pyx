@@ -11,6 +11,7 @@ from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, 
 from ordstream._core.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
+from ordstream._core.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -159,6 +160,8 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
         nkeys = x.keys.ncols
         n = b.keyed.count
     for i in range(n):
+        if stop_due(w, i):
+            return 0
         count = (<WindowCount*> (b.single if x.keys == NULL else keyed_state(&b.keyed, i))).count
         if count <= x.above or count == 0:
             continue

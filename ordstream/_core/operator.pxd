@@ -28,7 +28,7 @@ cdef struct Edge:
 
 cdef struct RunState:
     # What all operators of a run share.
-    a64 stop               # 1: cancelled, or out of memory; workers return at the next chunk
+    a64 stop               # not 0: cancelled, out of memory, or ended; workers return at the next chunk or in the middle of a flush
     a64 parked             # workers waiting in `work`
     a64 no_memory
     a64 reader_turn        # odd: the reading thread is awake and wants the GIL, or has it (kernels_python.pxd)

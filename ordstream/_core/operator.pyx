@@ -21,6 +21,7 @@ from ordstream._core.sampling cimport sample_rows
 from ordstream._core.threads cimport prefetch_write
 from ordstream._core.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
 from ordstream._core.split cimport split_chunk, split_everywhere
+from ordstream._core.stopping cimport stop_asked
 
 from ordstream.errors import Cancelled
 
@@ -31,6 +32,7 @@ cdef enum:
     HOLD_PART = 6              # the tuples of a slice, through this: so many are taken from the ingress in one hold
     CLAIM_PART = 12            # the tuples of a slice, through this: parts of so many are claimed together, chunks of so many sent together
     QUICK = 64                 # the tuples of a slice, through this: a run of fewer is over in no time
+    ROWS_BLOCK = 16384         # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
 
 # 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
 cdef int32_t[MOST_FIRST_ROWS] FIRST_ROWS
@@ -482,9 +484,10 @@ cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) n
 
 # ---------------------------------------------------------------- stateful and partitioned stateful
 
-cdef int32_t process_sampled(Operator* op, Worker* w, void* state, Part* part, int32_t done, Chunk* out, Failure* f) noexcept nogil:
-    """kernel.process for the part's rows from `done`, timed row by row."""
-    cdef int32_t n = part.n - done
+cdef int32_t process_sampled(
+    Operator* op, Worker* w, void* state, Part* part, int32_t done, int32_t n, Chunk* out, Failure* f
+) noexcept nogil:
+    """kernel.process for `n` of the part's rows from `done`, timed row by row."""
     cdef int64_t* costs = <int64_t*> scratch_alloc(w, <int64_t> n * 8)
     cdef int64_t total = 0
     cdef int32_t k
@@ -504,12 +507,14 @@ cdef int32_t process_sampled(Operator* op, Worker* w, void* state, Part* part, i
 
 
 cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
-    """Run a PS/SF kernel on a part's rows; sets part.out and part.failure."""
+    """Run a PS/SF kernel on a part's rows; sets part.out and part.failure. Leaves between two blocks of rows where the run is stopped."""
     cdef Kernel* kernel = op.kernel
     cdef Chunk* c = part.chunk
     cdef Chunk* out = NULL
     cdef Failure f
     cdef int32_t done = 0
+    cdef int32_t given
+    cdef int32_t finished
     cdef bint sampled = op.sample_every > 0 and add_relaxed(&op.sample_clock, 1) % op.sample_every == 0
     if not kernel.in_place:
         out = chunk_new(w)
@@ -520,12 +525,18 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
     f.exc = NULL
     while True:
         scratch_reset(w)
+        given = min(part.n - done, <int32_t> ROWS_BLOCK)
         if sampled:
-            done += process_sampled(op, w, state, part, done, out, &f)
+            finished = process_sampled(op, w, state, part, done, given, out, &f)
         else:
-            done += kernel.process(kernel, w, state, c, part.rows + done, part.n - done, out, &f)
+            finished = kernel.process(kernel, w, state, c, part.rows + done, given, out, &f)
+        done += finished
         if done >= part.n:
             return
+        if finished == given:
+            if stop_asked(w):
+                return
+            continue
         if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
             add_relaxed(&kernel.skipped, 1)                   # statistic
             if skip_is_first(kernel, slot_serial(c, part.rows[done])):
@@ -664,6 +675,10 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     if out != NULL:
         logged = op.run.steps != 0 and c.kind == END_OF_STREAM
         out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, &op.steps if logged else NULL)
+        if out == NULL and load_relaxed(&op.run.stop) != 0:
+            drop_failure(failure)
+            drop_parts(w, c)
+            return
         if out == NULL:
             out_of_memory(op)
             return
@@ -706,6 +721,24 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     operator_send(op, w, ticket, out)
 
 
+cdef void drop_failure(Failure* f) noexcept nogil:
+    if f != NULL:
+        if f.exc != NULL:
+            drop_exception(f.exc)
+        free(f)
+
+
+cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
+    """The run was stopped: free a chunk all of whose parts are done, or left half done, with what they made. The gap delivers nothing."""
+    cdef int32_t k
+    for k in range(c.nparts):
+        if c.parts[k].out != NULL:
+            chunk_free(w, c.parts[k].out)
+        drop_failure(c.parts[k].failure)
+    c.nparts = 0
+    chunk_free(w, c)
+
+
 cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* slice) noexcept nogil:
     """Run one part; the worker that finishes a chunk's last part assembles and sends the chunk."""
     cdef Chunk* c = part.chunk
@@ -737,7 +770,9 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             part.out.kind = DATA
     # acq_rel: the last one sees what the others wrote into the chunk and their outputs
     if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
-        if c.kind == DATA:
+        if load_relaxed(&op.run.stop) != 0:                   # who left early saw it before it counted its part: so does this worker
+            drop_parts(w, c)
+        elif c.kind == DATA:
             complete_rows(op, w, c, slice)
         else:
             complete_punctuation(op, w, c, slice)

@@ -9,6 +9,7 @@ from ordstream._core.chunk cimport (
 from ordstream._core.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note_error
 from ordstream._core.kernel_tools cimport flush_reserve
 from ordstream._core.keyed_state cimport KeyedState, key_copy, keyed_record
+from ordstream._core.stopping cimport stop_asked
 from ordstream._core.values cimport exception_set, sorted_records
 
 import pyarrow.types as pat
@@ -168,6 +169,7 @@ cdef class Callbacks:
         Cost: a sort of the keys and a Python call per key.
         """
         cdef int32_t* order = NULL
+        cdef bint stopped
         cdef int32_t i
         cdef int64_t n = 1
         cdef char* record
@@ -182,12 +184,17 @@ cdef class Callbacks:
         emit.out = out
         if keyed != NULL:
             n = keyed.count
-            order = sorted_records(keyed)
+            with nogil:                                       # seconds, where there are millions of keys
+                order = sorted_records(keyed, w, &stopped)
+            if order == NULL and stopped:
+                return 0
             if order == NULL:
                 failure_set(f, -1, FAIL_MEMORY, "out of memory")
                 return -1
         try:
             for i in range(<int32_t> n):
+                if stop_asked(w):
+                    return 0
                 record = single if keyed == NULL else keyed_record(keyed, order[i])
                 if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f):
                     return -1

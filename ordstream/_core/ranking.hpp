@@ -13,6 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 #include "column_ops.hpp"
+#include "stoppable_sort.hpp"
+
+static constexpr int64_t ORD_LONG_LIST = 1 << 16;  // from here on a sort looks whether it is still wanted
 
 struct OrdRanked {
     int64_t rank;
@@ -208,6 +211,41 @@ void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (
     }
     if (k < n) std::nth_element(v, v + k, v + n, better);
     std::sort(v, v + k, better);
+}
+
+// ord_sort_ranked for a flush, which may be of any size: false where `stops(context)` said so meanwhile, and v is undefined then.
+// A long list is not turned into words, which are passes that cannot be left: the k best by a heap, then a sort that can (stoppable_sort.hpp).
+template <class Spec>
+bool ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (*compare)(const Spec*, const char*, const char*),
+                            int (*stops)(void*), void* context) {
+    if (n <= ORD_LONG_LIST) {
+        ord_sort_ranked(v, n, k, keys, compare);
+        return true;
+    }
+    const auto better = [keys, compare](const OrdRanked& a, const OrdRanked& b) {
+        return a.rank != b.rank ? a.rank > b.rank : compare(keys, a.key, b.key) < 0;
+    };
+    if (k < n) {
+        for (int64_t i = 0; i < k; i++) {
+            if (i % ORD_SORT_BLOCK == 0 && stops(context)) return false;
+            std::push_heap(v, v + i + 1, better);
+        }
+        for (int64_t i = k; i < n; i++) {
+            if (i % ORD_SORT_BLOCK == 0 && stops(context)) return false;
+            if (!better(v[i], v[0])) continue;
+            std::pop_heap(v, v + k, better);
+            std::swap(v[k - 1], v[i]);
+            std::push_heap(v, v + k, better);
+        }
+    }
+    OrdRanked* spare = static_cast<OrdRanked*>(std::malloc(static_cast<size_t>(k) * sizeof(OrdRanked)));
+    if (spare == nullptr) {
+        std::sort(v, v + k, better);
+        return true;
+    }
+    const bool done = ord_sort_unless(v, spare, k, better, stops, context);
+    std::free(spare);
+    return done;
 }
 
 // Keep the k best of what is offered: best[0..n) is a heap with the worst at its root. Returns the new n (at most k >= 1).

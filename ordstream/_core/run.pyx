@@ -3,7 +3,8 @@
 The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired input. It never waits with
 the GIL held.
 """
-from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -25,7 +26,9 @@ from ordstream._core.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.operator cimport Operator
 from ordstream._core.partition_queues cimport pq_free, pq_init, power_of_two
 from ordstream._core.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
-from ordstream._core.runtime cimport Runtime, discard, drain, finished, notice_stall, worker_loop
+from ordstream._core.runtime cimport (
+    Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, waits_of_new_runs, worker_loop,
+)
 from ordstream._core.scheduler cimport OperatorStats, scheduler_init, stats_cumulate, stats_init
 from ordstream._core.scheduler import HEURISTICS
 from ordstream._core.shedding cimport SHED_LIVE
@@ -46,6 +49,9 @@ cdef enum:
     SINGLE_EVERY = 16          # with a shed stage, one of so many chunks has one row: its cost is that row's
     ELASTIC_NS = 4_000_000     # workers="auto": shortest measured slot
     SAMPLE_EVERY = 16          # parts of a protected keyed operator between two that are timed row by row
+    CANCELLED = 1              # values of RunState.stop; running out of memory is the first, too
+    LEFT = 2                   # nobody wants what is still being done: the run has ended already
+    SIGNALS_EVERY_NS = 20_000_000  # workers = 0: how often the caller's thread, inside the core, looks for signals
 
 
 # ---------------------------------------------------------------- identity operator
@@ -65,6 +71,31 @@ cdef class IdentityOwner(KernelOwner):
         self.kernel.input = &layout.layout
         self.kernel.output = &layout.layout
         self.kernel.apply = apply_identity
+
+
+# ---------------------------------------------------------------- signals
+
+cdef int take_signals(Worker* w) noexcept with gil:
+    """Run the handlers of signals that came; where one raises, keep that and stop the run. 1: stopped."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as raised:
+        Py_INCREF(raised)
+        w.raised = <void*> <PyObject*> raised                 # until Run.work raises it
+        store_release(w.stop, 1)                              # pairs with load_acquire in finished()
+        return 1
+    return 0
+
+
+cdef int look_for_signals(Worker* w) noexcept nogil:
+    """workers = 0: Python runs no handler while its thread is in the core, where a flush of millions of keys stays for seconds."""
+    cdef int64_t now = now_ns()
+    if waits_of_new_runs().look != NULL and waits_of_new_runs().look(w):
+        return 1
+    if now < w.look_at:
+        return 0
+    w.look_at = now + SIGNALS_EVERY_NS
+    return take_signals(w)
 
 
 # Debug counters (make debug): read by debug_counts.
@@ -162,6 +193,10 @@ cdef class Run:
         pool_init(&self.rt.pool, max_cols + 2, 2048)
         self.rt.n = n
         self.rt.spin = spin
+        self.rt.park_ns = waits_of_new_runs().park_ns
+        self.rt.longest_park_ns = waits_of_new_runs().longest_park_ns
+        self.rt.gate_ns = waits_of_new_runs().gate_ns
+        self.rt.grace_ns = waits_of_new_runs().grace_ns
         self.rt.operators = <Operator*> calloc(n, sizeof(Operator))
         self.rt.stats = <OperatorStats*> calloc(n, sizeof(OperatorStats))
         self.workers = <Worker*> calloc(workers + 1, sizeof(Worker))
@@ -189,8 +224,13 @@ cdef class Run:
         for i in range(workers):
             worker_init(&self.workers[i], &self.rt.pool, i)
             self.workers[i].node = &self.rt
+            self.workers[i].stop = &self.rt.run.stop
+            self.workers[i].look = waits_of_new_runs().look
         worker_init(&self.main, &self.rt.pool, workers)
         self.main.node = &self.rt
+        self.main.stop = &self.rt.run.stop
+        if workers == 0:
+            self.main.look = look_for_signals
         if (ingress_init(&self.rt.ingress, source_layout.layout.ncols) != 0
                 or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, tags) != 0):
             raise MemoryError
@@ -439,7 +479,11 @@ cdef class Run:
             if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
                     and load_acquire(&self.rt.active) <= self.hired
                     and not (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)):
-                self.rt.run.reader.wait(seen, ns)
+                if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
+                        and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
+                             or (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
+                        and not self.rt.run.reader.wait(seen, self.rt.grace_ns)):
+                    add_relaxed(&self.rt.missed, 1)           # statistic; as in note_missed
             store_relaxed(&self.rt.run.reader_turn, turn + 2)            # as above
         return spsc_size_approx(&self.rt.egress.ready) > 0
 
@@ -450,7 +494,7 @@ cdef class Run:
 
     @property
     def stopped(self):
-        return load_acquire(&self.rt.run.stop) != 0
+        return load_acquire(&self.rt.run.stop) == CANCELLED
 
     @property
     def out_of_memory(self):
@@ -493,10 +537,30 @@ cdef class Run:
         """workers = 0: work on the caller's thread until output is ready, input is needed, or the run ends."""
         with nogil:
             worker_loop(&self.rt, &self.main, True)
+        self.raise_raised()
+
+    cdef int raise_raised(self) except -1:
+        """Raise what a signal handler raised meanwhile."""
+        cdef object raised
+        if self.main.raised == NULL:
+            return 0
+        raised = <object> <PyObject*> self.main.raised
+        Py_DECREF(raised)
+        self.main.raised = NULL
+        raise raised
+
+    def node(self):
+        """The Runtime, for _testing_run.pyx: valid while this object lives, its queues until close()."""
+        return PyCapsule_New(&self.rt, b"ordstream.Runtime", NULL)
+
+    def leave(self):
+        """The run has ended: who still works for it (a failure ends a run in the middle of another operator's flush) should stop. Any thread."""
+        if load_acquire(&self.rt.run.stop) == 0:              # pairs with the stores of `stop`
+            store_release(&self.rt.run.stop, LEFT)            # pairs with load_acquire in finished()
 
     def cancel(self):
-        """Stop as soon as every worker has finished its chunk. Any thread."""
-        store_release(&self.rt.run.stop, 1)                   # pairs with load_acquire in finished()
+        """Stop as soon as every worker has looked at the flag: after its chunk, or a few thousand keys of a flush. Any thread."""
+        store_release(&self.rt.run.stop, CANCELLED)           # pairs with load_acquire in finished()
         with nogil:
             self.rt.run.work.notify_all()
             self.rt.gate.notify_all()
@@ -608,6 +672,7 @@ cdef class Run:
         return {
             "operators": operators, "elastic": elastic, "decisions": self.rt.scheduler.decisions, "aged": self.rt.scheduler.aged,
             "throttled": self.rt.ingress.throttle_count, "parks": load_relaxed(&self.rt.parks),
+            "missed_wakeups": load_relaxed(&self.rt.missed),
             "chunk_rows": load_relaxed(&self.rt.ingress.target_rows), "time_punctuations": self.rt.egress.markers_time,
             "snapshot_markers": self.rt.egress.markers_snapshot, "tuples": load_relaxed(&self.rt.ingress.issued_serial),
             "rows_out": load_relaxed(&self.rt.egress.rows_out), "emitted_serial": load_relaxed(&self.rt.ingress.emitted_serial),
@@ -629,6 +694,7 @@ cdef class Run:
             return 0
         self.closed = True
         runs_open -= 1
+        add_relaxed(missed_of_closed_runs(), load_relaxed(&self.rt.missed))   # statistic
         if self.rt.operators != NULL:
             for i in range(self.rt.n):
                 drain(&self.rt.operators[i], &self.main)

@@ -27,6 +27,15 @@ cdef struct Runtime:
     int64_t max_rows
     int32_t auto_rows      # 1: the controller sets ingress.target_rows
     a64 parks              # statistic: how often a worker parked
+    # Timed waits are a safety net that nothing may need. Constant, but for tests (_testing_run.pyx).
+    int64_t park_ns        # first timed wait of a parked worker
+    int64_t longest_park_ns
+    int64_t gate_ns        # timed wait of a worker that should not be active
+    int64_t grace_ns       # after a wait that nobody ended: how long a wake-up may be on its way before it counts as missed; 0: don't count
+    a64 missed             # waits that were over only since their time was, while there was something to do
+    a64 gated              # workers waiting in `gate`
+    a64 hold_at            # HoldPlace where workers stop until this changes; 0: nowhere
+    a64 held               # workers that stopped there
     # workers="auto": workers whose id is not below `active` wait in `gate`. Constant otherwise.
     a64 active             # workers that should be active
     a64 running            # workers whose loop has begun
@@ -41,6 +50,24 @@ cdef struct Runtime:
     int64_t* slice_start   # by worker: when its slice began; 0: it is in none
     double slice_ns        # of all slices that have ended
     int64_t slices
+
+
+cdef enum HoldPlace:
+    # Places between two steps of a hand-shake: a test holds a worker there, lets the other side run, and lets it go.
+    HOLD_NOWHERE = 0
+    HOLD_BEFORE_PARKING = 1    # it found nothing, and has not yet said that it parks
+    HOLD_WHILE_PUBLISHING = 2  # idle, with the last release flag in its hands
+
+cdef struct Waits:
+    # Of runs that are made from now on, as in Runtime.
+    int (*look)(Worker*) noexcept nogil   # tests: Worker.look of every worker; NULL: none
+    int64_t park_ns
+    int64_t longest_park_ns
+    int64_t gate_ns
+    int64_t grace_ns
+
+cdef Waits* waits_of_new_runs() noexcept nogil
+cdef a64* missed_of_closed_runs() noexcept nogil
 
 
 cdef inline bint finished(Runtime* rt) noexcept nogil:

@@ -4,6 +4,7 @@ a) Every worker asks the central scheduler for (operator, budget), works that sl
 b) A worker that finds nothing pauses (only where workers < allowed CPUs), yields, then parks in an event count; it counts itself in
    `parked` before its last look (totally ordered with operator_release's load). Waits are timed as a safety net. An operator that has
    all the workers it may have keeps no other one awake: who ends a slice, or begins one after a pause, wakes one for what is left.
+   Tests make the timed waits long and count the ones that hid a missing wake-up (`missed`).
 c) workers = 0: the caller runs the loop itself between feeding and reading ("embedded").
 d) workers="auto": whoever ends a slice when an observation is due lets the controller (elastic.pxd) look, under the scheduler's lock.
    Workers that should not be active wait in a gate of their own, where no wake-up meant for an active one can end up.
@@ -25,14 +26,66 @@ from ordstream._core.partition_queues cimport NO_LIMIT
 from ordstream._core.reorder_buffer cimport NON_BLOCKING, reorder_ready
 from ordstream._core.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
 from ordstream._core.spsc cimport spsc_size_approx, spsc_try_take
+from ordstream._core.stopping cimport stop_asked
 from ordstream._core.threads cimport SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff
 
 cdef enum:
-    PARK_NS = 50_000_000           # first timed wait of a parked worker; each one in vain is twice as long as the one before
-    LONGEST_PARK_NS = 800_000_000  # 8 workers of an idle stream: 10 wake-ups a second
     ADAPT_EVERY = 16               # choices between two looks at the chunk size
-    GATE_NS = 1_000_000_000        # longest timed wait of a worker that should not be active
     STALL_NS = 20_000_000          # a slice that takes longer may be asleep
+
+
+# ---------------------------------------------------------------- waits
+
+cdef Waits waits
+waits.park_ns = 50_000_000           # each one in vain is followed by one twice as long
+waits.longest_park_ns = 800_000_000  # 8 workers of an idle stream: 10 wake-ups a second
+waits.gate_ns = 1_000_000_000
+waits.grace_ns = 0
+waits.look = NULL
+
+cdef a64 missed_waits
+
+
+cdef Waits* waits_of_new_runs() noexcept nogil:
+    """The timed waits of runs to come. Written by tests, with the GIL; read where a run is made."""
+    return &waits
+
+
+cdef a64* missed_of_closed_runs() noexcept nogil:
+    """Sum of `missed` over the runs that were closed."""
+    return &missed_waits
+
+
+cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
+    """Tests: stay here until this is not the place any more. Cost otherwise: a load."""
+    if load_relaxed(&rt.hold_at) != place:                    # written by a test's thread, which looks at `held`; no partner
+        return
+    add_seq(&rt.held, 1)
+    while load_acquire(&rt.hold_at) == place:
+        cpu_yield()
+    add_seq(&rt.held, -1)
+
+
+cdef bint left_waiting(Runtime* rt) noexcept nogil:
+    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an open-loop
+    schedule makes due is no wake-up's business.)"""
+    cdef bint found = False
+    cdef int32_t i
+    lock_scheduler(rt)
+    for i in range(rt.n):
+        if rt.stats[i].w > 0:
+            unlock_scheduler(rt)
+            return False
+        found = found or (rt.ingress.schedule == NULL and runnable(&rt.operators[i]))
+    unlock_scheduler(rt)
+    return found or finished(rt)
+
+
+cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
+    """Tests: a worker's timed wait is over. Count it where it hid a missing wake-up: something was left, nobody told since epoch `seen`, and
+    nobody does within `grace_ns`, as who has made the change but not yet told does."""
+    if rt.grace_ns and left_waiting(rt) and not rt.run.work.wait(seen, rt.grace_ns) and left_waiting(rt):
+        add_relaxed(&rt.missed, 1)                            # statistic
 
 
 # ---------------------------------------------------------------- choosing
@@ -193,7 +246,11 @@ cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
     while outside(rt, w) and not finished(rt):
         seen = rt.gate.prepare()
         if outside(rt, w) and not finished(rt):
-            rt.gate.wait(seen, GATE_NS)
+            add_relaxed(&rt.gated, 1)                         # for tests
+            if (not rt.gate.wait(seen, rt.gate_ns) and rt.grace_ns and (finished(rt) or not outside(rt, w))
+                    and not rt.gate.wait(seen, rt.grace_ns)):
+                add_relaxed(&rt.missed, 1)                    # statistic; as in note_missed
+            add_relaxed(&rt.gated, -1)
 
 
 # ---------------------------------------------------------------- choosing, continued
@@ -242,6 +299,7 @@ cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
             return
         store_relaxed(&rt.egress.wanted, 0)
         egress_publish(&rt.egress)
+        hold(rt, HOLD_WHILE_PUBLISHING)
         store_seq(&last.rb.flag, 0)                           # as L36
     else:
         last.rb.mutex.lock()
@@ -278,7 +336,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     cdef int64_t end
     cdef int64_t seen
     cdef int64_t wait
-    cdef int64_t patience = PARK_NS
+    cdef int64_t patience = rt.park_ns
     cdef int op
     cdef int idle = 0
     if not embedded:
@@ -287,7 +345,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     while True:
         if op >= 0:
             idle = 0
-            patience = PARK_NS
+            patience = rt.park_ns
             done.tuples_in = 0
             done.tuples_out = 0
             done.chunks = 0
@@ -295,7 +353,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             end = now_ns()
             op = next_slice(rt, w, op, <double> (end - start), &done, end, &budget)
             start = end
-            if finished(rt):
+            if finished(rt) or (embedded and stop_asked(w)):
                 break
             if embedded and spsc_size_approx(&rt.egress.ready) > 0:
                 break
@@ -311,7 +369,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             continue
         publish_wanted(rt, w)
         if embedded:
-            if rt.ingress.schedule == NULL or park_time(rt, PARK_NS) > 1_000_000:
+            if rt.ingress.schedule == NULL or park_time(rt, rt.park_ns) > 1_000_000:
                 return
             start = now_ns()
             op = next_slice(rt, w, -1, 0, &done, start, &budget)
@@ -324,15 +382,18 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
         else:
             wait = park_time(rt, patience)
             if wait > 50_000:
+                hold(rt, HOLD_BEFORE_PARKING)
                 seen = rt.run.work.prepare()
                 add_seq(&rt.run.parked, 1)                    # totally ordered with load_seq in operator_release
                 add_relaxed(&rt.parks, 1)
                 if anything_schedulable(rt) or finished(rt):
                     cpu_yield()
                 elif rt.run.work.wait(seen, wait):
-                    patience = PARK_NS
-                elif patience < LONGEST_PARK_NS:
-                    patience *= 2
+                    patience = rt.park_ns
+                else:
+                    note_missed(rt, seen)
+                    if patience < rt.longest_park_ns:
+                        patience *= 2
                 add_seq(&rt.run.parked, -1)
             else:
                 cpu_yield()

@@ -9,6 +9,7 @@ from ordstream._core.fold cimport F_COUNT, Accumulator, Fold, FoldBlock, fold_be
 from ordstream._core.kernel cimport Kernel
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve
 from ordstream._core.keyed_state cimport LOOKUP_BLOCK
+from ordstream._core.stopping cimport stop_due
 from ordstream._core.threads cimport prefetch_write
 
 cdef extern from "key_tools.hpp" nogil:
@@ -369,6 +370,8 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     if not final and punctuation.kind != TIME:
         return 0
     for i in range(b.capacity + 1):
+        if stop_due(w, i):
+            return 0
         slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
         due += is_due(x, slot, final, time) and x.passes[slot[META_WORD] & 255] != 0
     if due == 0:
@@ -380,6 +383,8 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
     for i in range(b.capacity + 1):
+        if stop_due(w, i):
+            return 0
         slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
         if not is_due(x, slot, final, time):
             pass

@@ -57,6 +57,6 @@ cdef class KeyReader:
     cdef list types
     cdef object key(self, const KeySpec* spec, const char* record)
 
-cdef int32_t* sorted_records(KeyedState* s) noexcept nogil
+cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil
 cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

@@ -6,13 +6,14 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.chunk cimport (
     FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U64, PT_VIEW,
     Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
 from ordstream._core.keyed_state cimport KeyedState, KeySpec, key_compare
+from ordstream._core.stopping cimport worker_stops
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -25,17 +26,16 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    #include <algorithm>
-    #include <cstdint>
-    static inline void ord_sort_records(int32_t* order, int64_t n, const char* records, int64_t stride, const void* keys,
-                                        int (*compare)(const void*, const char*, const char*)) {
-        std::sort(order, order + n, [=](int32_t a, int32_t b) {
+    #include "stoppable_sort.hpp"
+    static inline bool ord_sort_records(int32_t* order, int32_t* spare, int64_t n, const char* records, int64_t stride, const void* keys,
+                                        int (*compare)(const void*, const char*, const char*), int (*stops)(void*), void* context) {
+        return ord_sort_unless(order, spare, n, [=](int32_t a, int32_t b) {
             return compare(keys, records + a * stride, records + b * stride) < 0;
-        });
+        }, stops, context);
     }
     """
-    void ord_sort_records(int32_t*, int64_t, const char*, int64_t, const void*,
-                          int (*)(const void*, const char*, const char*) noexcept nogil) nogil
+    bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
+                          int (*)(const void*, const char*, const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
 
 ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
 
@@ -563,17 +563,26 @@ cdef class KeyReader:
         return out[0] if len(out) == 1 else tuple(out)
 
 
-cdef int32_t* sorted_records(KeyedState* s) noexcept nogil:
+cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil:
     """Record indexes in ascending key order.
 
-    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL when memory is exhausted.
-    Cost: n log n key comparisons.
+    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL when memory is exhausted, or,
+    with `stopped` set, where the run was stopped meanwhile. Cost: n log n key comparisons; twice the memory of the result.
     """
     cdef int32_t* order = <int32_t*> malloc((<size_t> s.count + 1) * 4)
+    cdef int32_t* spare = <int32_t*> malloc((<size_t> s.count + 1) * 4)
     cdef int32_t i
-    if order == NULL:
+    stopped[0] = False
+    if order == NULL or spare == NULL:
+        free(order)
+        free(spare)
         return NULL
     for i in range(<int32_t> s.count):
         order[i] = i
-    ord_sort_records(order, s.count, s.records, s.stride, <const void*> s.keys, <compare_t> key_compare)
+    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys, <compare_t> key_compare,
+                                      worker_stops, w)
+    free(spare)
+    if stopped[0]:
+        free(order)
+        return NULL
     return order
