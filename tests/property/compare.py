@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import OperatorError
+from ordstream.errors import OperatorError, SourceError
 from ordstream.plan import used_source_columns
 from ordstream.testing import SerialResult, run_serial
 from ordstream.types import storage_values
@@ -23,7 +23,7 @@ class Outcome:
     schema: pa.Schema
     rows: list[tuple[Any, ...]]
     tags: list[tuple[int, int]]
-    error: OperatorError | None
+    error: OperatorError | SourceError | None
     report: Any
 
 
@@ -52,7 +52,7 @@ def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
     with pipeline.stream(data, tags=True, **options) as out:
         try:
             batches.extend(out)
-        except OperatorError as failure:
+        except (OperatorError, SourceError) as failure:
             error = failure
         schema = out.schema
     for batch in batches:
@@ -90,7 +90,7 @@ def agree(pipeline: Any, expected: SerialResult, found: Outcome) -> None:
         consistent(pipeline, found)
 
 
-def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorError | None) -> None:
+def same_error(pipeline: Any, expected: OperatorError | SourceError | None, found: OperatorError | SourceError | None) -> None:
     """Assert that operator, serial, row and the type of the cause are the same.
 
     The row is compared in the columns that the operator or one behind it touches: a column that nothing
@@ -98,6 +98,9 @@ def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorErr
     """
     assert (found is None) == (expected is None), f"found {found!r}, expected {expected!r}"
     if expected is None or found is None:
+        return
+    if isinstance(expected, SourceError) or isinstance(found, SourceError):
+        assert (type(found), str(found)) == (type(expected), str(expected))
         return
     assert (found.operator, found.serial) == (expected.operator, expected.serial), (
         f"{found}; expected {expected}"
@@ -116,6 +119,8 @@ def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorErr
     assert type(found.__cause__) is type(expected.__cause__), (
         f"{found.__cause__!r}; expected {expected.__cause__!r}"
     )
+    if "runs backwards" in str(expected.__cause__):  # column and both values
+        assert str(found.__cause__) == str(expected.__cause__)
 
 
 def consistent(pipeline: Any, found: Outcome) -> None:
