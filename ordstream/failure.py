@@ -11,10 +11,12 @@ import pyarrow as pa
 from ordstream import plan
 from ordstream._core import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
+from ordstream.ordercheck import PUNCTUATE, runs_backwards, stored
 from ordstream.types import is_string, storage_type
 
 # Built-in kernels fail by code (ordstream/_core/chunk.pxd, FailureCode): the exception that Python would raise.
-CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError}
+CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError, 10: ValueError}
+EARLIER = 10
 
 
 def failure(
@@ -22,6 +24,7 @@ def failure(
     feeding: BaseException | None,
     operators: Sequence[str],
     stages: Sequence[Any],
+    source: pa.Schema,
     complete: Callable[[dict[str, Any], Any, int], dict[str, Any]],
 ) -> BaseException | None:
     """What ended a core run before its end; None after a whole one.
@@ -34,6 +37,7 @@ def failure(
     operators : sequence of str
         Names, in the core's order.
     stages : sequence of Stage
+    source : pyarrow.Schema
     complete : callable
         (row, stage, serial) -> the row with the columns that were never imported.
     """
@@ -49,7 +53,9 @@ def failure(
         return MemoryError(message)
     error: BaseException
     raised: BaseException | None = cause
-    if index < 0:
+    if index < 0 and code == EARLIER:
+        error = SourceError(f"tuple {serial} of the source: {_backwards(message, source, PUNCTUATE)}")
+    elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
         error = SourceError(f"the source failed after {serial - 1} tuples: {told(cause)}")
@@ -67,11 +73,20 @@ def failure(
             return raised
         if isinstance(cause, Cancelled) and core.stopped:
             return cause
+        if code == EARLIER and stage is not None:
+            cause = ValueError(_backwards(message, stage.input, stage.op, keyed=bool(stage.key)))
         error = OperatorError(name, serial, row, message if cause is None else told(cause))
         if cause is None:
             cause = CAUSES.get(code, RuntimeError)(message)
     error.__cause__ = cause
     return error
+
+
+def _backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
+    """The text for a failure with code EARLIER; `message`: the core's numbers (ordstream/_core/earlier.pxd)."""
+    index, now, before = message.split()
+    field = schema.field(int(index))
+    return runs_backwards(field, stored(now, field.type), stored(before, field.type), needs, keyed=keyed)
 
 
 @dataclass

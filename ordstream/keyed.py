@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Columns = Mapping[str, str] | Sequence[str]
 
 #: Operators that may follow `key_by`.
-KEYED = "sessionize, count, scan, aggregate, lag, pair_up, preceding, top_values, regression or process"
+KEYED = "sessionize, count, scan, aggregate, lag, pair_up, preceding, top_values, regression, assert_ordered or process"
 
 #: Most tuples that `preceding` keeps per key: each key has room for all of them.
 MOST_PRECEDING = 1024
@@ -67,8 +67,7 @@ class KeyedPipeline(StatefulOperators):
         """Sessions per key: runs of tuples whose times follow each other within a timeout.
 
         A tuple whose time is more than `timeout` after the key's previous tuple closes the session: it is
-        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split, nor does a
-        jump backwards. At the end of the stream the open sessions are emitted by ascending key; at a time
+        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split. At the end of the stream the open sessions are emitted by ascending key; at a time
         punctuation those whose last time is more than `timeout` before it, by (end, key). Output: key
         columns, start, end (times of the first and the last tuple), count, then one list per collected
         column, then the aggregates.
@@ -76,7 +75,8 @@ class KeyedPipeline(StatefulOperators):
         Parameters
         ----------
         time : str
-            An integer, timestamp or date column. Null is an error at that row.
+            An integer, timestamp or date column, ascending in each key: null is an error at that row, and so is a time before that
+            of the key's row before.
         timeout : int or timedelta
             At least 0, in the column's unit.
         collect : mapping of output name to column, or sequence of columns
@@ -177,7 +177,8 @@ class KeyedPipeline(StatefulOperators):
         carry : mapping of output name to column, or sequence of columns
             Of the looking tuple; any type.
         time : str
-            The time column of `within`: an integer, timestamp or date. Null is an error at that row.
+            The time column of `within`: an integer, timestamp or date, ascending in each key: null is an error at that row, and so is
+            a time before that of the key's row before.
         within : int or timedelta, optional
             Entries with a time of at least this tuple's time - within count; in the column's unit, at least 0.
         when, where : Expr, optional
@@ -262,7 +263,7 @@ class KeyedPipeline(StatefulOperators):
     ) -> Pipeline:
         """Least squares line of the total of `y` at each `x`, per key.
 
-        Tuples with the same `x`, which must follow each other, make one point (x, sum of y). The sums are
+        Tuples with the same `x` make one point (x, sum of y). So `x` must ascend in each key. The sums are
         exact: int64, and an overflow is an error at that row; slope and intercept are quotients of exact
         128-bit integers, rounded at the end. Output: key columns, x (of the last point), n (points), slope and
         intercept (float64), flat_or_declining (slope <= 0, decided on the integers).
@@ -270,7 +271,7 @@ class KeyedPipeline(StatefulOperators):
         Parameters
         ----------
         x : str
-            An integer, date or time. Null is an error at that row.
+            An integer, date or time. Null is an error at that row, and so is a value below that of the key's row before.
         y : str
             An integer, such as an amount in cents. Null is an error at that row.
         emit : "updates", "every_tuple" or "final"

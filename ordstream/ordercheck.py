@@ -1,17 +1,27 @@
-"""Check, batch by batch, that rows arrive in the order they are said to have.
+"""What it means that rows run backwards: a check of whole batches that are said to be in order, and what an operator says of a row.
 
 Order is Arrow's and Spark's ascending order: columns compared left to right, NULL first, NaN last, strings by
 bytes.
+
+Every operator that relies on time compares each row with the row before it that it took in, of the row's key or, where it has one
+state, of all (docs/ordering.md lists them). The comparison is in `serial_base.py` and in the core; the text is made here for both.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ordstream.types import to_python
+
+PUNCTUATE = "punctuate=od.every(...)"
+"""What relies on the source's time, in the text about it."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -98,3 +108,44 @@ def _known(mask: pa.Array) -> Bools:
     """A boolean Arrow array as numpy, NULL counting as False."""
     values: Bools = np.array(pc.fill_null(mask, False).to_numpy(zero_copy_only=False), dtype=bool)
     return values
+
+
+def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed: bool = False) -> str:
+    """What is wrong with a row that is earlier than the one before it, and what to do.
+
+    Parameters
+    ----------
+    field : pyarrow.Field
+        The column that should ascend.
+    now, before : storage values
+        Of the row and of the row before it.
+    needs : str
+        What relies on it.
+    keyed : bool
+        Rows are compared by key.
+    """
+    last = f"after {_shown(before, field.type)}{' in the row before it of the same key' * keyed}"
+    todo = "sort the source by it first (in Spark: order_by)"
+    if needs == "top_k":
+        todo += "; what an operator in front emits at the end of the stream comes by key, not by time"
+    return f"column {field.name!r} runs backwards: {_shown(now, field.type)} {last}; {needs} needs it to ascend: {todo}"
+
+
+def stored(text: str, type_: pa.DataType) -> Any:
+    """A storage value from what the core says of it (`earlier.pxd`): the number that the value was widened to, or "null"."""
+    if text == "null":
+        return None
+    word = int(text)
+    if pa.types.is_floating(type_):
+        return struct.unpack("<d", struct.pack("<q", word))[0]
+    return word % 2**64 if pa.types.is_uint64(type_) else word
+
+
+def _shown(value: Any, type_: pa.DataType) -> str:
+    """A value for a reader; what Python has no object for, such as a date after year 9999, as the number that it is stored as."""
+    if value is None:
+        return "null"
+    try:
+        return str(to_python(value, type_))
+    except Exception:  # of many kinds: a time zone that is not known is a KeyError
+        return str(value)

@@ -396,8 +396,9 @@ class Pipeline(StatefulOperators):
         key : str or sequence of str, optional
             Default: all columns but `by` and `window`.
         window : str, optional
-            An integer, date or time. A tuple whose value is larger than any before closes the window: the list
-            is emitted, and all keys are forgotten before the tuple is taken in. Null is an error at that row.
+            An integer, date or time, ascending. A tuple whose value is larger than the one before closes the window: the list
+            is emitted, and all keys are forgotten before the tuple is taken in. Null is an error at that row, and so is a value
+            below the one before.
         emit : "updates" or "final"
             "updates": also an output for each tuple whose key is among the `k` best after it.
         rank : str, optional
@@ -430,7 +431,7 @@ class Pipeline(StatefulOperators):
 
     def _counts_grow(self, by: int, key: set[int]) -> bool:
         """Whether the operator before is a count by just this key, so that `by` never falls for a key. (With
-        windows it falls, also inside a window of top_k where times go back.)
+        windows it falls, also inside a window of top_k that is another column.)
         """
         before = self._stages[-1] if self._stages else None
         if before is None or before.op != "count" or before.kind != "PS":

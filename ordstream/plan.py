@@ -36,6 +36,7 @@ scan             PS, SF  aggregates: list of BoundAggregation (function, column:
 aggregate        PS, SF  aggregates: as scan, emit: "updates" (per row, and per key at flush) | "final"; output:
                          key columns, one column per aggregate; half: "part" or "merge" (made by `combine`)
 lag              PS, SF  columns: list[int]; output: input columns, then their values in the row before
+assert_ordered   PS, SF  columns: list[int]; output: input columns
 pair_up          PS      column: int, carry: list[int]; output: carry..., left, right
 preceding        PS      n: int, columns: list[int], carry: list[int], time: int | None, within: int | None (unit
                          of the time column), when: Program | None, where: Program | None; output: carry...,
@@ -122,7 +123,7 @@ def columns_read(stage: Stage) -> set[int]:
         return set(stage.key) | _of_aggregates(params["aggregates"])
     if stage.op == "sessionize":
         return {*stage.key, params["time"], *params["collect"]} | _of_aggregates(params["aggregates"])
-    if stage.op == "lag":
+    if stage.op in ("lag", "assert_ordered"):
         return {*stage.key, *params["columns"]}
     if stage.op in ("pair_up", "top_values"):
         return {*stage.key, params["column"]}
@@ -152,7 +153,7 @@ def _of_aggregates(aggregates: Sequence[BoundAggregation]) -> set[int]:
 def columns_passed(stage: Stage) -> dict[int, int]:
     """Output column -> input column, for output columns that are input columns unchanged."""
     params = stage.params
-    if stage.op in ("filter", "python_filter", "top_k", "scan", "lag", "shed"):
+    if stage.op in ("filter", "python_filter", "top_k", "scan", "lag", "assert_ordered", "shed"):
         return {index: index for index in range(len(stage.input))}
     if stage.op == "project":
         return {out: column for out, column in enumerate(params["columns"]) if isinstance(column, int)}
@@ -280,6 +281,8 @@ def describe(stage: Stage) -> str:
         return f"scan{key}: {_calls(names, params['aggregates'])}"
     if stage.op == "lag":
         return f"lag{key}: {', '.join(names[c] for c in params['columns'])}"
+    if stage.op == "assert_ordered":
+        return f"assert_ordered{key}: {', '.join(names[c] for c in params['columns'])}"
     if stage.op == "aggregate":
         return f"aggregate{key}: {_calls(names, params['aggregates'])}, {params['emit']}"
     if stage.op == "preceding":

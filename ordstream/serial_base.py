@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
+from ordstream.ordercheck import runs_backwards
 from ordstream.plan import Stage
 
 Row = tuple[Any, ...]
@@ -70,6 +71,16 @@ class Keyed(SerialOperator):
             name = self.stage.input.names[index]
             raise ValueError(f"column {name!r} is null; filter such tuples out before {self.stage.op}")
         return row[index]
+
+    def not_earlier(self, now: Any, before: Any, index: int) -> None:
+        """ValueError where a row's value of a column is smaller than that of the row before it (None: there is none)."""
+        if before is not None and now < before:
+            self.refuse(now, before, index)
+
+    def refuse(self, now: Any, before: Any, index: int) -> NoReturn:
+        """The ValueError for a row that is earlier than the row before it."""
+        stage = self.stage
+        raise ValueError(runs_backwards(stage.input.field(index), now, before, stage.op, keyed=bool(stage.key)))
 
     def ascending(self) -> list[SortKey]:
         """The keys that have a state, in ascending order."""

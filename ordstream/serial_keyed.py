@@ -20,15 +20,17 @@ from ordstream.types import INT64_MAX, INT64_MIN, integer_range
 class Count(Keyed):
     """(key columns, window, number of tuples so far), per tuple or once per key at the end.
 
-    A state is (window or None, count).
+    A state is (time of the latest tuple or None, its window or None, count).
     """
 
     def process(self, row: Row) -> list[Row]:
         window = self.window_of(row)
+        time = None if window is None else row[self.params["time"]]
         key = self.key_of(row)
-        before = self.states.get(key)
-        count = before[1] + 1 if before is not None and before[0] == window else 1
-        self.states[key] = (window, count)
+        last, before, count = self.states.get(key, (None, None, 0))
+        if last is not None:
+            self.not_earlier(time, last, self.params["time"])
+        self.states[key] = (time, window, count + 1 if before == window else 1)
         return self.output(key) if self.params["emit"] == "updates" else []
 
     def window_of(self, row: Row) -> int | None:
@@ -47,12 +49,12 @@ class Count(Keyed):
             return []
         keys = self.ascending()
         if "best" in self.params:
-            best = sorted(keys, key=lambda key: (-self.states[key][1], key))[: self.params["best"]]
+            best = sorted(keys, key=lambda key: (-self.states[key][2], key))[: self.params["best"]]
             keys = sorted(best)
         return [lambda key=key: self.output(key) for key in keys]  # type: ignore[misc]
 
     def output(self, key: SortKey) -> list[Row]:
-        window, count = self.states[key]
+        _, window, count = self.states[key]
         above = self.params["above"]
         if above is not None and count <= above:
             return []
@@ -182,19 +184,23 @@ class Sessionize(Keyed):
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
         self.accumulators = Accumulators(stage)
+        self.last: dict[SortKey, int] = {}  # time of each key's latest tuple, also where a time punctuation closed its session
 
     def process(self, row: Row) -> list[Row]:
         time = self.not_null(row, self.params["time"])
         collected = [self.not_null(row, index) for index in self.params["collect"]]
         chosen = self.accumulators.chosen(row)
         key = self.key_of(row)
+        self.not_earlier(time, self.last.get(key), self.params["time"])
         session = self.states.get(key)
-        if session is not None and time - session.last <= self.params["timeout"]:  # also when time went back
+        if session is not None and time - session.last <= self.params["timeout"]:
             session.add(time, collected, self.accumulators.advance(session.accumulators, row, chosen))
+            self.last[key] = time
             return []
         first = self.accumulators.advance(self.accumulators.start(), row, chosen)
         closed = self.close(key) if session is not None else []
         self.states[key] = Session(time, collected, first)
+        self.last[key] = time
         return closed
 
     def on_time(self, time: int) -> list[Step]:
@@ -235,6 +241,21 @@ class Lag(Keyed):
         return [(*row, *before)]
 
 
+class AssertOrdered(Keyed):
+    """The input row, unless it sorts before the row before it. A state is that row."""
+
+    def process(self, row: Row) -> list[Row]:
+        key, columns = self.key_of(row), self.params["columns"]
+        before = self.states.get(key)
+        if before is not None:
+            pairs = ((index, sort_key([row[index]]), sort_key([before[index]])) for index in columns)
+            index, now, then = next((pair for pair in pairs if pair[1] != pair[2]), (0, (), ()))
+            if now < then:
+                self.refuse(row[index], before[index], index)
+        self.states[key] = row
+        return [row]
+
+
 class Preceding(Keyed):
     """What a row sees of the last n rows of its key. A state is a ring of (time, where was true, columns)."""
 
@@ -243,6 +264,8 @@ class Preceding(Keyed):
         now = None if index is None else self.not_null(row, index)
         looks, counts = true_of(self.params["when"], row), true_of(self.params["where"], row)
         ring = self.states.setdefault(self.key_of(row), collections.deque(maxlen=self.params["n"]))
+        if ring and index is not None:
+            self.not_earlier(now, ring[-1][0], index)
         carried = tuple(row[index] for index in self.params["carry"])
         seen = [(*carried, *values) for time, counted, values in ring if looks and counted and (now is None or time >= now - within)]
         ring.append((now, counts, tuple(row[index] for index in self.params["columns"])))
@@ -285,10 +308,11 @@ class TopK(Keyed):
         rows: list[Row] = []
         if self.params["window"] is not None:
             window = self.not_null(row, self.params["window"])
+            self.not_earlier(window, self.window, self.params["window"])
             if self.window is not None and window > self.window:
                 rows = self.best()
                 self.ranking = Ranking()
-            self.window = window if self.window is None else max(self.window, window)
+            self.window = window
         rank = self.ranking.put(sort_key(row[index] for index in self.params["key"]), by, row)
         if self.params["emit"] == "updates" and rank <= self.params["k"]:
             rows.append(self.ranked(row, rank))
@@ -334,6 +358,7 @@ class Regression(Keyed):
         x, y = (self.not_null(row, self.params[which]) for which in ("x", "y"))
         key = self.key_of(row)
         n, sx, sxx, sy, sxy, last = self.states.get(key, (0, 0, 0, 0, 0, None))
+        self.not_earlier(x, last, self.params["x"])
         completed = self.output(key) if n > 1 and x != last and self.params["emit"] == "updates" else []
         if x != last:
             n, sx, sxx = n + 1, sx + x, sxx + x * x

@@ -27,6 +27,7 @@ from ordstream.serial_functions import (
 )
 from ordstream.serial_keyed import (
     Aggregate,
+    AssertOrdered,
     Count,
     Lag,
     PairUp,
@@ -57,6 +58,7 @@ _OPERATORS: dict[str, type[SerialOperator]] = {
     "scan": Scan,
     "aggregate": Aggregate,
     "lag": Lag,
+    "assert_ordered": AssertOrdered,
     "pair_up": PairUp,
     "preceding": Preceding,
     "top_values": TopValues,

@@ -91,6 +91,11 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     known = {field.name for field in fields(Settings)}
     if options.get("processes") is not None:
         raise PlanError("processes is an option of Pipeline.run: not of stream, nor in Spark, where nodes= spreads the work")
+    if "order_by" in options:
+        raise PlanError(
+            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in which the rows are. A run on "
+            "this machine takes the source's own order: sort the source, or check its order with .assert_ordered('ts') in the pipeline"
+        )
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
         close = difflib.get_close_matches(unknown[0], known, n=1)

@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions import Column, Expr
-from ordstream.operators import Aggregation, Codec, bound_aggregations, time_span
+from ordstream.operators import Aggregation, Codec, bound_aggregations, flat, time_span
 from ordstream.plan import Stage
 from ordstream.types import (
     INT64_MAX,
@@ -69,7 +69,8 @@ class StatefulOperators:
             Length of tumbling windows, in the unit of the time column. A tuple of another window than the
             key's last one starts the key's count again. The output column `window` is the window's start.
         time : str
-            The time column of `window`: an integer, timestamp or date. Null is an error at that row.
+            The time column of `window`: an integer, timestamp or date, ascending in each key (without key_by: in all tuples). Null is
+            an error at that row, and so is a time before that of the row before.
         above : int, optional
             Only counts of more than this are emitted.
         emit : "updates" or "final"
@@ -155,6 +156,31 @@ class StatefulOperators:
         fields = [*self._schema, *fields]
         unique_names([field.name for field in fields], where)
         return self._stateful("lag", where, pa.schema(fields), {"columns": indexes}, on_error)
+
+    def assert_ordered(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """Tuples as they are, and an error at one that comes before the tuple before it. Output: input columns.
+
+        Directly behind the source it checks the source: `od.Pipeline(schema).assert_ordered("ts")`. Behind `key_by` each key is checked
+        by itself. A pipeline keeps the order that it is given: it can check an order, not make one.
+
+        Parameters
+        ----------
+        *columns : str
+            Numbers, dates and times; tuples ascend by the first, those equal in it by the second, and so on. Equal tuples may follow each
+            other. Null comes before all values, NaN behind them, as in Spark.
+        on_error : "fail" or "skip"
+            "skip" drops such a tuple; the next one is compared with the last that stayed.
+        """
+        where = self._operator_name("assert_ordered", name)
+        names = flat(columns)
+        indexes = [column_index(self._schema, column, where) for column in names]
+        if not 1 <= len(indexes) <= MOST_KEY_COLUMNS:
+            raise PlanError(f"{where}: 1 to {MOST_KEY_COLUMNS} columns are needed, such as assert_ordered('ts'), got {len(indexes)}")
+        for index in indexes:
+            field = self._schema.field(index)
+            if not is_fixed_number(field.type):
+                raise SchemaError(f"{where}: {field.name!r} must be a number, date or time, it is {field.type}")
+        return self._stateful("assert_ordered", where, self._schema, {"columns": indexes}, on_error)
 
     def aggregate(
         self,

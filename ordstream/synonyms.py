@@ -29,7 +29,7 @@ _ELSEWHERE = {
 SYNONYMS = {name: f"here it is called {ours}" for ours, names in _ELSEWHERE.items() for name in names.split()}
 SYNONYMS |= dict.fromkeys(
     ("sort", "sort_by", "sort_values", "orderBy", "order_by", "sortBy"),
-    "a pipeline keeps the order of its source: sort the source, or take the largest rows with top_k",
+    "a pipeline keeps the order of its source: sort the source (assert_ordered checks it), or take the largest rows with top_k",
 )
 SYNONYMS |= dict.fromkeys(
     ("join", "merge", "union", "unionByName", "concat", "split", "branch"),

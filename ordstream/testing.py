@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.operators import Every
+from ordstream.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ordertags import OrderTag
 from ordstream.pipeline import Pipeline
 from ordstream.serial_operators import Row, SerialOperator, serial_operator
@@ -38,9 +39,9 @@ class SerialResult:
         For each output row: the serial of the source tuple that caused it, and its position among the outputs
         of that serial, from 0. What a time punctuation causes carries the serial of the tuple before it, what
         the final flush causes that of the last tuple (0: there was none).
-    error : OperatorError or None
+    error : OperatorError, SourceError or None
         What stopped the run. The rows are then exactly those that come before the failing tuple in the output
-        order.
+        order. A SourceError: the column of `time_punctuation` runs backwards.
     emitted_through : OrderTag
         The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the last tuple that was
         followed to the end of the chain.
@@ -54,7 +55,7 @@ class SerialResult:
 
     schema: pa.Schema
     tags: list[tuple[int, int]] = field(default_factory=list)
-    error: OperatorError | None = None
+    error: OperatorError | SourceError | None = None
     skipped: list[tuple[str, int]] = field(default_factory=list)
     shed: list[tuple[str, int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -113,16 +114,21 @@ def run_serial(
     """
     run = _SerialRun(pipeline)
     run.shed_by(shed_log, shed_partition)
-    clock = None if time_punctuation is None else _Clock(*time_punctuation.bind(pipeline.source_schema))
+    clock = None if time_punctuation is None else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
     try:
         for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
-            time = None if clock is None else clock.tick(row)
+            try:
+                time = None if clock is None else clock.tick(row)
+            except ValueError as error:
+                run.result.error = SourceError(f"tuple {serial} of the source: {error}")
+                break
             if time is not None:
                 run.punctuate(time)  # comes before this tuple, so it belongs to the serial before
             run.begin(serial)
             run.feed(0, row)
             run.completed = serial
-        run.flush()
+        else:
+            run.flush()
     except OperatorError as error:
         run.result.error = error
     run.result.emitted_through = max([OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])])
@@ -201,21 +207,22 @@ class _SerialRun:
 class _Clock:
     """Time punctuations: a pure function of the sequence of tuples."""
 
-    def __init__(self, column: int, period: int) -> None:
+    def __init__(self, schema: pa.Schema, column: int, period: int) -> None:
+        self.schema = schema
         self.column = column
         self.period = period
-        self.latest: int | None = None  # largest time // period so far
+        self.latest: int | None = None
 
     def tick(self, row: Row) -> int | None:
-        """The time of the punctuation that comes before this tuple, or None."""
-        time = row[self.column]
+        """The time of the punctuation that comes before this tuple, or None. ValueError where the tuple is earlier than the latest."""
+        time, before = row[self.column], self.latest
         if time is None:
             return None
-        now, before = time // self.period, self.latest
-        if before is not None and now <= before:
-            return None
-        self.latest = now
-        return None if before is None else now * self.period
+        if before is not None and time < before:
+            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, PUNCTUATE))
+        self.latest = time
+        now = time // self.period
+        return None if before is None or now == before // self.period else now * self.period
 
 
 def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:

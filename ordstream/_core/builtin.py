@@ -9,6 +9,7 @@ from ordstream._core.kernels_expression import FilterKernel, ProjectKernel
 from ordstream._core.kernels_flat import FlatKernel
 from ordstream._core.kernels_keyed import CountKernel
 from ordstream._core.kernels_lag import LagKernel
+from ordstream._core.kernels_ordered import OrderedKernel
 from ordstream._core.kernels_pairs import AnchoredPairsKernel, PairUpKernel
 from ordstream._core.kernels_preceding import PrecedingKernel
 from ordstream._core.kernels_regression import RegressionKernel
@@ -39,6 +40,7 @@ _KERNELS: dict[str, Any] = {
     "pairs": _pairs,
     "pair_up": PairUpKernel,
     "lag": LagKernel,
+    "assert_ordered": OrderedKernel,
     "preceding": PrecedingKernel,
     "regression": RegressionKernel,
     "explode": FlatKernel,

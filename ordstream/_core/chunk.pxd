@@ -87,6 +87,7 @@ cdef enum FailureCode:
     FAIL_MEMORY = 7
     FAIL_TYPE = 8
     FAIL_SOURCE = 9
+    FAIL_EARLIER = 10      # a time that runs backwards (earlier.pxd)
 
 cdef struct Part:
     # The rows of one chunk that belong to one bucket: what a partition queue holds.

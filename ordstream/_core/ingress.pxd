@@ -6,7 +6,7 @@ c) The ticket of a chunk is given here, and only if it is below the reorder buff
 d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
    flight always admits one chunk.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
-   seen. Snapshot markers follow every `snapshot_every` tuples.
+   seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every `snapshot_every` tuples.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -41,9 +41,11 @@ cdef struct Ingress:
     int32_t time_column    # -1: no time punctuations
     int64_t time_every
     int64_t time_now       # largest time // every seen
+    int64_t time_last      # latest time seen
     int32_t time_started
     int64_t pending_time   # a punctuation due before the next row: its time
     int32_t time_due
+    int32_t time_back      # 1: the next row is earlier than time_last
     int64_t snapshot_every
     int64_t snapshot_next
     int64_t marker_every   # tuples between latency markers

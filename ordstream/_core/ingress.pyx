@@ -6,6 +6,7 @@ from ordstream._core.atomics cimport (
     as_pointer, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.chunk cimport *
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_take
 from ordstream._core.threads cimport cpu_pause, now_ns
 
@@ -55,15 +56,21 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64_t n) noexcept nogil:
-    """Rows of [offset, offset + n) before the first one that starts a new time period; sets time_due when that is the first."""
+    """Rows of [offset, offset + n) before the first one that starts a new time period, or is earlier than the one before; when that is
+    the first, sets time_due or time_back."""
     cdef const char* data = b.cols[g.time_column].data
     cdef const uint8_t* valid = b.cols[g.time_column].valid
     cdef int64_t k
+    cdef int64_t time
     cdef int64_t period
     for k in range(n):
         if valid != NULL and not valid[offset + k]:
             continue
-        period = floor_div(time_value(g, data, offset + k), g.time_every)
+        time = time_value(g, data, offset + k)
+        if g.time_started and time < g.time_last:
+            g.time_back = k == 0
+            return k
+        period = floor_div(time, g.time_every)
         if not g.time_started:
             g.time_started = 1
             g.time_now = period
@@ -73,6 +80,7 @@ cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64
                 g.pending_time = period * g.time_every
                 g.time_due = 1
             return k
+        g.time_last = time
     return n
 
 
@@ -105,6 +113,22 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
     c.counted = 1
     c.last_serial = load_relaxed(&g.issued_serial)
     c.first_serial = c.last_serial
+    return c
+
+
+cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
+    """The end of a stream whose next row is earlier than the one before: a failure in its place. NULL: no memory. Under flag."""
+    cdef Chunk* c = punctuation(g, w, FAILURE)
+    if c == NULL:
+        return NULL
+    c.failure = failure_new(-1, FAIL_EARLIER, b"")
+    if c.failure == NULL:
+        chunk_free(w, c)
+        return NULL
+    failure_earlier(c.failure, -1, g.time_column, time_value(g, b.cols[g.time_column].data, g.offset), g.time_last)
+    c.failed_operator = -1
+    c.first_serial = serial
+    store_relaxed(&g.ended, 1)
     return c
 
 
@@ -145,6 +169,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         if c != NULL:
             c.time = g.pending_time
         return c
+    if g.time_back:
+        return backwards(g, w, b, serial)
     if g.snapshot_every and serial > g.snapshot_next:
         g.snapshot_next += g.snapshot_every
         return punctuation(g, w, SNAPSHOT)
@@ -173,7 +199,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     if g.time_column >= 0:
         k = rows_before_punctuation(g, b, g.offset, n)
         if k == 0:
-            return form(g, w)                      # one level: time_due is set now
+            return form(g, w)                      # one level: time_due or time_back is set now
         n = k
     c = chunk_new(w)
     if c == NULL:

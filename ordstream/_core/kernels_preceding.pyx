@@ -10,6 +10,7 @@ from ordstream._core.chunk cimport (
     FAIL_MEMORY, FAIL_NULL, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, Failure, LayoutOwner, Worker, chunk_reserve, chunk_set_valid,
     failure_set,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.expression cimport Code, CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, owner_setup
@@ -48,8 +49,14 @@ cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place)
 
 
 cdef inline bint recent(const PrecedingContext* x, int64_t now, int64_t time) noexcept nogil:
-    """time >= now - within, without overflow; also when time went back."""
-    return now <= time or <uint64_t> now - <uint64_t> time <= <uint64_t> x.within
+    """time >= now - within, without overflow, where time <= now."""
+    return <uint64_t> now - <uint64_t> time <= <uint64_t> x.within
+
+
+cdef inline int64_t latest(const PrecedingContext* x, Ring* ring) noexcept nogil:
+    """Time of the newest entry; there is one."""
+    cdef int32_t place = ring.oldest + ring.n - 1
+    return (<const int64_t*> entry_of(x, ring, place - x.n if place >= x.n else place))[0]
 
 
 cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t* holds) noexcept nogil:
@@ -138,8 +145,8 @@ cdef int32_t preceding_process(
 ) noexcept nogil:
     """Rows look at their keys' rings, then are put into them.
 
-    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null or a
-    condition fails at it (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per row, ~5 ns per output, the conditions.
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a condition
+    fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per row, ~5 ns per output, the conditions.
     """
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -184,6 +191,9 @@ cdef int32_t preceding_process(
             ring = <Ring*> keyed_state(&b.keyed, slots[i])
             if x.time >= 0:
                 now = times[i]
+                if ring.n and now < latest(x, ring):
+                    failure_earlier(f, rows[k0 + i], x.time, now, latest(x, ring))
+                    return k0 + i
             if looks[i] and ring.n and look(x, k, w, c, ring, rows[k0 + i], now, out) != 0:
                 failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i

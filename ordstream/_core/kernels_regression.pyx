@@ -9,6 +9,7 @@ from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F32, PT_U64, Chunk, Failure, Worker, chunk_alloc, chunk_reserve,
     chunk_set_valid, failure_set,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
@@ -113,8 +114,8 @@ cdef int32_t regression_process(
 ) noexcept nogil:
     """Add rows to their keys' sums.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when x or y of rows[j] is null or a sum overflows (the state
-    untouched), or without memory. Cost: keyed_lookup plus ~3 ns per row, ~50 ns per output.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when x or y of rows[j] is null, x is smaller than the key's last
+    one or a sum overflows (the state untouched), or without memory. Cost: keyed_lookup plus ~3 ns per row, ~50 ns per output.
     """
     cdef RegressionContext* x = <RegressionContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -148,6 +149,9 @@ cdef int32_t regression_process(
             row = rows[k0 + i]
             s = <Sums*> keyed_state(&b.keyed, slots[i])
             after = s[0]
+            if s.n and xs[i] < s.last and (xs[i] >= 0 or x.x_type != PT_U64):   # an unsigned one above int64 is an overflow
+                failure_earlier(f, row, x.x, xs[i], s.last)
+                return k0 + i
             if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0) or not add_row(&after, xs[i], ys[i])):
                 failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64")
                 return k0 + i

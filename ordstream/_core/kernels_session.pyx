@@ -21,6 +21,7 @@ from ordstream._core.fold cimport (
     F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load,
     fold_overflows, fold_prepare, fold_row, fold_store,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_bucket cimport put_word
@@ -40,6 +41,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef enum:
     INLINE_BYTES = 32      # of a list that lie in the record
     FIRST_CLASS = 6        # smallest block: 64 bytes
+    CLOSED = -1
 
 cdef struct Collected:
     # The values of one column of an open session.
@@ -51,8 +53,8 @@ cdef struct Collected:
 cdef struct Session:
     # Followed by the state of the aggregates (Fold.size bytes) and one Collected per collected column.
     int64_t start          # time of the first tuple
-    int64_t last           # time of the latest tuple
-    int64_t count          # 0: no session is open
+    int64_t last           # time of the latest tuple, also of a session that closed
+    int64_t count          # of its tuples; CLOSED: no session is open; 0: no tuple yet
 
 cdef struct Copied:
     # An output column that is 8 bytes of the record, or (validity of an aggregate) one.
@@ -191,7 +193,7 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, 
         v.size = list.n
     for j in range(x.n):
         collected_clear(b, collected_of(x, s, j))
-    s.count = 0
+    s.count = CLOSED
     for j in range(x.fold.size // 8):
         (<int64_t*> aggregates_of(s))[j] = 0
     out.origin[index] = origin
@@ -200,11 +202,13 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, 
     return 0
 
 
-cdef inline bint within(const SessionContext* x, int64_t time, int64_t last) noexcept nogil:
-    """time - last <= timeout, without overflow; also when time went back."""
-    if x.time_type == PT_U64:
-        return <uint64_t> time <= <uint64_t> last or <uint64_t> time - <uint64_t> last <= <uint64_t> x.timeout
-    return time <= last or <uint64_t> time - <uint64_t> last <= <uint64_t> x.timeout
+cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) noexcept nogil:
+    return <uint64_t> time < <uint64_t> last if x.time_type == PT_U64 else time < last
+
+
+cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
+    """Is there an open session, and could no tuple from `time` on extend it?"""
+    return s.count > 0 and earlier(x, s.last, time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
 
 
 cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -241,8 +245,8 @@ cdef int32_t session_process(
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
     Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j] holds a null time or a null
-    in a collected column, when an aggregate's condition fails at it or its sum overflows (the session untouched), or without
-    memory. Cost: keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
+    in a collected column, when an aggregate's condition fails at it, its time is earlier than the key's last one or a sum overflows (the
+    session untouched), or without memory. Cost: keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -312,17 +316,21 @@ cdef int32_t session_process(
             record = records + slots[i] * stride
             s = <Session*> (record + key_size)
             time = clock[row] if clock != NULL else times[i]
-            opens = s.count == 0 or not within(x, time, s.last)
+            if s.count != 0 and earlier(x, time, s.last):
+                failure_earlier(f, row, x.time, time, s.last)
+                return k0 + i
+            opens = s.count <= 0 or <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
             if checks and fold_overflows(fold, <char*> NULL if opens else aggregates_of(s), &block, i):
                 failure_set(f, row, FAIL_OVERFLOW, failure_text(FAIL_OVERFLOW))
                 return k0 + i
             if opens:
-                if s.count:
+                if s.count > 0:
                     if ((out.n == out.capacity and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
                             or emit(k, w, b, record, out, row) != 0):
                         failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                         return k0 + i
                 s.start = time
+                s.count = 0
             for j in range(nlists):
                 if collected_add(b, collected_of(x, s, j), x.width[j],
                                  c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
@@ -362,7 +370,7 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
         if stop_due(w, i):
             return 0
         s = <Session*> (keyed_record(&b.keyed, i) + x.keys.size)
-        if s.count and (final or not within(x, punctuation.time, s.last)):
+        if (final and s.count > 0) or is_due(x, s, punctuation.time):
             due += 1
     if due == 0:
         return 0
@@ -374,7 +382,7 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
             return 0
         record = keyed_record(&b.keyed, i)
         s = <Session*> (record + x.keys.size)
-        if s.count and (final or not within(x, punctuation.time, s.last)):
+        if (final and s.count > 0) or is_due(x, s, punctuation.time):
             index = out.n
             key = chunk_alloc(w, out, x.keys.size)
             out.flush_time[index] = 0 if final else s.last

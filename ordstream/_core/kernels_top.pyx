@@ -19,6 +19,7 @@ from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
     LayoutOwner, View, Worker, arena_alloc, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.kernel cimport SF, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_state cimport (
@@ -108,7 +109,7 @@ cdef struct TopBucket:
     int64_t room           # of its memory, at most k
     int64_t threshold      # rank of the worst in a full heap, else INT64_MIN
     OrdPlaces* places      # not grows, updates: all keys in order
-    int64_t window         # largest so far (unsigned ones with the upper bit turned)
+    int64_t window         # the latest (unsigned ones with the upper bit turned)
     int32_t in_window      # 1: there was a row
 
 
@@ -486,8 +487,8 @@ cdef int32_t top_process(
 ) noexcept nogil:
     """Take rows in; emit the list of a window that ends, and with updates each row that is among the best.
 
-    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window of rows[j] is null (state
-    untouched), or without memory. Cost: grows: ~1-2 ns for a row below the k-th, else ~100 ns; otherwise a map upsert and a copy of the
+    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window of rows[j] is null or the
+    window is earlier than the one before (state untouched), or without memory. Cost: grows: ~1-2 ns for a row below the k-th, else ~100 ns; otherwise a map upsert and a copy of the
     row. Updates: O(k) more for a row among the best; without grows O(log keys + k) more for every row.
     """
     cdef TopContext* x = <TopContext*> k.ctx
@@ -499,6 +500,7 @@ cdef int32_t top_process(
     cdef const uint8_t* window_valid = c.cols[x.window].valid if x.window >= 0 else NULL
     cdef int64_t slot
     cdef int64_t place
+    cdef int64_t flip
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t i
@@ -527,6 +529,10 @@ cdef int32_t top_process(
                         good = start(x, b) == 0 and good
                     b.in_window = 1
                     b.window = windows[i]
+                elif windows[i] < b.window:
+                    flip = INT64_MIN if x.window_type == PT_U64 else 0
+                    failure_earlier(f, row, x.window, windows[i] ^ flip, b.window ^ flip)
+                    return k0 + i
             place = take(x, b, c, row, ranks[i], <char*> key, &slot) if good else -1
             if place > 0:
                 if ((out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0)

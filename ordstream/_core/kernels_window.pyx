@@ -5,6 +5,7 @@ from libc.string cimport memset
 from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_I32, PT_I64, Chunk, Column, Failure, Worker, chunk_alloc, failure_set,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
@@ -19,7 +20,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef struct WindowCount:
     # State of a key.
     int64_t count          # 0: no tuple yet
-    int64_t window         # start of the window that is counted
+    int64_t last           # time of the latest tuple: the window that is counted is the one that it lies in
 
 cdef struct WindowContext:
     # Read-only while a run lasts. Memory ownership: WindowCountKernel.
@@ -70,12 +71,13 @@ cdef int32_t window_process(
 ) noexcept nogil:
     """Count rows; in place: write each row's count and window into the prepared columns, and whether it is kept.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null or its window starts out of
-    range (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with windows.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null, its window starts out of range or
+    it is earlier than the time before (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with windows.
     """
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef int32_t[LOOKUP_BLOCK] slots
+    cdef int64_t[LOOKUP_BLOCK] times
     cdef int64_t[LOOKUP_BLOCK] starts
     cdef const uint8_t* valid = c.cols[x.time].valid if x.window else NULL
     cdef WindowCount* s = <WindowCount*> b.single
@@ -90,10 +92,11 @@ cdef int32_t window_process(
         end = m
         no_time = False
         if x.window:
-            load(starts, x.time_type, c.cols[x.time].data, rows + k0, m)
+            load(times, x.time_type, c.cols[x.time].data, rows + k0, m)
             end = 0
             while end < m:
                 no_time = valid != NULL and valid[rows[k0 + end]] == 0
+                starts[end] = times[end]
                 if no_time or not window_start(x, &starts[end]):
                     break
                 end += 1
@@ -104,14 +107,18 @@ cdef int32_t window_process(
             row = rows[k0 + i]
             if x.keys != NULL:
                 s = <WindowCount*> keyed_state(&b.keyed, slots[i])
-            if x.window and s.window != starts[i]:
-                s.window = starts[i]
-                s.count = 0
+            if x.window:
+                if s.last < starts[i]:                       # another window; a key's first row may look like one
+                    s.count = 0
+                elif times[i] < s.last and s.count:
+                    failure_earlier(f, row, x.time, times[i], s.last)
+                    return k0 + i
+                s.last = times[i]
             s.count += 1
             if k.in_place:
                 (<int64_t*> c.cols[x.first].data)[row] = s.count
                 if x.window:
-                    put_word(c.cols[x.first + 1].data, x.result, row, s.window)
+                    put_word(c.cols[x.first + 1].data, x.result, row, starts[i])
                 if x.above >= 0:
                     c.keep[row] = s.count > x.above
         k0 += end

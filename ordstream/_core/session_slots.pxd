@@ -19,7 +19,7 @@ from ordstream._core.kernel cimport Kernel
 cdef enum:
     # Words of a slot.
     KEY_WORD = 0
-    LAST_WORD = 1          # time of the latest tuple, ^ SlotContext.sign
+    LAST_WORD = 1          # time of the latest tuple, ^ SlotContext.sign; also of a session that closed. 0 before the first
     START_WORD = 2         # time of the first one, likewise
     META_WORD = 3          # tuples << COUNT_SHIFT | IS_NULL | TAKEN | a bit per aggregate that has a value; 0: the slot is free
     FIRST_VALUE = 4

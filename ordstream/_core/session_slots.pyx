@@ -5,6 +5,7 @@ from libc.string cimport memcpy
 from ordstream._core.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
+from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.fold cimport F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare
 from ordstream._core.kernel cimport Kernel
 from ordstream._core.kernel_tools cimport failure_text, flush_reserve
@@ -142,8 +143,10 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
 
 
 cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
-                              const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin) noexcept nogil:
-    """Add up to LOOKUP_BLOCK rows (room for as many keys ensured); sessions that close go to `staged`. Returns how many did.
+                              const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
+                              uint64_t* before) noexcept nogil:
+    """Add up to LOOKUP_BLOCK rows (room for as many keys ensured); sessions that close go to `staged`. Returns how many did. `done`: rows
+    added, n, or fewer: the next one is earlier than its key's last time, `before` (as in the slot).
 
     `places`: byte in the table where the key's slot is looked for first. `valid`: of the keys, or NULL. `shift`: x.shift. The last two
     are constants to the compiler where the function is called for what is common. `origin`: room for n.
@@ -187,8 +190,11 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
         time = clock[row] ^ sign
         last = slot[LAST_WORD]
         meta = slot[META_WORD]
+        if time < last:                                      # a free slot's time is the earliest there is
+            before[0] = last
+            break
         opens = meta < (<uint64_t> 1 << COUNT_SHIFT)
-        fresh = opens | ((time > last) & (time - last > timeout))
+        fresh = opens | (time - last > timeout)
         to = staged + closed * words
         for j in range(words):
             to[j] = slot[j]
@@ -201,6 +207,9 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
         slot[META_WORD] = (meta + (<uint64_t> 1 << COUNT_SHIFT)) | used
         slot[LAST_WORD] = time
         slot[START_WORD] ^= (slot[START_WORD] ^ time) & (0 - fresh)
+    else:
+        i = n
+    done[0] = i
     return <int32_t> closed
 
 
@@ -274,8 +283,8 @@ cdef int32_t slots_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time or an aggregate's condition
-    fails at it (the session untouched), or without memory. Cost: ~4 ns per row where the table lies in the cache.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an aggregate's condition fails
+    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the table lies in the cache.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
@@ -294,6 +303,8 @@ cdef int32_t slots_process(
     cdef int32_t clean                                       # rows of the block without a null time
     cdef int32_t end                                         # of these, rows before one whose condition fails
     cdef int32_t closed
+    cdef int32_t done
+    cdef uint64_t before = 0
     cdef int32_t i
     cdef int32_t j
     places_of(x, b, c, rows, min(n, <int32_t> LOOKUP_BLOCK), places[0])
@@ -329,13 +340,16 @@ cdef int32_t slots_process(
         if m < n - k0:
             places_of(x, b, c, rows + k0 + m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), places[1 - turn])
         if x.shift == 5 and nulls == NULL:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words, out.origin + out.n)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words, out.origin + out.n, &done, &before)
         else:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words, out.origin + out.n)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words, out.origin + out.n, &done, &before)
         turn = 1 - turn
         if closed:
             write_sessions(x, staged.words, closed, out)
-        k0 += end
+        k0 += done
+        if done < end:
+            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]], <int64_t> (before ^ x.sign))
+            return k0
         if end < clean:
             return k0
         if clean < m:

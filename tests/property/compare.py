@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import OperatorError
+from ordstream.errors import OperatorError, SourceError
 from ordstream.ordertags import OrderTag
 from ordstream.plan import used_source_columns
 from ordstream.testing import SerialResult, run_serial
@@ -24,7 +24,7 @@ class Outcome:
     schema: pa.Schema
     rows: list[tuple[Any, ...]]
     tags: list[tuple[int, int]]
-    error: OperatorError | None
+    error: OperatorError | SourceError | None
     report: Any
 
 
@@ -56,7 +56,7 @@ def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
             for batch in out:
                 batches.append(batch)
                 points.append(out.emitted_through)
-        except OperatorError as failure:
+        except (OperatorError, SourceError) as failure:
             error = failure
         schema = out.schema
     for batch in batches:
@@ -119,7 +119,7 @@ def same_first_skips(expected: SerialResult, found: Outcome) -> None:
     assert set(shown) == {name for name, _ in expected.skipped}
 
 
-def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorError | None) -> None:
+def same_error(pipeline: Any, expected: OperatorError | SourceError | None, found: OperatorError | SourceError | None) -> None:
     """Assert that operator, serial, row and the type of the cause are the same.
 
     The row is compared in the columns that the operator or one behind it touches: a column that nothing
@@ -127,6 +127,9 @@ def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorErr
     """
     assert (found is None) == (expected is None), f"found {found!r}, expected {expected!r}"
     if expected is None or found is None:
+        return
+    if isinstance(expected, SourceError) or isinstance(found, SourceError):
+        assert (type(found), str(found)) == (type(expected), str(expected))
         return
     assert (found.operator, found.serial) == (expected.operator, expected.serial), (
         f"{found}; expected {expected}"
@@ -145,6 +148,8 @@ def same_error(pipeline: Any, expected: OperatorError | None, found: OperatorErr
     assert type(found.__cause__) is type(expected.__cause__), (
         f"{found.__cause__!r}; expected {expected.__cause__!r}"
     )
+    if "runs backwards" in str(expected.__cause__):  # column and both values
+        assert str(found.__cause__) == str(expected.__cause__)
 
 
 def consistent(pipeline: Any, found: Outcome) -> None:

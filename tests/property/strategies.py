@@ -6,6 +6,10 @@ construction: an operator is drawn for the schema that the ones before it leave.
 
 Columns are cheap to draw and shrink well: each has a short pool of values and one byte string; row i holds
 ``pool[bytes[i] % len(pool)]``.
+
+Operators that rely on time refuse rows that run backwards. So one column of most sources is a *clock*: its values are sorted, nulls stay
+where they are. A chain knows which of its columns still ascend (`Chain.clocks`); where an operator needs a time it mostly takes one of
+these, and now and then any, where the first row that runs backwards must be the same error on both sides.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from hypothesis import strategies as st
 from property import functions
 
 import ordstream as od
+from ordstream import plan
 from ordstream.types import (
     from_storage,
     integer_range,
@@ -134,27 +139,32 @@ class Column:
 
     pool: list[Any]
     choice: bytes
+    ascends: bool = False
 
     def values(self, repeat: int) -> list[Any]:
-        return [self.pool[byte % len(self.pool)] for byte in self.choice] * repeat
+        values = [self.pool[byte % len(self.pool)] for byte in self.choice] * repeat
+        if self.ascends:
+            ascending = iter(sorted(value for value in values if value is not None))
+            values = [None if value is None else next(ascending) for value in values]
+        return values
 
 
 @st.composite
-def columns(draw: Any, field: pa.Field, rows: int) -> Column:
+def columns(draw: Any, field: pa.Field, rows: int, ascends: bool = False) -> Column:
     """A column of so many rows; its type decides the pool."""
     value = storage_pool(field.type)
-    pool = draw(st.lists(value, min_size=1, max_size=5))
-    if field.nullable and draw(st.booleans()):
+    pool = draw(st.lists(value, min_size=1, max_size=20 if ascends else 5))
+    if field.nullable and draw(st.integers(0, 5 if ascends else 1)) == 0:
         pool = draw(st.sampled_from([[*pool, None], [*pool, None], [None]]))
-    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)))
+    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)), ascends)
 
 
 @st.composite
-def tables(draw: Any, schema: pa.Schema, most: int = 120) -> pa.Table:
-    """A table of the schema; now and then its rows are repeated, so that chunks can grow."""
+def tables(draw: Any, schema: pa.Schema, most: int = 120, clocks: frozenset[str] = frozenset()) -> pa.Table:
+    """A table of the schema; now and then its rows are repeated, so that chunks can grow. The columns in `clocks` ascend."""
     rows = draw(st.integers(0, most))
     repeat = draw(st.sampled_from([1] * 12 + [5, 30]))
-    arrays = [from_storage(draw(columns(f, rows)).values(repeat), f.type) for f in schema]
+    arrays = [from_storage(draw(columns(f, rows, f.name in clocks)).values(repeat), f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -349,6 +359,7 @@ class Chain:
     draw: Any
     pipeline: Any
     texts: list[str] = field(default_factory=list)
+    clocks: frozenset[str] = frozenset()  # columns that ascend
 
     @property
     def schema(self) -> pa.Schema:
@@ -357,12 +368,18 @@ class Chain:
     def add(self, text: str) -> None:
         self.pipeline = eval(f"pipeline{text}", NAMESPACE | {"pipeline": self.pipeline})
         self.texts.append(text)
+        self.clocks = still_ascending(self.pipeline.stages()[-1], self.clocks)
 
     def pick(self, choices: Any) -> Any:
         return self.draw(st.sampled_from(list(choices)))
 
     def policy(self) -> str:
         return self.pick(["", "", ", on_error='skip'"])
+
+    def time(self, able: list[str]) -> str:
+        """One of some columns, mostly one that ascends."""
+        clocks = [name for name in able if name in self.clocks]
+        return self.pick(clocks if clocks and self.draw(st.integers(0, 9)) else able)
 
     def fresh(self, base: str) -> str:
         """A column name that the schema does not have."""
@@ -489,7 +506,7 @@ class Chain:
             name = self.pick(("n", self.fresh("n_of")))
             times = _named(self.schema, _can_be_time)
             options = [", emit='final'", "", ", above=1", ", above=1, emit='final'"]
-            options += [f", window={self.pick((1, 3))}, time={self.pick(times)!r}"] * 2 if times else []
+            options += [f", window={self.pick((1, 3))}, time={self.time(times)!r}"] * 2 if times else []
             if not {name, "window"} & set(self.schema.names):
                 self.add(f"{key}.count({name!r}{self.pick(options)}{self.policy()})")
 
@@ -536,7 +553,7 @@ class Chain:
         made = {"start", "end", "count", *collect}
         names = self.pipeline_key(key)
         if not made & set(names):
-            time, timeout = self.pick(times), self.pick((0, 1, 3, 50))
+            time, timeout = self.time(times), self.pick((0, 1, 3, 50))
             aggregate = ""
             if self.draw(st.booleans()):
                 given = ", ".join(f"{n!r}: {call}" for n, call in self.aggregations(made | set(names)))
@@ -559,7 +576,7 @@ class Chain:
             columns = {self.fresh(f"past{i}"): name for i, name in enumerate(chosen)}
             options = self.pick(("", f", when={expressions.boolean(1)}", f", where={expressions.boolean(1)}"))
             if times and self.draw(st.booleans()):
-                options += f", time={self.pick(times)!r}, within={self.pick((0, 2, 40))}"
+                options += f", time={self.time(times)!r}, within={self.pick((0, 2, 40))}"
             self.add(f"{key}.preceding({self.pick((1, 2, 5))}, {columns!r}, carry={carry!r}{options}{self.policy()})")
 
     def lag(self) -> None:
@@ -571,6 +588,13 @@ class Chain:
                 columns[next(n for i in range(99) if (n := f"before{i}") not in {*self.schema.names, *columns})] = name
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
             self.add(f"{key}.lag({columns!r}{self.policy()})")
+
+    def assert_ordered(self) -> None:
+        able = _named(self.schema, is_fixed_number)
+        if able:
+            names = [self.time(able), *self.draw(st.lists(st.sampled_from(able), max_size=2))]
+            key = (self.key() or "") if self.draw(st.booleans()) else ""
+            self.add(f"{key}.assert_ordered({', '.join(map(repr, names))}{self.policy()})")
 
     def top_values(self) -> None:
         key = self.key()
@@ -592,7 +616,7 @@ class Chain:
         xs = [x for x in xs if x not in keys]
         if xs and not {"n", "slope", "intercept", "flat_or_declining"} & set(self.schema.names):
             emit = self.pick(("updates", "every_tuple", "final"))
-            self.add(f"{key}.regression({self.pick(xs)!r}, {self.pick(ys)!r}, emit={emit!r}{self.policy()})")
+            self.add(f"{key}.regression({self.time(xs)!r}, {self.pick(ys)!r}, emit={emit!r}{self.policy()})")
 
     def pipeline_key(self, key: str) -> list[str]:
         """Names of the columns of a `.key_by(...)` text."""
@@ -610,7 +634,7 @@ class Chain:
             windows = [n for n in _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen]
             options = self.pick(("", ", emit='updates', rank='rank_'", ", rank='rank_'"))
             if windows and self.draw(st.booleans()):
-                options += f", window={self.pick(windows)!r}"
+                options += f", window={self.time(windows)!r}"
             if "rank_" not in self.schema.names:
                 self.add(f".top_k({self.pick((1, 2, 5, 100))}, {chosen!r}, {key!r}{options}{self.policy()})")
 
@@ -664,6 +688,23 @@ class Chain:
         self.add(f"{key}.process(f.compiled_fold, {given}{self.policy()})")
 
 
+#: Operators whose outputs come in the order of their inputs, the end of the stream included.
+_KEEP_ORDER = ("filter", "python_filter", "project", "scan", "lag", "assert_ordered", "pairs", "explode", "pair_up", "preceding")
+
+
+def still_ascending(stage: Any, clocks: frozenset[str]) -> frozenset[str]:
+    """Columns that ascend behind an operator, of those that did in front of it."""
+    before, after = stage.input.names, stage.output.names
+    passed = {after[out] for out, column in plan.columns_passed(stage).items() if before[column] in clocks}
+    if stage.op in _KEEP_ORDER:
+        return frozenset(passed)
+    if stage.op == "count" and stage.params["window"] is not None:
+        return frozenset(passed | ({"window"} if before[stage.params["time"]] in clocks else set()))
+    if stage.op == "top_k" and stage.params["window"] is not None:
+        return frozenset({before[stage.params["window"]]} & clocks)
+    return frozenset()
+
+
 def _primitive(type_: pa.DataType) -> bool:
     return pat.is_primitive(type_)
 
@@ -702,7 +743,7 @@ BUILTIN = (
     "scan",
     "sessionize",
 )
-BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "top_values", "regression")
+BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "top_values", "regression", "assert_ordered")
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (
@@ -720,9 +761,19 @@ VOCABULARY = (*BUILTIN, *BUILTIN, *PYTHON, *PYTHON)
 
 
 @st.composite
-def pipelines(draw: Any, schema: pa.Schema, most: int = 5, vocabulary: tuple[str, ...] = VOCABULARY) -> Chain:
+def clocks(draw: Any, schema: pa.Schema) -> frozenset[str]:
+    """Columns of a source that are to ascend: mostly one, where there is one that can be a time."""
+    able = _named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
+    most = draw(st.sampled_from([1, 1, 1, 1, 1, 2, 0]))
+    return frozenset(draw(st.lists(st.sampled_from(able), min_size=min(most, 1), max_size=most, unique=True))) if able else frozenset()
+
+
+@st.composite
+def pipelines(
+    draw: Any, schema: pa.Schema, most: int = 5, vocabulary: tuple[str, ...] = VOCABULARY, clocks: frozenset[str] = frozenset()
+) -> Chain:
     """A chain of up to `most` operators (0 now and then)."""
-    chain = Chain(draw, od.Pipeline(schema))
+    chain = Chain(draw, od.Pipeline(schema), clocks=clocks)
     for _ in range(draw(st.integers(0, most))):
         able = [name for name in vocabulary if name != "lists" or _named(chain.schema, is_list)]
         getattr(chain, draw(st.sampled_from(able)))()
@@ -733,8 +784,8 @@ def pipelines(draw: Any, schema: pa.Schema, most: int = 5, vocabulary: tuple[str
 
 
 @st.composite
-def options(draw: Any, schema: pa.Schema | None = None) -> dict[str, Any]:
-    """Options of a run. With a source schema, time punctuations as well."""
+def options(draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Options of a run. With a source schema, time punctuations as well, mostly of a column in `clocks`."""
     chosen = {
         "workers": draw(st.sampled_from(WORKERS)),
         "scheduler": draw(st.sampled_from(SCHEDULERS)),
@@ -754,7 +805,9 @@ def options(draw: Any, schema: pa.Schema | None = None) -> dict[str, Any]:
     if chosen["workers"] == "auto":
         chosen |= {"max_workers": 4, "debug": True}  # their number changes at random
     times = [] if schema is None else _named(schema, _can_be_time)
-    if times and draw(st.booleans()):
+    ascending = [name for name in times if name in clocks]
+    if times and draw(st.booleans()) and (ascending or draw(st.integers(0, 3)) == 0):
+        times = ascending if ascending and draw(st.integers(0, 9)) else times
         chosen["punctuate"] = f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
     return {name: value for name, value in chosen.items() if value is not None}
 
@@ -805,9 +858,10 @@ class Case:
 def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) -> Case:
     """Everything that one comparison with `run_serial` needs."""
     schema = draw(schemas())
-    chain = draw(pipelines(schema, most, vocabulary))
-    table = draw(tables(schema))
-    return Case(chain, draw(batches(table)), draw(options(schema)), draw(st.booleans()))
+    ascending = draw(clocks(schema))
+    chain = draw(pipelines(schema, most, vocabulary, ascending))
+    table = draw(tables(schema, clocks=ascending))
+    return Case(chain, draw(batches(table)), draw(options(schema, ascending)), draw(st.booleans()))
 
 
 @st.composite
