@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pyarrow as pa
 import pytest
@@ -216,6 +217,45 @@ def test_the_first_that_was_skipped_is_shown_whoever_met_it_first(how):
         " first at serial 10: Broken: 10 of 0", f" first at serial {N}: {found['ending'].first_skipped.reason}"
     ]
     assert f"{expected.table.num_rows} rows from {N} tuples, {result.report.skipped} skipped" in repr(result)
+
+
+def test_the_first_that_was_skipped_is_the_first_in_the_order_not_the_first_noted(workers):
+    """NumPy can't be given the null of the fifth row, which is seen before the function fails at the third."""
+    data = pa.table({"x": pa.array([1, 2, 0, 4, None, 6], pa.int64())})
+
+    def fn(columns):
+        if (columns["x"] == 0).any():
+            raise Broken("a zero")
+        return {"x": columns["x"]}
+
+    pipeline = od.Pipeline(data.schema).map_batches(fn, schema=data.schema, on_error="skip")
+    (operator,) = pipeline.run(data, workers=workers, chunk_rows=6).report.operators
+    assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (2, 3, "Broken: a zero")
+
+
+def test_the_text_of_a_skipped_row_is_cut_and_holds_no_exception(workers):
+    """An exception that nobody can show, a long one, and one with surrogates; none is kept."""
+    kept = []
+
+    class Odd(Exception):
+        def __init__(self, text):
+            super().__init__(text)
+            kept.append(weakref.ref(self))
+
+    class Unshown(Odd):
+        def __str__(self):
+            raise RuntimeError
+
+    for kind, text, shown in ((Odd, "é" * 400, "Odd: " + "é" * 125 + "..."), (Odd, "\ud800", "Odd: ?"), (Unshown, "", "Unshown")):
+
+        def fn(row, kind=kind, text=text):
+            raise kind(text)
+
+        pipeline = od.Pipeline(DATA.schema).map(fn, schema=DATA.schema, on_error="skip")
+        (operator,) = pipeline.run(DATA, workers=workers).report.operators
+        assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (N, 1, shown)
+    assert len(kept) == 3 * N
+    assert all(reference() is None for reference in kept)
 
 
 def test_emitted_through_an_error_is_the_commit_point(how):

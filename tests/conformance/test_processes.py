@@ -58,7 +58,8 @@ def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
         totals, schema=total, state={"n": int}, fan_out=2, on_flush=totals_at_end, on_error="skip", name="totals"
     )
     kept = od.Pipeline(SOURCE).filter(od.col("n") % 3 != 1).key_by("user").scan(seen=od.count())
-    for tested, count in ((pipeline, 20_000), (pipeline, 20_001), (ending, 9_000), (ending, 9_001), (kept, 5_001), (kept, 5_002), (kept, 0)):
+    cases = [(pipeline, 20_000), (pipeline, 20_001), (ending, 9_000), (ending, 9_001), (kept, 5_001), (kept, 5_002), (kept, 0)]
+    for tested, count in cases:
         expected = run_serial(tested, rows(count))
         report = spread(tested, rows(count), two).report
         assert report.emitted_through == expected.emitted_through

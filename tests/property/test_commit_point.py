@@ -260,6 +260,28 @@ def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how)
         assert through == max([od.OrderTag(taken), *(exact(tag) for tag in tags[-1:])])
 
 
+def test_a_batch_that_an_interrupt_takes_on_its_way_counts_as_not_delivered():
+    """Also where the interrupt comes after the batch was read, while the stream is closed."""
+    pipeline = od.Pipeline(SCHEMA).filter(od.col("x") >= 0)
+    with pipeline.stream(table(50, 1), tags=True, workers=0, partial=True, chunk_rows=10) as out:
+        first = next(out)
+        before, shape, close = out.emitted_through, out._shape, out.close
+
+        def last(*item):
+            out._exhausted = True
+            return shape(*item)
+
+        def interrupted():
+            out.close = close
+            raise KeyboardInterrupt
+
+        out._shape, out.close = last, interrupted
+        with pytest.raises(KeyboardInterrupt):
+            next(out)
+    assert before == od.OrderTag(first["_serial"][-1].as_py(), 0)
+    assert out.report.emitted_through == out.emitted_through == before
+
+
 def test_all_of_a_serial_and_nothing_of_the_flush_is_told_from_both():
     """Also where the last tuple gives no output of its own."""
     data = pa.table({"k": [1, 1, 2]})
