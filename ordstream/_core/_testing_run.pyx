@@ -61,9 +61,9 @@ cdef class RunDoor:
         self.rt = <Runtime*> PyCapsule_GetPointer(self.core.node(), b"ordstream.Runtime")
 
     @property
-    def parked(self):
-        """Workers that wait for work."""
-        return load_acquire(&self.rt.run.parked)
+    def asleep(self):
+        """Workers that wait for work, and look no more before somebody wakes them."""
+        return load_acquire(&self.rt.asleep)
 
     @property
     def gated(self):

@@ -33,7 +33,8 @@ cdef struct Runtime:
     int64_t gate_ns        # timed wait of a worker that should not be active
     int64_t grace_ns       # after a wait that nobody ended: how long a wake-up may be on its way before it counts as missed; 0: don't count
     a64 missed             # waits that were over only since their time was, while there was something to do
-    a64 gated              # workers waiting in `gate`
+    a64 asleep             # workers that are in `work`, or will be without another look
+    a64 gated              # the same of `gate`
     a64 hold_at            # HoldPlace where workers stop until this changes; 0: nowhere
     a64 held               # workers that stopped there
     # workers="auto": workers whose id is not below `active` wait in `gate`. Constant otherwise.

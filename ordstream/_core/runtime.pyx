@@ -388,12 +388,15 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                 add_relaxed(&rt.parks, 1)
                 if anything_schedulable(rt) or finished(rt):
                     cpu_yield()
-                elif rt.run.work.wait(seen, wait):
-                    patience = rt.park_ns
                 else:
-                    note_missed(rt, seen)
-                    if patience < rt.longest_park_ns:
-                        patience *= 2
+                    add_relaxed(&rt.asleep, 1)                # for tests
+                    if rt.run.work.wait(seen, wait):
+                        patience = rt.park_ns
+                    else:
+                        note_missed(rt, seen)
+                        if patience < rt.longest_park_ns:
+                            patience *= 2
+                    add_relaxed(&rt.asleep, -1)
                 add_seq(&rt.run.parked, -1)
             else:
                 cpu_yield()

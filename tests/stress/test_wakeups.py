@@ -56,6 +56,11 @@ def door_of(stream: Any, doors: list[RunDoor]) -> RunDoor:
     return doors[0]
 
 
+def fed(stream: Any, door: RunDoor) -> None:
+    """All input was given to the run, and the reader, which wakes parked workers when it gives something, waits."""
+    until(lambda: stream._core.source_ended and door.reader_waits, "the reader has given all")
+
+
 def read(stream: Any) -> list[tuple[Any, ...]]:
     return [row for batch in stream for row in rows_of([batch])]
 
@@ -68,7 +73,7 @@ def test_what_is_pushed_wakes_a_parked_worker() -> None:
     def first(row: Any, state: Any, emit: Any) -> None:
         if row.v:
             until(lambda: row.v - 1 in seen, f"row {row.v - 1} was sent, and nobody took it")
-        until(lambda: doors[0].parked == 1, "the other worker parks")
+        until(lambda: doors[0].asleep == 1, "the other worker parks")
         emit(row.k, row.v)
 
     def second(row: Any) -> bool:
@@ -96,7 +101,7 @@ def test_a_worker_looks_again_before_it_parks() -> None:
         if row.v < n - 1:
             door.hold(BEFORE_PARKING)
         if row.v == 0:
-            until(lambda: door.parked or door.held, "the other worker parks")
+            until(lambda: door.asleep or door.held, "the other worker parks")
         elif row.v < n - 1:
             until(lambda: door.held, "the other worker comes to the place")
         emit(row.k, row.v)
@@ -118,33 +123,31 @@ def test_a_worker_looks_again_before_it_parks() -> None:
 def test_a_worker_that_is_about_to_park_sees_the_end() -> None:
     short_waits()
     doors: list[RunDoor] = []
-    held: list[bool] = []
 
     def fail(row: Any, state: Any, emit: Any) -> None:
-        doors[0].hold(BEFORE_PARKING)
-        if not doors[0].parked:
-            until(lambda: doors[0].held, "the other worker comes to the place")
-            held.append(True)
+        door = doors[0]
+        door.hold(BEFORE_PARKING)
+        until(lambda: door.asleep or door.held, "the other worker parks")
+        if not door.held:
+            door.want()  # wakes it, for nothing
+            until(lambda: door.held, "the other worker comes to the place")
         raise ZeroDivisionError
 
-    for _ in range(20):
-        doors.clear()
-        stream = od.Pipeline(SCHEMA).process(fail, schema=SCHEMA, state={"n": int}).stream(table("few", 3), workers=2, **LONG_SLICE)
-        door = door_of(stream, doors)
+    stream = od.Pipeline(SCHEMA).process(fail, schema=SCHEMA, state={"n": int}).stream(table("few", 3), workers=2, **LONG_SLICE)
+    door = door_of(stream, doors)
 
-        def let_go(door: RunDoor = door, stream: Any = stream) -> None:
-            until(lambda: stream._core.ended, "the run ends")
-            time.sleep(0.01)  # for the first worker to leave and tell; where it is late, this test sees nothing
+    def let_go() -> None:
+        try:
+            until(lambda: any(left.is_set() for left in stream._workers._left), "the first worker tells and leaves")
+        finally:
             door.hold()
 
-        thread = threading.Thread(target=let_go)
-        thread.start()
-        with pytest.raises(od.OperatorError):
-            read(stream)
-        thread.join()
-        assert door.missed == 0
-        if held:
-            break
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    with pytest.raises(od.OperatorError):
+        read(stream)
+    thread.join()
+    assert door.missed == 0, "a worker parked although the run was over"
 
 
 def test_a_release_tells_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +173,7 @@ def test_a_release_tells_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_ingress_tells_a_reader_that_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller's thread feeds and reads: it is told when few batches wait, long before its wait is over."""
     monkeypatch.setattr(node, "READ_WAIT_S", 1.5)
-    stream = od.Pipeline(SCHEMA).filter(col("v") < 0).stream(batches("few", 20_000, 10), workers=2)
+    stream = od.Pipeline(SCHEMA).filter(col("v") < 0).stream(batches("few", 20_000, 10), workers=2, partial=False)
     door = RunDoor(stream)
     assert read(stream) == []
     assert door.missed == 0
@@ -184,7 +187,7 @@ def test_a_unit_with_nothing_to_process_is_released_at_once(workers: int) -> Non
     def drop(row: Any, state: Any, emit: Any) -> None:
         if row.v:
             until(lambda: doors[0].emitted >= row.v, f"the empty unit of row {row.v - 1} stays where it is")
-        until(lambda: doors[0].parked == workers - 1, "the other worker parks")
+        until(lambda: doors[0].asleep == workers - 1, "the other worker parks")
 
     pipeline = od.Pipeline(SCHEMA).process(drop, schema=SCHEMA, state={"n": int}).key_by("k").count()
     stream = pipeline.stream(table("few", 20), workers=workers, buckets=4, **LONG_SLICE)
@@ -201,6 +204,7 @@ def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
     doors: list[RunDoor] = []
     lock = threading.Lock()
     together = threading.Barrier(2, timeout=DEADLINE_S)
+    streams: list[Any] = []
     calls: list[int] = []
     failed: list[str] = []
 
@@ -211,7 +215,8 @@ def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
             mine = len(calls)
         try:
             if mine == 1:
-                until(lambda: doors[0].parked == 1, "the other worker runs through the window and parks")
+                fed(streams[0], doors[0])
+                until(lambda: doors[0].asleep == 1, "the other worker runs through the window and parks")
             elif mine > 4 and not failed:
                 together.wait()
         except (Never, threading.BrokenBarrierError) as error:
@@ -219,8 +224,9 @@ def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
         return n
 
     pipeline = od.Pipeline(SCHEMA).flat_map(function, schema=SCHEMA, compiled=True)
-    stream = pipeline.stream(table("few", 40), workers=2, chunk_rows=1, depth=4, slice_us=1.0)
+    stream = pipeline.stream(table("few", 40), workers=2, chunk_rows=1, depth=4, slice_us=1.0, partial=False)
     door = door_of(stream, doors)
+    streams.append(stream)
     assert read(stream) == []
     assert not failed, "a worker had to wait for one that nobody woke"
     assert len(calls) == 40
@@ -230,13 +236,16 @@ def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
 def test_the_end_of_a_run_wakes_parked_workers() -> None:
     short_waits()
     doors: list[RunDoor] = []
+    streams: list[Any] = []
 
     def flush(key: Any, state: Any, emit: Any) -> None:
-        until(lambda: doors[0].parked == 1, "the other worker parks")
+        fed(streams[0], doors[0])
+        until(lambda: doors[0].asleep == 1, "the other worker parks")
 
     pipeline = od.Pipeline(SCHEMA).process(lambda row, state, emit: None, schema=SCHEMA, state={"n": int}, on_flush=flush)
-    stream = pipeline.stream(table("few", 3), workers=2)
+    stream = pipeline.stream(table("few", 3), workers=2, partial=False)
     door = door_of(stream, doors)
+    streams.append(stream)
     assert read(stream) == []
     assert door.missed == 0, "a parked worker slept on after the end"
 
@@ -248,7 +257,7 @@ def test_the_end_of_a_run_opens_the_gate() -> None:
     def function(row: Any, state: Any, emit: Any) -> None:
         emit(row.k, row.v)
         if row.v == 0:
-            until(lambda: doors[0].parked == 1, "the other worker parks")
+            until(lambda: doors[0].asleep == 1, "the other worker parks")
             doors[0].set_active(1)
         elif row.v > 1:
             until(lambda: doors[0].gated == 1, "a worker too many waits at the gate")
@@ -306,7 +315,7 @@ def test_who_publishes_releases_what_became_ready_meanwhile() -> None:
             if row.v:
                 until(lambda: door.emitted >= row.v, f"row {row.v - 1} became ready meanwhile, and stayed")
         else:
-            until(lambda: door.parked == 1, "the other worker parks")
+            until(lambda: door.asleep == 1, "the other worker parks")
             door.hold(WHILE_PUBLISHING)
             door.want()
             until(lambda: door.held, "the other worker publishes")
