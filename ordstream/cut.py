@@ -27,7 +27,9 @@ from ordstream.pipeline import Pipeline
 from ordstream.plan import Stage
 
 # At most one output per input tuple: the tuple's order tag is the output's.
-_ONE_TO_ONE = frozenset(("filter", "project", "python_rows", "python_filter", "python_batch", "scan", "sessionize", "assert_ordered", "shed"))
+_ONE_TO_ONE = frozenset(
+    ("filter", "project", "python_rows", "python_filter", "python_batch", "scan", "sessionize", "assert_ordered", "shed")
+)
 
 
 @dataclass(frozen=True, eq=False)

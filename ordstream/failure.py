@@ -54,7 +54,7 @@ def failure(
     error: BaseException
     raised: BaseException | None = cause
     if index < 0 and code == EARLIER:
-        error = SourceError(f"tuple {serial} of the source: {_backwards(message, source, PUNCTUATE)}")
+        error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
@@ -74,7 +74,7 @@ def failure(
         if isinstance(cause, Cancelled) and core.stopped:
             return cause
         if code == EARLIER and stage is not None:
-            cause = ValueError(_backwards(message, stage.input, stage.op, keyed=bool(stage.key)))
+            cause = ValueError(backwards(message, stage.input, stage.op, keyed=bool(stage.key)))
         error = OperatorError(name, serial, row, message if cause is None else told(cause))
         if cause is None:
             cause = CAUSES.get(code, RuntimeError)(message)
@@ -82,7 +82,7 @@ def failure(
     return error
 
 
-def _backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
+def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
     """The text for a failure with code EARLIER; `message`: the core's numbers (ordstream/_core/earlier.pxd)."""
     index, now, before = message.split()
     field = schema.field(int(index))

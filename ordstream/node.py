@@ -435,7 +435,8 @@ class Stream(Reader):
     def _finish(self) -> None:
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
-        self._failure = failure(self._core, self._feeder.error, [name for name, *_ in self._operators], self._stages, self._source_schema, self._complete)
+        names = [name for name, *_ in self._operators]
+        self._failure = failure(self._core, self._feeder.error, names, self._stages, self._source_schema, self._complete)
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)

@@ -145,6 +145,8 @@ def _shown(value: Any, type_: pa.DataType) -> str:
     """A value for a reader; what Python has no object for, such as a date after year 9999, as the number that it is stored as."""
     if value is None:
         return "null"
+    if isinstance(value, float):
+        return str(value + 0.0)  # -0.0 is 0.0 in every order
     try:
         return str(to_python(value, type_))
     except Exception:  # of many kinds: a time zone that is not known is a KeyError

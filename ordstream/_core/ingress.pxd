@@ -6,7 +6,8 @@ c) The ticket of a chunk is given here, and only if it is below the reorder buff
 d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
    flight always admits one chunk.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
-   seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every `snapshot_every` tuples.
+   seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every
+   `snapshot_every` tuples.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t

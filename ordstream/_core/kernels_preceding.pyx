@@ -145,8 +145,9 @@ cdef int32_t preceding_process(
 ) noexcept nogil:
     """Rows look at their keys' rings, then are put into them.
 
-    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a condition
-    fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per row, ~5 ns per output, the conditions.
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a
+    condition fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per
+    row, ~5 ns per output, the conditions.
     """
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
     cdef Bucket* b = <Bucket*> state

@@ -71,8 +71,9 @@ cdef int32_t window_process(
 ) noexcept nogil:
     """Count rows; in place: write each row's count and window into the prepared columns, and whether it is kept.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null, its window starts out of range or
-    it is earlier than the time before (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with windows.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null, its window starts out of range
+    or it is earlier than the time before (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with
+    windows.
     """
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state

@@ -284,7 +284,8 @@ cdef int32_t slots_process(
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
     Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an aggregate's condition fails
-    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the table lies in the cache.
+    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the
+    table lies in the cache.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state

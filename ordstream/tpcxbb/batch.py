@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ordstream.tpcxbb.batch_sql import STATEMENTS
+from ordstream.tpcxbb.batch_sql import DUCKDB_MACROS, STATEMENTS
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.schema import TABLES
 
@@ -65,6 +65,8 @@ def duckdb_answer(folder: DataFolder, query: str, **parameters: Any) -> Rows:
 
     text = statement(query, **parameters)
     with duckdb.connect() as connection:
+        for macro in DUCKDB_MACROS:
+            connection.execute(macro)
         for table in tables_of(text):
             connection.register(table, folder.table(table))
         rows: Rows = connection.execute(text).fetchall()
@@ -74,8 +76,14 @@ def duckdb_answer(folder: DataFolder, query: str, **parameters: Any) -> Rows:
 def spark_answer(spark: SparkSession, folder: DataFolder, query: str, **parameters: Any) -> Rows:
     """Answer a query with Spark SQL, on the rows as Spark reads them. Parameters as for `duckdb_answer`."""
     text = statement(query, **parameters)
-    frames: dict[str, Any] = {table: folder.dataframe(spark, table) for table in tables_of(text)}
-    return [tuple(row) for row in spark.sql(_TABLE.sub(r"\1 {\2}", text), **frames).collect()]
+    checks = "spark.sql.ansi.enabled"  # without, a time that does not fit into int64 would become another one
+    before = str(spark.conf.get(checks))
+    spark.conf.set(checks, "true")
+    try:
+        frames: dict[str, Any] = {table: folder.dataframe(spark, table) for table in tables_of(text)}
+        return [tuple(row) for row in spark.sql(_TABLE.sub(r"\1 {\2}", text), **frames).collect()]
+    finally:
+        spark.conf.set(checks, before)
 
 
 def first_difference(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> str | None:

@@ -2,16 +2,24 @@
 
 Written from the benchmark's definitions with window functions and joins over the whole tables; nothing is shared
 with the streams of `queries`. Table names stand after FROM and JOIN only, so that an engine can put its own there.
+
+Times are any int64, below 0 (before 1900) as well: windows are floors, and no difference of two times is taken, which could leave int64.
+An event time that does not fit is an error, here as in the stream. `div` is a division of integers that drops the fraction: Spark has
+it, DuckDB is given it (`DUCKDB_MACROS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ordstream.tpcxbb.schema import FIRST_DATE, SECONDS_PER_DAY
+from ordstream.tpcxbb.schema import SECONDS_PER_DAY
+from ordstream.types import INT64_MIN
 
 Some = Sequence[int] | None
 """Values to keep; None keeps all."""
+
+DUCKDB_MACROS = ("CREATE MACRO div(a, b) AS a // b",)
+"""What DuckDB must be told before a statement."""
 
 
 def q1(
@@ -41,7 +49,7 @@ def q1(
         A statement over ``store_sales`` and ``item``; rows (item1, item2, count) or (window, item1, item2, count).
     """
     ts = f"ss_sold_date_sk * {SECONDS_PER_DAY} + ss_sold_time_sk"
-    window = "0" if window_seconds is None else f"({ts} - ({ts}) % {window_seconds}) / {window_seconds}"
+    window = "0" if window_seconds is None else _floor(f"({ts})", window_seconds)
     kept = _all([_among("ss_store_sk", stores), _category(categories)])
     return f"""
         WITH lines AS (
@@ -67,9 +75,9 @@ def _sessions(columns: str, timeout_seconds: int, source: str) -> str:
     return f"""
         WITH clicks AS ({source}),
         timed AS (
-          SELECT visitor, ts, {columns}, ts - LAG(ts) OVER (PARTITION BY visitor ORDER BY ts) AS gap FROM clicks),
+          SELECT visitor, ts, {columns}, LAG(ts) OVER (PARTITION BY visitor ORDER BY ts) AS previous FROM clicks),
         flagged AS (
-          SELECT visitor, ts, {columns}, CASE WHEN gap > {timeout_seconds} THEN 1 ELSE 0 END AS opens FROM timed),
+          SELECT visitor, ts, {columns}, CASE WHEN previous < {_before("ts", timeout_seconds)} THEN 1 ELSE 0 END AS opens FROM timed),
         sessions AS (
           SELECT visitor, ts, {columns}, SUM(opens) OVER (PARTITION BY visitor ORDER BY ts) AS session FROM flagged)"""
 
@@ -146,7 +154,7 @@ def q3(
         views AS (
           SELECT p.item AS purchased, v.item AS viewed
           FROM purchases p JOIN clicks v ON v.visitor = p.visitor AND v.place = p.place
-          WHERE v.ts >= p.ts - {within_seconds}),
+          WHERE v.ts >= {_before("p.ts", within_seconds)}),
         counted AS (
           SELECT purchased, viewed, COUNT(*) AS times FROM views JOIN item ON viewed = i_item_sk
           WHERE {_category(categories)} GROUP BY purchased, viewed),
@@ -215,26 +223,34 @@ def q15(store: int | None = None, date_from: int | None = None, date_to: int | N
     ]
 
     def whole(sum_of: str) -> str:
-        return f"CAST(SUM({sum_of}) AS DECIMAL(19, 0))"
+        return f"CAST(CAST(SUM({sum_of}) AS BIGINT) AS DECIMAL(19, 0))"
 
     rise, run = "n * sxy - sx * sy", "n * sxx - sx * sx"
-    slope = f"CAST({rise} AS DOUBLE) / CAST({run} AS DOUBLE) / 100"
-    # n, sx, sxx: days and their squares fit easily; sxy and sy are cents. The products need up to 38 digits.
+    height = "sy * sxx - sx * sxy"
+    # Sums that leave int64 are an error, as in the stream. sxy and sy are cents. The products need up to 38 digits.
     return f"""
         WITH days AS (
-          SELECT i_category_id AS category, ss_sold_date_sk - {FIRST_DATE} AS x,
+          SELECT i_category_id AS category, ss_sold_date_sk AS x,
                  CAST(SUM(CAST(ss_net_paid * 100 AS BIGINT)) AS BIGINT) AS y
           FROM store_sales JOIN item ON ss_item_sk = i_item_sk
-          WHERE i_category_id IS NOT NULL AND {_all(bounds)} GROUP BY i_category_id, ss_sold_date_sk - {FIRST_DATE}),
+          WHERE i_category_id IS NOT NULL AND {_all(bounds)} GROUP BY i_category_id, ss_sold_date_sk),
         sums AS (
           SELECT category, CAST(COUNT(*) AS DECIMAL(19, 0)) AS n, {whole("x")} AS sx, {whole("x * x")} AS sxx,
                  {whole("y")} AS sy, {whole("x * y")} AS sxy
-          FROM days GROUP BY category HAVING COUNT(*) > 1),
-        lines AS (
-          SELECT category, {slope} AS slope, CAST(sx AS DOUBLE) / CAST(n AS DOUBLE) + {FIRST_DATE} AS mean_x,
-                 CAST(sy AS DOUBLE) / CAST(n AS DOUBLE) / 100 AS mean_y
-          FROM sums WHERE n * sxy <= sx * sy)
-        SELECT category, slope, mean_y - slope * mean_x AS intercept FROM lines ORDER BY category"""
+          FROM days GROUP BY category HAVING COUNT(*) > 1)
+        SELECT category, CAST({rise} AS DOUBLE) / CAST({run} AS DOUBLE) / 100 AS slope,
+               CAST({height} AS DOUBLE) / CAST({run} AS DOUBLE) / 100 AS intercept
+        FROM sums WHERE n * sxy <= sx * sy ORDER BY category"""
+
+
+def _before(time: str, seconds: int) -> str:
+    """So many seconds before a time, or the first time there is."""
+    return f"GREATEST({time}, {INT64_MIN + 1} - 1 + {seconds}) - {seconds}"
+
+
+def _floor(time: str, length: int) -> str:
+    """The number of the window that a time lies in: rounded down, also below 0."""
+    return f"div({time}, {length}) - CASE WHEN {time} % {length} < 0 THEN 1 ELSE 0 END"
 
 
 def _among(column: str, values: Some) -> str:

@@ -35,6 +35,7 @@ from ordstream.tpcxbb.schema import (
     STORE_SALES,
     TABLES,
 )
+from ordstream.types import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +48,7 @@ SPARK_TYPES = {
 }
 FILE_STEP = 1 << 48  # between the places of the first rows of two files
 LARGEST_KEY = 100_000_000  # of a side table, which is dense
+NO_TIME = "is no time in seconds that fits into 64 bits"
 OTHER_TABLES = ("item_marketprices",)  # of the benchmark, with names that begin like a table's
 
 
@@ -398,8 +400,15 @@ def _sales_stream(piece: _Piece) -> pa.RecordBatch:
 
 
 def _event_time(piece: _Piece, date: str, time: str) -> pa.Array:
-    day = pc.multiply_checked(_required(piece, date), SECONDS_PER_DAY)
-    return pc.add_checked(day, _required(piece, time))
+    days, seconds = _required(piece, date), _required(piece, time)
+    try:
+        return pc.add_checked(pc.multiply_checked(days, SECONDS_PER_DAY), seconds)
+    except pa.ArrowInvalid as error:
+        for row, (day, second) in enumerate(zip(days.to_pylist(), seconds.to_pylist(), strict=True), piece.first_row + 1):
+            begin = day * SECONDS_PER_DAY
+            if not (INT64_MIN <= begin <= INT64_MAX and INT64_MIN <= begin + second <= INT64_MAX):
+                raise SourceError(f"{piece.file}: row {row}: {date} {day} with {time} {second} {NO_TIME}") from error
+        raise
 
 
 def _required(piece: _Piece, column: str) -> pa.Array:
@@ -438,7 +447,12 @@ def _shown(value: Any) -> str:
 
 
 def _spark_event_time(date: str, time: str) -> Column:
-    return _spark_required(date) * SECONDS_PER_DAY + _spark_required(time)
+    from pyspark.sql import functions as F
+
+    day, second = _spark_required(date), _spark_required(time)
+    ts = F.try_add(F.try_multiply(day, F.lit(SECONDS_PER_DAY).cast("bigint")), second)  # null, with ANSI mode off as well
+    outside = F.concat(F.lit(f"{date} "), day, F.lit(f" with {time} "), second, F.lit(f" {NO_TIME}: "), F.input_file_name())
+    return F.when(ts.isNull(), F.raise_error(outside).cast("bigint")).otherwise(ts)
 
 
 def _spark_required(column: str, kind: str = "bigint") -> Column:

@@ -272,7 +272,9 @@ def q4(tables: SideTables, *, timeout_seconds: int = 3600) -> od.Pipeline:
         "dynamic": od.max("ts", where=od.col("kind") == DYNAMIC),
         "order": od.max("ts", where=od.col("kind") == ORDER),
     }
-    abandoned = od.col("dynamic") > od.col("order").coalesce(-1)
+    # No time stands for "none": any int64 may be one, also below 0 (before 1900).
+    later = od.col("order").is_null() | (od.col("dynamic") > od.col("order"))
+    abandoned = od.col("dynamic").is_not_null() & later
     return (
         od.Pipeline(CLICK_STREAM)
         .select("ts", user="wcs_user_sk", kind=kind, where=viewed, name="viewed")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.kernel_check import QUICK, ROWS, SCHEMA, builtin, check, pipeline, run, serial_input, storage_rows, testing
+from unit.kernel_check import QUICK, ROWS, SCHEMA, ascending, builtin, check, pipeline, run, serial_input, storage_rows, testing
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -261,13 +261,13 @@ def test_sessionize_equals_the_reference(on_error, rows, timeout):
         .key_by("user")
         .sessionize("ts", timeout, {"items": "item", "prices": "price"}, on_error=on_error)
     )
-    check(stage, rows, EVENT_SCHEMA)
+    check(stage, ascending(rows, "ts", EVENT_SCHEMA), EVENT_SCHEMA)
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=EVENTS, timeout=st.integers(0, 20), period=st.integers(5, 40))
 def test_sessionize_closes_at_time_punctuations(rows, timeout, period):
-    rows = [row for row in rows if None not in row[1:] and abs(row[1]) < 1000]
+    rows = sorted((row for row in rows if None not in row[1:] and abs(row[1]) < 1000), key=lambda row: row[1])
     line = od.Pipeline(EVENT_SCHEMA).key_by("user").sessionize("ts", timeout, {"items": "item"})
     expected = run_serial(line, serial_input(EVENT_SCHEMA, rows), time_punctuation=od.every("ts", period))
     times, latest = {}, None

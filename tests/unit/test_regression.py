@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.kernel_check import ROWS, check, pipeline
+from unit.kernel_check import ROWS, ascending, check, pipeline
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -26,14 +26,14 @@ WIDE = st.integers(-(2**31), 2**31) | st.integers(-5, 5)
 @settings(max_examples=20, deadline=None)
 @given(rows=ROWS)
 def test_regression_equals_the_reference(x, y, emit, on_error, rows):
-    check(pipeline().key_by("b").regression(x, y, emit=emit, on_error=on_error), rows)
+    check(pipeline().key_by("b").regression(x, y, emit=emit, on_error=on_error), ascending(rows, x))
 
 
 @pytest.mark.parametrize("emit", ["updates", "every_tuple", "final"])
 @FEW
 @given(rows=st.lists(st.tuples(st.integers(0, 2), WIDE, st.integers(-(2**28), 2**28)), max_size=40))
 def test_wide_sums_equal_the_reference(emit, rows):
-    check(od.Pipeline(LINES).key_by("k").regression("x", "y", emit=emit), rows, LINES)
+    check(od.Pipeline(LINES).key_by("k").regression("x", "y", emit=emit), ascending(rows, "x", LINES), LINES)
 
 
 def test_the_line_through_daily_totals():

@@ -15,6 +15,11 @@ LAST = {"a": od.last("t", where=od.col("p") == 0), "b": od.last("t", where=od.co
 MOST = 2**63 - 1
 
 
+def ascending(rows):
+    """By time, as sessions need it; one list in four as it is."""
+    return rows if len(rows) % 4 == 0 else sorted(rows, key=lambda row: row[1])
+
+
 def clicks(rows, key=None) -> pa.Table:
     users, times, pages = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.table({"u": pa.array(users, key or pa.int64()), "t": pa.array(times, pa.int64()), "p": pa.array(pages, pa.int64())})
@@ -31,6 +36,8 @@ def agree(pipeline, data, **how) -> None:
     with pytest.raises(od.OperatorError) as raised:
         pipeline.run(data, **how)
     assert (raised.value.operator, raised.value.serial) == (expected.error.operator, expected.error.serial)
+    if "runs backwards" in str(expected.error):
+        assert str(raised.value.__cause__) == str(expected.error.__cause__)
 
 
 def jobs(schema, aggregate=LAST, on_error="fail"):
@@ -59,7 +66,7 @@ ROWS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(rows=ROWS, chunk_rows=st.sampled_from([1, 3, 200]))
 def test_as_one_tuple_at_a_time(workers, rows, chunk_rows):
-    data = clicks(rows)
+    data = clicks(ascending(rows))
     for job in jobs(data.schema):
         agree(job, data, workers=workers, chunk_rows=chunk_rows)
 
@@ -76,7 +83,7 @@ def test_as_one_tuple_at_a_time(workers, rows, chunk_rows):
     )
 )
 def test_unsigned_keys(rows):
-    data = clicks(rows, pa.uint64())
+    data = clicks(ascending(rows), pa.uint64())
     for job in jobs(data.schema):
         agree(job, data, workers=2, chunk_rows=7)
 
