@@ -22,6 +22,7 @@ def failure(
     feeding: BaseException | None,
     operators: Sequence[str],
     stages: Sequence[Any],
+    schema: pa.Schema,
     complete: Callable[[dict[str, Any], Any, int], dict[str, Any]],
 ) -> BaseException | None:
     """What ended a core run before its end; None after a whole one.
@@ -34,6 +35,8 @@ def failure(
     operators : sequence of str
         Names, in the core's order.
     stages : sequence of Stage
+    schema : pyarrow.Schema
+        Of the pipeline's output.
     complete : callable
         (row, stage, serial) -> the row with the columns that were never imported.
     """
@@ -49,6 +52,11 @@ def failure(
         return MemoryError(message)
     error: BaseException
     raised: BaseException | None = cause
+    if index == -3:
+        batch = core.failing_row(core_arrow.core_schema(schema))
+        error = OperatorError(operators[-1], serial, None if batch is None else shown_row(batch), message)
+        error.__cause__ = OverflowError(message)
+        return error
     if index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
