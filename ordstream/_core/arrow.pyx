@@ -3,6 +3,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
+from ordstream._core.atomics cimport add_relaxed
 from ordstream._core.chunk cimport *
 
 import pyarrow as pa
@@ -250,7 +251,7 @@ cdef inline void count(Output* o, int64_t bytes) noexcept nogil:
     """The batch takes `bytes` more."""
     o.bytes += bytes
     if o.pool != NULL:
-        pool_count(o.pool, bytes)
+        add_relaxed(&o.pool.bytes, bytes)                     # who decides by it may be late; no partner
 
 
 cdef inline void* taken(Output* o, void* data, int64_t had, int64_t size) noexcept nogil:
@@ -305,7 +306,7 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
 cdef void output_free(Output* o) noexcept nogil:
     cdef int32_t j
     if o.pool != NULL:
-        pool_count(o.pool, -o.bytes)
+        add_relaxed(&o.pool.bytes, -o.bytes)                  # no partner: only a batch that nobody takes any more comes here
     for j in range(o.ncols):
         output_give(o.cols[j].data, o.keep)
         output_give(o.cols[j].valid, o.keep)

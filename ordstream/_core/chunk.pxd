@@ -11,7 +11,7 @@ d) Memory ownership: a chunk has one owner at a time (a queue slot, then the wor
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
-from ordstream._core.atomics cimport a64, add_relaxed, load_relaxed, store_relaxed
+from ordstream._core.atomics cimport a64
 from ordstream._core.threads cimport Mutex
 
 cdef enum ChunkKind:
@@ -147,8 +147,7 @@ cdef struct ChunkPool:
     int64_t max_free
     int32_t max_cols
     a64 live               # chunks handed out and not returned (exact; a debug run asserts 0 at the end)
-    a64 bytes              # in flight: arena blocks of chunks that workers have, pinned input batches, output that nobody has taken
-    a64 peak               # the most that `bytes` was when something was added
+    a64 bytes              # bytes in arena blocks of live and free chunks
 
 cdef struct Worker:
     # What one worker thread owns. Not shared.
@@ -160,17 +159,6 @@ cdef struct Worker:
     void* node             # Runtime*: for kernels that need it
     int64_t live_delta     # chunks handed out minus returned by this worker, folded into pool.live
     uint64_t rng
-
-
-cdef inline void pool_count(ChunkPool* pool, int64_t bytes) noexcept nogil:
-    """Count memory that was taken (or, negative, given back) as in flight: the one figure that `max_bytes` bounds.
-
-    Thread safety: any. Cost: one relaxed add; called where memory is allocated, never per row. Relaxed, without partner: who decides by
-    it may be late by what others allocate meanwhile, and who frees wakes those who wait by means of their own.
-    """
-    cdef int64_t now = add_relaxed(&pool.bytes, bytes) + bytes
-    if bytes > 0 and now > load_relaxed(&pool.peak):
-        store_relaxed(&pool.peak, now)                        # a statistic: of two at once one may be lost
 
 
 cdef inline char* arena_alloc(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:

@@ -28,7 +28,7 @@ cdef char* arena_grow(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:
     b = <Block*> malloc(sizeof(Block) + want)
     if b == NULL:
         return NULL
-    pool_count(pool, <int64_t> sizeof(Block) + want)
+    add_relaxed(&pool.bytes, <int64_t> sizeof(Block) + want)    # statistic; no partner
     b.next = NULL
     b.size = want
     if a.first == NULL:
@@ -52,7 +52,7 @@ cdef void arena_free(Arena* a, ChunkPool* pool) noexcept nogil:
         free(b)
         b = following
     if bytes:
-        pool_count(pool, -bytes)
+        add_relaxed(&pool.bytes, -bytes)
     a.first = NULL
     a.current = NULL
     a.top = NULL
@@ -80,7 +80,7 @@ cdef void arena_reset(Arena* a, ChunkPool* pool) noexcept nogil:
             free(b)
         b = following
     if bytes:
-        pool_count(pool, -bytes)
+        add_relaxed(&pool.bytes, -bytes)
     a.first = best
     a.current = best
     if best == NULL:
@@ -176,7 +176,7 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
     w.pool.mutex.unlock()
     if c != NULL:
         bytes += first_block(c)
-        pool_count(w.pool, bytes)
+        add_relaxed(&w.pool.bytes, bytes)                     # statistic; no partner
     if c != NULL:
         return c
     size = <int64_t> sizeof(Chunk) + w.pool.max_cols * <int64_t> sizeof(Column)
@@ -211,7 +211,7 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
         head = NULL
     w.pool.mutex.unlock()
     if head == NULL:
-        pool_count(w.pool, -bytes)
+        add_relaxed(&w.pool.bytes, -bytes)                    # statistic; no partner
     while head != NULL:
         following = head.link
         chunk_delete(head, w.pool)

@@ -40,6 +40,7 @@ cdef struct Egress:
     int64_t batch_bytes    # memory of one batch, unless its first row takes more
     int64_t max_bytes      # cap on what is in flight, input and chunks included
     ChunkPool* pool        # where that is counted
+    a64 peak               # the most that was in flight, as seen when rows were written: a statistic of the writer's
     int64_t written        # rows of the chunk being delivered that are in batches already (a parked unit)
     int64_t max_ready
     int32_t tags

@@ -5,7 +5,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
 from ordstream._core.arrow cimport Output, offset_limit, output_append, output_free, output_new, rows_within
 from ordstream._core.assemble cimport copy_row
-from ordstream._core.atomics cimport as_int, as_pointer, load_relaxed, store_relaxed, store_release
+from ordstream._core.atomics cimport add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release
 from ordstream._core.chunk cimport *
 from ordstream._core.ingress cimport Ingress
 from ordstream._core.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
@@ -115,7 +115,7 @@ cdef int new_batch(Egress* e) noexcept nogil:
     o.budget = e.batch_bytes
     o.keep = e.max_bytes
     o.pool = e.pool
-    pool_count(e.pool, o.bytes)
+    add_relaxed(&e.pool.bytes, o.bytes)                       # who decides by it may be late; no partner
     e.current = o
     store_relaxed(&e.writing, as_int(o))                      # a hint; no partner
     return 0
@@ -131,6 +131,7 @@ cdef enum Written:
 cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is handed over at once."""
     cdef int64_t n
+    cdef int64_t bytes
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
@@ -139,6 +140,9 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
         if n < 0:
             return WRITTEN_NO_MEMORY
         store_relaxed(&e.rows_out, load_relaxed(&e.rows_out) + n)   # one writer; a statistic for others
+        bytes = load_relaxed(&e.pool.bytes)
+        if bytes > load_relaxed(&e.peak):
+            store_relaxed(&e.peak, bytes)                     # own value
         e.written += n
         if e.written == c.n:
             e.written = 0

@@ -111,6 +111,7 @@ cdef class Run:
     cdef Batch* pinned_tail
     cdef int64_t pinned
     cdef int64_t pushed_rows
+    cdef int64_t peak          # the most that was in flight, as seen when input was pushed
     cdef bint closed
     cdef readonly bint source_ended
     cdef object arrivals
@@ -347,7 +348,7 @@ cdef class Run:
             self.pinned_tail.next = b
         self.pinned_tail = b
         self.pinned += 1
-        pool_count(&self.rt.pool, b.bytes)
+        self.peak = max(self.peak, add_relaxed(&self.rt.pool.bytes, b.bytes) + b.bytes)
         self.note_retirable()
         add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see the batch first
         if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
@@ -399,7 +400,7 @@ cdef class Run:
             b = self.pinned_head
             self.pinned_head = b.next
             self.pinned -= 1
-            pool_count(&self.rt.pool, -b.bytes)
+            add_relaxed(&self.rt.pool.bytes, -b.bytes)
             b.bytes = 0
             batch_free(b)
             released = True
@@ -431,7 +432,7 @@ cdef class Run:
         if o == NULL:
             return None
         if o.pool != NULL:
-            pool_count(o.pool, -o.bytes)                      # the reader's from now on
+            add_relaxed(&o.pool.bytes, -o.bytes)              # the reader's from now on; seen by who is woken below
             o.pool = NULL
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
@@ -637,7 +638,7 @@ cdef class Run:
             "snapshot_markers": self.rt.egress.markers_snapshot, "tuples": load_relaxed(&self.rt.ingress.issued_serial),
             "rows_out": load_relaxed(&self.rt.egress.rows_out), "emitted_serial": load_relaxed(&self.rt.ingress.emitted_serial),
             "chunks_issued": load_relaxed(&self.rt.ingress.issued_chunks), "bytes": load_relaxed(&self.rt.pool.bytes),
-            "peak_bytes": load_relaxed(&self.rt.pool.peak),
+            "peak_bytes": max(self.peak, load_relaxed(&self.rt.egress.peak)),
         }
 
     # ------------------------------------------------------------ the end
@@ -674,7 +675,7 @@ cdef class Run:
             if batch.failure != NULL:
                 if (<Failure*> batch.failure).exc != NULL:
                     Py_DECREF(<object> <PyObject*> (<Failure*> batch.failure).exc)
-            pool_count(&self.rt.pool, -batch.bytes)
+            add_relaxed(&self.rt.pool.bytes, -batch.bytes)
             batch_free(batch)
             batch = following
         self.pinned_head = NULL
