@@ -17,6 +17,10 @@ import pyarrow.compute as pc
 
 from ordstream.ordertags import TAG, merge_sorted
 from ordstream.piece import NODE
+from ordstream.source import parts
+
+# Bytes of the batches that a receiver merges at a time, of all runs together; a row that takes more is a batch of its own.
+MERGED_BYTES = 1 << 30
 
 
 class RunWriter:
@@ -50,7 +54,9 @@ class RunWriter:
     def _write(self, receiver: int, rows: pa.RecordBatch) -> None:
         if receiver not in self._writers:
             self._writers[receiver] = pa.ipc.new_stream(self._paths[receiver], rows.schema)
-        self._writers[receiver].write_batch(rows)
+        # A receiver holds a batch of every run, and puts the rows of several into one, whose strings have 32-bit offsets.
+        for part in parts(rows, rows.num_rows, MERGED_BYTES // len(self._paths)):
+            self._writers[receiver].write_batch(part)
 
     def __enter__(self) -> RunWriter:
         return self

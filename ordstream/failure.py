@@ -25,6 +25,7 @@ def failure(
     operators: Sequence[str],
     stages: Sequence[Any],
     source: pa.Schema,
+    schema: pa.Schema,
     complete: Callable[[dict[str, Any], Any, int], dict[str, Any]],
 ) -> BaseException | None:
     """What ended a core run before its end; None after a whole one.
@@ -38,6 +39,8 @@ def failure(
         Names, in the core's order.
     stages : sequence of Stage
     source : pyarrow.Schema
+    schema : pyarrow.Schema
+        Of the pipeline's output.
     complete : callable
         (row, stage, serial) -> the row with the columns that were never imported.
     """
@@ -53,6 +56,11 @@ def failure(
         return MemoryError(message)
     error: BaseException
     raised: BaseException | None = cause
+    if index == -3:
+        batch = core.failing_row(core_arrow.core_schema(schema))
+        error = OperatorError(operators[-1], serial, None if batch is None else shown_row(batch), message)
+        error.__cause__ = OverflowError(message)
+        return error
     if index < 0 and code == EARLIER:
         error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
     elif index < 0:

@@ -69,11 +69,11 @@ class Feeder:
             join(self._thread, BLOCKED_SOURCE_S)
 
     def wants_batch(self) -> bool:
-        """Whether the core should get another batch now."""
+        """Whether the core should get another batch now: little waits in it, and the cap on what is in flight leaves room."""
         if self.core.source_ended:
             return False
         pushed, issued, _, _ = self.core.progress()
-        return bool(self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS)
+        return bool((self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed())
 
     def feed_one(self) -> None:
         """Give the core the next batch, the end, or the source's error."""

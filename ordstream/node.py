@@ -39,6 +39,9 @@ from ordstream.settings import Settings, default_buckets, default_depth, default
 from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
 from ordstream.worker_threads import WorkerThreads
 
+# Default cap on what is in flight, and how many input batches it should hold at least.
+MAX_BYTES = 512 << 20
+INPUT_PART = 16
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
 # How long close() waits for another thread that is reading.
@@ -111,7 +114,9 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
     punctuate : Every, optional
         Time punctuations: `od.every("ts", 60)`.
     max_bytes, max_chunks : int, optional
-        Cap on what is in flight (a slow sink slows the source down).
+        Cap on what is in flight (a slow sink slows the source down): bytes of everything between the source and the reader, which are
+        input that may still be referred to, chunks, and output that was not taken (docs/architecture.md, "Backpressure"), and chunks.
+        The oldest tuple always passes, however wide. Default 512 MiB. State and the result of `run` are not part of it.
     slice_us, window_us, capacity : float, optional
         Time slice s, CT's window w, QST's capacity C (tuples).
     marker_every : int, optional
@@ -192,9 +197,12 @@ class Stream(Reader):
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
         self._operators: list[Any] = []
+        self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core()
         without_nulls = [i for i, field in enumerate(pipeline.source_schema) if self._used[i] and not field.nullable]
-        batches = source.batches(data, self._source_schema, without_nulls)
+        # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
+        most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+        batches = source.batches(data, self._source_schema, without_nulls, most)
         self._feeder = Feeder(self._core, batches, self._source_schema.names, settings.arrivals)
         self._workers = WorkerThreads(self._core)
         self._started = 0.0
@@ -282,7 +290,7 @@ class Stream(Reader):
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
             max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
-            max_bytes=settings.max_bytes if settings.max_bytes is not None else 512 << 20,
+            max_bytes=self._max_bytes,
             max_queued=1 << 17,
             # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
             chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
@@ -436,7 +444,8 @@ class Stream(Reader):
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
         names = [name for name, *_ in self._operators]
-        self._failure = failure(self._core, self._feeder.error, names, self._stages, self._source_schema, self._complete)
+        schemas = self._source_schema, self._pipeline.schema
+        self._failure = failure(self._core, self._feeder.error, names, self._stages, *schemas, self._complete)
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)

@@ -580,5 +580,6 @@ def _combined(reports: Sequence[Sequence[Any]], through: OrderTag, seconds: floa
         latency={name: type(latency)(None, None, None, None, 0) for name, latency in first.latency.items()},
         operators=tuple(operators),
         emitted_through=through,
+        peak_bytes=max(sum(report.peak_bytes for report in piece) for piece in reports),  # a piece's nodes run at the same time
         **{name: sum(getattr(report, name) for report in everyone) for name in sums},
     )

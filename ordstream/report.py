@@ -135,6 +135,8 @@ class Report:
         Scheduler choices, and how many of them ageing forced.
     throttled : int
         How often the cap on chunks or bytes in flight stopped the source.
+    peak_bytes : int
+        The most that was in flight: input, chunks and output that the reader had not taken (`max_bytes` bounds it).
     workers : int
         Worker threads; under workers="auto" the largest number allowed.
     elastic : ElasticReport or None
@@ -166,6 +168,7 @@ class Report:
     time_punctuations: int
     snapshot_markers: int
     leaked_chunks: int = 0
+    peak_bytes: int = 0
     marker_tuples_per_second: float | None = None
     shedding: tuple[ShedReport, ...] = ()
     elastic: ElasticReport | None = None
@@ -326,6 +329,7 @@ def make_report(
         decisions=statistics["decisions"],
         aged=statistics["aged"],
         throttled=statistics["throttled"],
+        peak_bytes=statistics["peak_bytes"],
         parks=statistics["parks"],
         chunks=statistics["chunks_issued"],
         time_punctuations=statistics["time_punctuations"],

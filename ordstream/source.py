@@ -7,7 +7,7 @@ other difference of type is an error that names column, expected and got: nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +15,10 @@ import pyarrow.types as pat
 
 from ordstream.errors import SourceError
 
-# Rows of one imported batch: bounds what is pinned and converted at a time.
+# Rows and bytes of one imported batch: bounds what is pinned and converted at a time.
 BATCH_ROWS = 131_072
+BATCH_BYTES = 32 << 20
+LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
 
 ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
@@ -26,7 +28,9 @@ def is_live(data: Any) -> bool:
     return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
 
 
-def batches(data: Any, schema: pa.Schema, without_nulls: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+def batches(
+    data: Any, schema: pa.Schema, without_nulls: Sequence[int] = (), most: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
     """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
 
     Parameters
@@ -35,6 +39,8 @@ def batches(data: Any, schema: pa.Schema, without_nulls: Sequence[int] = ()) -> 
     schema : pyarrow.Schema
     without_nulls : sequence of int
         Columns that are declared without nulls, and read.
+    most : int
+        Bytes of one batch; a row that takes more is a batch of its own.
 
     Raises
     ------
@@ -43,17 +49,63 @@ def batches(data: Any, schema: pa.Schema, without_nulls: Sequence[int] = ()) -> 
     """
     before = 0
     for batch in _pieces(data):
+        fitting = _fitting(batch, schema, most)
+        while True:
+            try:
+                fitted = next(fitting, None)
+            except SourceError as error:
+                raise (SourceError(f"after {before} tuples: {error}") if before else error) from error.__cause__
+            if fitted is None:
+                break
+            for index in without_nulls:
+                if fitted.column(index).null_count:
+                    row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
+                    raise SourceError(f"column {schema.names[index]!r} is declared without nulls (nullable=False), but row {row} has one")
+            before += fitted.num_rows
+            yield fitted
+
+
+def _fitting(batch: pa.RecordBatch, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    """The batch's rows as batches of `schema` of at most BATCH_ROWS rows and `most` bytes."""
+    if not batch.num_rows:
+        conform(batch, schema)  # its columns must fit as well
+    for part in parts(batch, BATCH_ROWS, most):
+        for fitted in _conformed(part, schema):
+            yield from parts(fitted, BATCH_ROWS, most)  # decoded, a dictionary's rows may be long
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`conform`, in as many batches as it takes: the core's strings and lists have 32-bit offsets."""
+    try:
+        fitted = conform(batch, schema)
+    except pa.ArrowInvalid:
+        # A slice of an array with 64-bit offsets may begin behind what 32 bits can say: a copy begins at 0.
+        columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
         try:
-            fitted = conform(batch, schema)
-        except SourceError as error:
-            raise (SourceError(f"after {before} tuples: {error}") if before else error) from error.__cause__
-        for index in without_nulls:
-            if fitted.column(index).null_count:
-                row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
-                raise SourceError(f"column {schema.names[index]!r} is declared without nulls (nullable=False), but row {row} has one")
-        before += fitted.num_rows
-        for start in range(0, fitted.num_rows, BATCH_ROWS):
-            yield fitted.slice(start, BATCH_ROWS)
+            fitted = conform(pa.RecordBatch.from_arrays(columns, schema=batch.schema), schema)
+        except pa.ArrowInvalid as error:
+            if batch.num_rows == 1:
+                raise SourceError(f"the next tuple does not fit into the core's types: {error}") from error
+            yield from _halves(batch, lambda half: _conformed(half, schema))
+            return
+    yield fitted
+
+
+def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice of its own. Nothing is copied."""
+    if batch.num_rows > rows:
+        for start in range(0, batch.num_rows, rows):
+            yield from parts(batch.slice(start, rows), rows, most)
+    elif batch.num_rows > 1 and batch.nbytes > most:
+        yield from _halves(batch, lambda half: parts(half, rows, most))
+    elif batch.num_rows:
+        yield batch
+
+
+def _halves(batch: pa.RecordBatch, each: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    middle = batch.num_rows // 2
+    yield from each(batch.slice(0, middle))
+    yield from each(batch.slice(middle))
 
 
 def _pieces(data: Any) -> Iterator[pa.RecordBatch]:

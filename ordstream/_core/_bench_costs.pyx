@@ -212,7 +212,7 @@ def appending(LayoutOwner layout not None, int32_t rows, int64_t rounds):
                 output = output_new(&layout.layout, 1024, False)
             start = now_ns()
             for _k in range(16):
-                output_append(output, &chunk)
+                output_append(output, &chunk, 0, chunk.n)
             total += now_ns() - start
             if output.rows >= 65536:
                 output_free(output)

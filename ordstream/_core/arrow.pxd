@@ -4,7 +4,7 @@ Facts relied on: ../docs/decisions.md, "Arrow capsules". Release callbacks may t
 core lock over them; our own release callback never touches Python.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.chunk cimport Chunk, Column, Layout
+from ordstream._core.chunk cimport Chunk, ChunkPool, Column, Layout
 
 cdef extern from *:
     """
@@ -52,7 +52,7 @@ cdef struct Batch:
     int64_t rows
     int64_t first_serial   # serial of row 0
     int64_t arrived_ns     # when the batch reached the node
-    int64_t bytes          # memory pinned: the batch's buffers and what import allocated
+    int64_t bytes          # memory pinned: the batch's part of its buffers, of all its columns, and what import allocated
     ArrowArray array       # moved out of its capsule; release == NULL when nothing is owned
     Column* cols
     const int32_t* widths  # of the source layout; borrowed
@@ -80,9 +80,13 @@ cdef struct OutputColumn:
 cdef struct Output:
     # An output batch under construction: `rows` rows, in order. One writer (the holder of the last operator's release flag).
     int32_t ncols
+    int32_t over           # column that had no room for the row at which the last append stopped; -1: rows are as many as may be
     int64_t rows
     int64_t capacity
-    int64_t bytes
+    int64_t bytes          # memory taken for columns
+    int64_t budget         # memory that it may take; a first row passes however wide it is
+    int64_t keep           # how much released memory may be kept when it is freed (output_memory.hpp)
+    ChunkPool* pool        # where `bytes` count as in flight; NULL: nowhere
     int64_t emitted_through  # serial: every output caused by it or an earlier one is in this or an earlier batch
     int64_t point_serial     # commit point: the greatest order tag that no output behind this batch has or is below
     int64_t point_index
@@ -92,7 +96,9 @@ cdef struct Output:
     Output* next
 
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil
-cdef int output_append(Output* o, Chunk* c) noexcept nogil            # 0; -1: no memory; -2: offsets past int32
+cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil   # rows; -1: no memory
+cdef int64_t offset_limit                                             # most bytes, or elements, of a column: 2^31 - 1; tests lower it
+cdef int64_t rows_within(const Layout* layout, bint tags, int64_t bytes) noexcept nogil
 cdef void output_free(Output* o) noexcept nogil
 cdef object output_export(Output* o, object schema)                   # takes ownership of o
 

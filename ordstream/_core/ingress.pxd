@@ -4,7 +4,8 @@ a) The feeding thread pushes imported batches into `arriving` (SPSC); any worker
 b) Chunks form by taking what is there: at most `target_rows`, at most what is due (an open-loop schedule), never past a punctuation.
 c) The ticket of a chunk is given here, and only if it is below the reorder buffer's limit (gate at dispatch).
 d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
-   flight always admits one chunk.
+   flight always admits one chunk. Bytes are those of everything from the first input batch to the last output batch that nobody has taken
+   (pool.bytes). Input is fed ahead up to half of them, so that it alone can't stop the ingress, and always when there is nothing to do.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
    seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every
    `snapshot_every` tuples.
@@ -12,7 +13,7 @@ Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chu
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.arrow cimport Batch
-from ordstream._core.atomics cimport a64
+from ordstream._core.atomics cimport a64, load_acquire, load_relaxed, load_seq
 from ordstream._core.chunk cimport Chunk, Worker
 from ordstream._core.spsc cimport Spsc
 from ordstream._core.threads cimport EventCount
@@ -62,11 +63,28 @@ cdef struct Ingress:
     int64_t max_chunks
     int64_t max_bytes
     a64* bytes             # in flight bytes counter (ChunkPool.bytes)
-    a64 pinned_bytes       # of imported batches not yet retired
+    a64 feeder_waits       # 1: the feeding thread has input, but there is no room for it
+    a64 retires_at         # once this serial is emitted the feeding thread can release input; written by it
     # with a shed stage (shedding.pxd, b and d); under flag:
     int32_t stamp          # 1: every chunk carries the arrival of its first tuple, 2: its dispatch; 0: markers only
     int32_t single_every   # one of so many chunks has one row, whose cost can then be measured; 0: none
     int64_t single_clock
+
+
+cdef inline bint ingress_may_feed(Ingress* g) noexcept nogil:
+    """Whether another input batch may be pushed: half of the cap is free, or the core has nothing to do. Any thread; may be stale."""
+    if load_relaxed(g.bytes) < g.max_bytes // 2:
+        return True
+    return (load_relaxed(&g.issued_serial) >= load_relaxed(&g.queued_tuples)
+            and load_relaxed(&g.issued_chunks) <= load_acquire(&g.retired_chunks))   # pairs with store_release in the egress
+
+
+cdef inline bint ingress_wakes_feeder(Ingress* g) noexcept nogil:
+    """Whether the feeding thread waits for room, and there is some, or input that it can release. Workers, after they freed something
+    and cleared a release flag, and before they park: totally ordered with its store_seq and the look that follows (Run.wait)."""
+    return load_seq(&g.feeder_waits) != 0 and (
+        ingress_may_feed(g) or load_relaxed(&g.emitted_serial) >= load_relaxed(&g.retires_at))
+
 
 cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil
 cdef void ingress_free(Ingress* g) noexcept nogil

@@ -173,7 +173,8 @@ cdef int put_aside(ShedControl* s, const Kernel* k, Chunk* c, int32_t* shed, int
     cdef int32_t* sel = c.sel
     cdef int32_t rows = c.n
     cdef Output* fresh
-    cdef int rc
+    cdef int64_t done = 0
+    cdef int64_t rows_put = 0
     if s.side == NULL or s.side.rows >= SIDE_ROWS:
         fresh = output_new(k.input, 256, False)
         if fresh == NULL:
@@ -185,17 +186,20 @@ cdef int put_aside(ShedControl* s, const Kernel* k, Chunk* c, int32_t* shed, int
         s.side = fresh
     c.sel = shed
     c.n = n
-    rc = output_append(s.side, c)
-    if rc == -2:                                              # 2 GiB of strings in one batch: a new one
-        fresh = output_new(k.input, 256, False)
-        rc = -1
-        if fresh != NULL:
+    while done < n:
+        rows_put = output_append(s.side, c, done, n - done)
+        if rows_put < 0 or (rows_put == 0 and s.side.rows == 0):
+            break
+        done += rows_put
+        if done < n:                                          # 2 GiB of strings in one batch: a new one
+            fresh = output_new(k.input, 256, False)
+            if fresh == NULL:
+                break
             s.side.next = fresh
             s.side = fresh
-            rc = output_append(fresh, c)
     c.sel = sel
     c.n = rows
-    return 0 if rc == 0 else -1
+    return 0 if done == n else -1
 
 
 # ---------------------------------------------------------------- the kernel

@@ -38,6 +38,8 @@ cdef struct RunState:
     Ingress* ingress
     int32_t workers
     int32_t steps          # 1: each key of the final flush gets a serial of its own (steps.pxd)
+    a64* bytes             # in flight (ChunkPool.bytes)
+    int64_t max_bytes      # their cap
 
 cdef struct Operator:
     int32_t index

@@ -8,7 +8,7 @@ from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, mer
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_deliver, egress_has_room
-from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run
+from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run, ingress_wakes_feeder
 from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.keyed_state cimport key_compare, key_hash
 from ordstream._core.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
@@ -94,16 +94,28 @@ cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept no
     return op.kind != PS or pq_has_room(&op.pq, parts)
 
 
+cdef inline int64_t take_limit(Operator* op) noexcept nogil:
+    """First ticket that may not be taken from the worklist: the reorder buffer's limit. Where what is in flight has reached its cap only the
+    oldest ticket passes, whose outputs the next operator, or the reader, waits for: what an operator makes of one tuple may be large.
+
+    Cost: two loads. `bytes` may be stale; who frees memory looks for work to wake a worker for afterwards.
+    """
+    cdef int64_t next = load_acquire(&op.rb.next)             # pairs with store_release in release_*
+    if load_relaxed(op.run.bytes) >= op.run.max_bytes:
+        return next + 1
+    return next + op.rb.mask + 1
+
+
 cdef bint operator_has_input(Operator* op) noexcept nogil:
     """True when a worker would probably find a chunk to process. Any thread."""
     cdef int64_t position
     if op.ingress != NULL:
         return ingress_has_work(op.ingress, reorder_limit(&op.rb))
     if op.kind == SL:
-        return mpmc_peek(&op.worklist, &position) != MPMC_EMPTY and position < reorder_limit(&op.rb)
+        return mpmc_peek(&op.worklist, &position) != MPMC_EMPTY and position < take_limit(op)
     if op.kind == SF:
         return spsc_size_approx(&op.input) > 0
-    return pq_has_work(&op.pq, reorder_limit(&op.rb))
+    return pq_has_work(&op.pq, take_limit(op))
 
 
 cdef bint operator_can_release(Operator* op) noexcept nogil:
@@ -249,7 +261,9 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
         op.run.work.notify_one()
     if d.direct:
         operator_release(op.edge.to, w)                       # at most as deep as the chain is long
-    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published):
+    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published
+                              or ingress_wakes_feeder(op.run.ingress)):
+        store_relaxed(&op.run.ingress.feeder_waits, 0)        # told; it says so again if it goes on waiting
         op.run.reader.notify_all()
 
 
@@ -473,7 +487,7 @@ cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) n
         run_from_ingress(op, w, budget, slice)
         return
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
-        item = mpmc_try_take(&op.worklist, reorder_limit(&op.rb), &position)
+        item = mpmc_try_take(&op.worklist, take_limit(op), &position)
         if item <= 0:
             return
         c = <Chunk*> as_pointer(item)
@@ -842,7 +856,7 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef Part* part = NULL
     cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
-    cdef int64_t limit = reorder_limit(&op.rb)                # only grows: read again when it stops us
+    cdef int64_t limit = take_limit(op)                       # read again when it stops us, and after what takes long
     # Chunks that are a small part of a slice, a few microseconds: by the mean number of rows so far.
     cdef int64_t mean = load_relaxed(&op.tuples_enqueued) // max(load_relaxed(&op.enqueued), <int64_t> 1)
     cdef int64_t most = min(budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
@@ -853,15 +867,17 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
             n = pq_claim(&op.pq, limit, <int32_t> most, &claims)
             if n:
                 run_claims(op, w, &claims, n, budget, slice)
+                limit = take_limit(op)
                 continue
         send_held(op, w, slice)
         b = pq_enter(&op.pq, limit, start, &run, &part)
         if b == PQ_NOTHING:
-            if limit == reorder_limit(&op.rb):
+            if limit >= take_limit(op):
                 return
-            limit = reorder_limit(&op.rb)
+            limit = take_limit(op)
             continue
         work_bucket(op, w, b, run, part, budget, budget, slice)
+        limit = take_limit(op)
     send_held(op, w, slice)
 
 

@@ -69,15 +69,17 @@ public:
         }
         return reinterpret_cast<char*>(block) + HEADER;
     }
-    // Null is allowed. Blocks of sizes that are no longer asked for make room for those that are.
-    void give(void* data) {
+    // Null is allowed. Blocks of sizes that are no longer asked for make room for those that are. `most`: what may be kept behind this
+    // block, beside KEPT: a run with a small cap leaves no more than that.
+    void give(void* data, std::size_t most) {
         if (data == nullptr) return;
         Block* block = block_of(data);
         Block* old = nullptr;
+        if (most > KEPT) most = KEPT;
         if (recycled(block->size) && mutex_.try_lock()) {
-            for (std::size_t i = 0; i < LISTS && old == nullptr && kept_ + block->size > KEPT; i++)
+            for (std::size_t i = 0; i < LISTS && old == nullptr && kept_ + block->size > most; i++)
                 if (i != block->size / STEP) old = first(i);
-            if (kept_ + block->size <= KEPT) {
+            if (kept_ + block->size <= most) {
                 block->next = lists_[block->size / STEP];
                 lists_[block->size / STEP] = block;
                 kept_ += block->size;
@@ -89,7 +91,7 @@ public:
         std::free(block);
     }
     // As realloc: null, and the old block as it was, where there is no memory.
-    void* grow(void* data, std::size_t size) {
+    void* grow(void* data, std::size_t size, std::size_t most) {
         if (data == nullptr) return take(size);
         const std::size_t old = block_of(data)->size;
         if (size <= old) return data;
@@ -102,7 +104,7 @@ public:
         void* larger = take(size);
         if (larger == nullptr) return nullptr;
         std::memcpy(larger, data, old);
-        give(data);
+        give(data, most);
         return larger;
     }
     // Never destroyed: an array may be released after everything else.
@@ -113,6 +115,6 @@ public:
 };
 
 static inline void* ord_output_take(std::size_t size) { return OrdOutputMemory::all().take(size); }
-static inline void* ord_output_grow(void* data, std::size_t size) { return OrdOutputMemory::all().grow(data, size); }
-static inline void ord_output_give(void* data) { OrdOutputMemory::all().give(data); }
+static inline void* ord_output_grow(void* data, std::size_t size, std::size_t most) { return OrdOutputMemory::all().grow(data, size, most); }
+static inline void ord_output_give(void* data, std::size_t most) { OrdOutputMemory::all().give(data, most); }
 #endif

@@ -11,13 +11,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
 from ordstream._core.arrow cimport (
-    ArrowArray, Batch, BatchFormats, Output, batch_converts, batch_free, batch_import, batch_new, output_append, output_export, output_new,
+    ArrowArray, Batch, BatchFormats, Output, batch_converts, batch_free, batch_import, batch_new, output_append, output_export, output_free,
+    output_new,
 )
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
-from ordstream._core.egress cimport egress_commit_point, egress_free, egress_init
+from ordstream._core.egress cimport egress_bound, egress_commit_point, egress_free, egress_init
 from ordstream._core.elastic cimport Elastic, elastic_init
-from ordstream._core.ingress cimport INGRESS_LOW, ingress_free, ingress_init
+from ordstream._core.ingress cimport INGRESS_LOW, ingress_free, ingress_init, ingress_may_feed
 from ordstream._core.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner, skip_first
 from ordstream._core.kernels_python cimport ProcessKernel, PythonKernel
 from ordstream._core.kernels_shed cimport ShedKernel
@@ -141,6 +142,7 @@ cdef class Run:
     cdef Batch* pinned_tail
     cdef int64_t pinned
     cdef int64_t pushed_rows
+    cdef int64_t peak          # the most that was in flight, as seen when input was pushed
     cdef bint closed
     cdef readonly bint source_ended
     cdef object arrivals
@@ -232,9 +234,12 @@ cdef class Run:
         if workers == 0:
             self.main.look = look_for_signals
         if (ingress_init(&self.rt.ingress, source_layout.layout.ncols) != 0
-                or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, tags) != 0):
+                or egress_init(&self.rt.egress, &out_layout.layout, &self.rt.ingress, &self.rt.pool, tags) != 0):
             raise MemoryError
         self.rt.egress.max_ready = max_ready
+        egress_bound(&self.rt.egress, max_bytes)
+        self.rt.run.bytes = &self.rt.pool.bytes
+        self.rt.run.max_bytes = max_bytes
         self.rt.ingress.alone = alone or operators[0][6] == 1   # one worker at a time in the first operator
         self.rt.ingress.reader = self.rt.run.reader
         if shake:
@@ -385,12 +390,19 @@ cdef class Run:
             self.pinned_tail.next = b
         self.pinned_tail = b
         self.pinned += 1
-        add_relaxed(&self.rt.pool.bytes, b.bytes)
+        self.peak = max(self.peak, add_relaxed(&self.rt.pool.bytes, b.bytes) + b.bytes)
+        self.note_retirable()
         add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see the batch first
         if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
             raise BufferError("too many batches wait at the ingress")
         self.wake_parked()
         return 0
+
+    cdef void note_retirable(self) noexcept:
+        cdef int64_t serial = <int64_t> 1 << 62
+        if self.pinned_head != NULL and self.pinned_head.next != NULL:
+            serial = self.pinned_head.next.first_serial
+        store_relaxed(&self.rt.ingress.retires_at, serial)    # a hint, with load_relaxed in ingress_wakes_feeder
 
     cdef void wake_parked(self) noexcept:
         """Wake every parked worker, if there is one, after a change that it may be waiting for. A release of the GIL where there is
@@ -424,6 +436,7 @@ cdef class Run:
         """Release input batches all of whose outputs have been emitted; returns how many are still pinned."""
         cdef Batch* b
         cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)   # pairs with store_release in the egress
+        cdef bint released = False
         while self.pinned_head != NULL and self.pinned_head.next != NULL and self.pinned_head.next.first_serial <= emitted:
             # Something of the following batch has left the egress, so the ingress has moved on from this one.
             b = self.pinned_head
@@ -432,12 +445,25 @@ cdef class Run:
             add_relaxed(&self.rt.pool.bytes, -b.bytes)
             b.bytes = 0
             batch_free(b)
+            released = True
+        if released:
+            self.note_retirable()
+            self.wake_parked()                                # below the cap again, perhaps
         return self.pinned
 
     @property
     def waiting_batches(self):
         """Batches that no worker has begun."""
         return spsc_size_approx(&self.rt.ingress.arriving)
+
+    def may_feed(self):
+        """Whether what is in flight leaves room for another batch. If not, the reading thread is told when it does, or when input can be
+        released. The feeding thread."""
+        if ingress_may_feed(&self.rt.ingress):
+            return True
+        # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they freed.
+        store_seq(&self.rt.ingress.feeder_waits, 1)
+        return ingress_may_feed(&self.rt.ingress)
 
     # ------------------------------------------------------------ reading
 
@@ -447,6 +473,9 @@ cdef class Run:
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
             return None
+        if o.pool != NULL:
+            add_relaxed(&o.pool.bytes, -o.bytes)              # the reader's from now on; seen by who is woken below
+            o.pool = NULL
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
         self.commit_point = (o.point_serial, o.point_index)
@@ -467,21 +496,29 @@ cdef class Run:
     def wait(self, double seconds, bint feeding=False):
         """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there.
 
-        feeding: the caller feeds too, so also until few batches wait at the ingress. workers="auto": also until hire() is wanted.
+        feeding: the caller feeds too, so also until few batches wait at the ingress, or, where there is no room for more, until there is
+        or input can be released. workers="auto": also until hire() is wanted.
         """
         cdef int64_t seen
+        cdef bint full
         cdef int64_t ns = <int64_t> (seconds * 1e9)
         cdef int64_t turn = load_relaxed(&self.rt.run.reader_turn) | 1   # written by this thread only
         with nogil:
             store_relaxed(&self.rt.run.reader_turn, turn + 1)            # a hint, with load_relaxed in let_reader_pass
             seen = self.rt.run.reader.prepare()
             notice_stall(&self.rt)
+            full = feeding and not ingress_may_feed(&self.rt.ingress)
+            if full:
+                # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they freed.
+                store_seq(&self.rt.ingress.feeder_waits, 1)
+                full = not ingress_may_feed(&self.rt.ingress)
             if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
                     and load_acquire(&self.rt.active) <= self.hired
-                    and not (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)):
+                    and not (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
+                    and not (full and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
                 if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
                         and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
-                             or (feeding and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
+                             or (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
                         and not self.rt.run.reader.wait(seen, self.rt.grace_ns)):
                     add_relaxed(&self.rt.missed, 1)           # statistic; as in note_missed
             store_relaxed(&self.rt.run.reader_turn, turn + 2)            # as above
@@ -575,14 +612,18 @@ cdef class Run:
     # ------------------------------------------------------------ results
 
     def failure(self):
-        """None, or (operator index, serial, code, message, exception or None, failing row as a RecordBatch or None)."""
+        """None, or (operator index, serial, code, message, exception or None). Index -1: the source; -2: no memory for a batch; -3: a row of
+        the output that no batch can hold."""
         cdef Failure* f = self.rt.egress.failure
         if f == NULL:
             return None
         exc = None
         if f.exc != NULL:
             exc = <object> <PyObject*> f.exc
-        return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, f.message.decode("utf-8", "replace"), exc
+        message = f.message.decode("utf-8", "replace")
+        if self.rt.egress.failed_operator == -3:
+            message = f"column {self.out_schema.names[f.slot]!r} has {message}"
+        return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, message, exc
 
     def last_commit_point(self):
         """The order tag of all that was written, (serial, index), when the run has ended; None where some of it can't be taken."""
@@ -603,16 +644,23 @@ cdef class Run:
         return found
 
     def failing_row(self, schema):
-        """The failing row as a RecordBatch of `schema` (the operator's input in core types), or None."""
+        """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output for a row that is too wide for a
+        batch, its longest value null), or None."""
         cdef Chunk* c = self.rt.egress.failed
         cdef KernelOwner owner
+        cdef const Layout* layout = &self.out_layout.layout
         cdef Output* o
-        if c == NULL or c.n != 1 or self.rt.egress.failed_operator < 0:
+        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0 and self.rt.egress.failed_operator != -3):
             return None
-        owner = self.owners[self.rt.egress.failed_operator]
-        o = output_new(owner.kernel.input, 4, False)
-        if o == NULL or output_append(o, c) != 0:
+        if self.rt.egress.failed_operator >= 0:
+            owner = self.owners[self.rt.egress.failed_operator]
+            layout = owner.kernel.input
+        o = output_new(layout, 4, False)
+        if o == NULL or output_append(o, c, 0, 1) < 0:
             raise MemoryError
+        if o.rows == 0:                                       # more than 2 GiB
+            output_free(o)
+            return None
         return output_export(o, schema)
 
     def steps(self):
@@ -677,6 +725,7 @@ cdef class Run:
             "snapshot_markers": self.rt.egress.markers_snapshot, "tuples": load_relaxed(&self.rt.ingress.issued_serial),
             "rows_out": load_relaxed(&self.rt.egress.rows_out), "emitted_serial": load_relaxed(&self.rt.ingress.emitted_serial),
             "chunks_issued": load_relaxed(&self.rt.ingress.issued_chunks), "bytes": load_relaxed(&self.rt.pool.bytes),
+            "peak_bytes": max(self.peak, load_relaxed(&self.rt.egress.peak)),
         }
 
     # ------------------------------------------------------------ the end

@@ -17,6 +17,7 @@ from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
 from ordstream._core.egress cimport egress_publish
 from ordstream._core.elastic cimport elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled
+from ordstream._core.ingress cimport ingress_wakes_feeder
 from ordstream._core.kernel cimport PS, SF, SL
 from ordstream._core.mpmc cimport mpmc_try_take
 from ordstream._core.operator cimport (
@@ -386,6 +387,9 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                 seen = rt.run.work.prepare()
                 add_seq(&rt.run.parked, 1)                    # totally ordered with load_seq in operator_release
                 add_relaxed(&rt.parks, 1)
+                if ingress_wakes_feeder(&rt.ingress):         # nothing to do is room for input
+                    store_relaxed(&rt.ingress.feeder_waits, 0)
+                    rt.run.reader.notify_all()
                 if anything_schedulable(rt) or finished(rt):
                     cpu_yield()
                 else:

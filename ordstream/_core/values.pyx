@@ -200,6 +200,8 @@ cdef class ColumnReader:
         at[0] = 0
         for step in range(2):                       # sizes, then bytes
             if step:
+                if self.kind == PT_LIST and at[n] > 0x7fffffff:
+                    raise OverflowError(f"{at[n]} list elements in one batch")   # the rows are then tried one by one
                 data = PyBytes_FromStringAndSize(NULL, at[n] * width)
                 to = PyBytes_AS_STRING(data)
             for i in range(n):

@@ -22,7 +22,7 @@ def operator(name, **figures):
 def report(operators=(), samples=(), seconds=2.0, within=None, **figures):
     statistics = {
         "operators": list(operators), "tuples": 100, "rows_out": 50, "chunk_rows": 10, "decisions": 3,
-        "aged": 1, "throttled": 0, "parks": 2, "chunks_issued": 10,
+        "aged": 1, "throttled": 0, "peak_bytes": 7, "parks": 2, "chunks_issued": 10,
         "time_punctuations": 4, "snapshot_markers": 5, "elastic": None,
     }  # fmt: skip
     settings = {"scheduler": "ct", "partitioning": "hybrid", "reorder": "lock", "workers": 2}
