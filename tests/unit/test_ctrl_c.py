@@ -95,7 +95,8 @@ def of(body: str) -> tuple[int, str, str]:
 
 def test_while_the_command_runs() -> None:
     """What it has open is closed."""
-    assert of("try:\n    interrupt()\n    print('went on')\nfinally:\n    sys.stderr.write('closed\\n')") == (130, "", "closed\nordstream: interrupted\n")
+    body = "try:\n    interrupt()\n    print('went on')\nfinally:\n    sys.stderr.write('closed\\n')"
+    assert of(body) == (130, "", "closed\nordstream: interrupted\n")
 
 
 def test_an_interrupt_that_is_swallowed_is_told_all_the_same() -> None:
