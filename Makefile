@@ -29,7 +29,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java test test-quick lint mutants bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java spin test test-quick lint mutants bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +56,11 @@ $(VENV)/.core: $(VENV)/.packages $(CORE)
 java:
 	@tools/bootstrap.sh java
 
-test: java develop ## the whole suite, Spark included [ARGS=pytest options]
-	@$(JAVA) ORDSTREAM_REQUIRE=java $(BIN)/pytest $(SPREAD) $(ARGS)
+spin:
+	@tools/bootstrap.sh spin
+
+test: java spin develop ## the whole suite, Spark included [ARGS=pytest options]
+	@$(JAVA) ORDSTREAM_REQUIRE="java$${ORDSTREAM_REQUIRE:+,$$ORDSTREAM_REQUIRE}" $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]
 	@$(BIN)/pytest $(SPREAD) -m "not slow and not stress and not spark" $(ARGS)

@@ -2,48 +2,49 @@
 
 The output is exactly, and in the same order, what a one-tuple-at-a-time run would give.
 
-Importing this package loads no compiled code: the core is imported by the first `run` or `stream`.
+Importing this package loads nothing else: each name is imported when it is first used, and the compiled core by the
+first `run` or `stream`. So the command line hears Ctrl-C from its first line on (`ordstream.__main__`), before pyarrow and NumPy
+are there.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from ordstream.errors import (
-    Cancelled,
-    NodeLost,
-    OperatorError,
-    OrdstreamError,
-    PlanError,
-    SchemaError,
-    SinkError,
-    SourceError,
-)
-from ordstream.expressions import col, if_else, lit, when
-from ordstream.operators import (
-    codec,
-    count,
-    equal_ranges,
-    every,
-    explode,
-    first,
-    last,
-    max,
-    mean,
-    min,
-    pairs,
-    ranges,
-    sum,
-)
-from ordstream.ordertags import OrderTag
-from ordstream.pipeline import KeyedPipeline, Pipeline
-from ordstream.shedding import Frozen
-
+TYPE_CHECKING = False  # for type checkers it is true; the module typing takes longer to import than all of this one
 if TYPE_CHECKING:
+    from typing import Any
+
     from ordstream.balance.dkg import DKG
     from ordstream.balance.posg import POSG
+    from ordstream.errors import (
+        Cancelled,
+        NodeLost,
+        OperatorError,
+        OrdstreamError,
+        PlanError,
+        SchemaError,
+        SinkError,
+        SourceError,
+    )
+    from ordstream.expressions import col, if_else, lit, when
     from ordstream.node import Result
+    from ordstream.operators import (
+        codec,
+        count,
+        equal_ranges,
+        every,
+        explode,
+        first,
+        last,
+        max,
+        mean,
+        min,
+        pairs,
+        ranges,
+        sum,
+    )
+    from ordstream.ordertags import OrderTag
+    from ordstream.pipeline import KeyedPipeline, Pipeline
+    from ordstream.shedding import Frozen
 
 __version__ = "0.1.0"
 
@@ -82,19 +83,59 @@ __all__ = [
     "when",
 ]
 
-#: Names that load compiled code, and where they are.
-_LATE = {"DKG": "ordstream.balance.dkg", "POSG": "ordstream.balance.posg", "Result": "ordstream.node"}
+#: Module: its names that are reached from here.
+_HOMES = {
+    "balance.dkg": ("DKG",),
+    "balance.posg": ("POSG",),
+    "errors": (
+        "Cancelled",
+        "NodeLost",
+        "OperatorError",
+        "OrdstreamError",
+        "PlanError",
+        "SchemaError",
+        "SinkError",
+        "SourceError",
+    ),
+    "expressions": ("col", "if_else", "lit", "when"),
+    "node": ("Result",),
+    "operators": (
+        "codec",
+        "count",
+        "equal_ranges",
+        "every",
+        "explode",
+        "first",
+        "last",
+        "max",
+        "mean",
+        "min",
+        "pairs",
+        "ranges",
+        "sum",
+    ),
+    "ordertags": ("OrderTag",),
+    "pipeline": ("KeyedPipeline", "Pipeline"),
+    "shedding": ("Frozen",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 #: Submodules reached as attributes without an import of their own.
-_SUBMODULES = frozenset({"balance", "node", "simulation", "spark", "testing", "tpcxbb"})
+_SUBMODULES = frozenset(
+    {"balance", "errors", "expressions", "node", "operators", "pipeline", "shedding", "simulation", "spark", "testing", "tpcxbb"}
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(_LATE[name]), name)
+    if name not in _HOME_OF and name not in _SUBMODULES:
+        raise AttributeError(f"module 'ordstream' has no attribute {name!r}")
+    import importlib
+
     if name in _SUBMODULES:
         return importlib.import_module(f"ordstream.{name}")
-    raise AttributeError(f"module 'ordstream' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"ordstream.{_HOME_OF[name]}"), name)
+    globals()[name] = found  # the next look-up does not come here
+    return found
 
 
 def __dir__() -> list[str]:

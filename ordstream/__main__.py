@@ -1,7 +1,17 @@
-"""``python -m ordstream``: the command line."""
+"""``python -m ordstream``, and the console script: the command line. Ctrl-C is heard before anything else is imported."""
 
 import sys
 
-from ordstream.cli import main
+from ordstream import ctrl_c
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command that the process was started with; returns its exit status (`ordstream.cli.main`)."""
+    ctrl_c.listen()
+    from ordstream.cli import main as command
+
+    return ctrl_c.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

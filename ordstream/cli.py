@@ -9,10 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from ordstream import ctrl_c
 from ordstream.commands.bench import add_bench
 from ordstream.commands.generate import add_generate
 from ordstream.commands.run import add_demo, add_run
 from ordstream.errors import OrdstreamError
+
+#: What is told in one sentence; any other exception is a fault of ours, and shown with its trace.
+TOLD = (OrdstreamError, ValueError, OSError, RuntimeError, ImportError, MemoryError)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after Ctrl-C; 141 when the reader of the output has gone (`ordstream ... | head -1`).
     """
     status, reason = _run(arguments)
+    ctrl_c.writing()
     unwritten = _flush()
+    if status == ctrl_c.STATUS:
+        return ctrl_c.tell()
     if isinstance(unwritten, BrokenPipeError):
         return 141
     if unwritten is not None and not reason:
@@ -56,12 +63,16 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str]:
         return command(chosen), ""
     except SystemExit as end:  # --help, or a wrong argument, which has been told
         return int(end.code or 0), ""
-    except BrokenPipeError as error:
-        return 141, str(error)
-    except (OrdstreamError, ValueError, OSError, RuntimeError, ImportError, MemoryError) as error:
-        return 2, str(error) or type(error).__name__
     except KeyboardInterrupt:
-        return 130, "interrupted"
+        return ctrl_c.STATUS, ""
+    except Exception as error:
+        if ctrl_c.came():  # this is what became of the interrupt on its way through others' code
+            return ctrl_c.STATUS, ""
+        if isinstance(error, BrokenPipeError):
+            return 141, str(error)
+        if isinstance(error, TOLD):
+            return 2, str(error) or type(error).__name__
+        raise
 
 
 def _flush() -> OSError | None:

@@ -4,7 +4,7 @@ Environment:
 
 ``ORDSTREAM_HYPOTHESIS``    profile of the property tests: ``dev`` (default), ``ci``, ``thorough``
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
-``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, comma-separated: where one is absent, fail, don't skip
+``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, comma-separated: where one is absent, fail, don't skip
 ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
 """
 
@@ -124,6 +124,25 @@ def java() -> str:
     if version is None or int(version[1]) < 17:
         absent("java", f"Spark needs Java 17 or newer; {program} says: {answer.strip() or 'nothing'}")
     return program
+
+
+@pytest.fixture(scope="session")
+def spin() -> tuple[str, str]:
+    """Paths of the model checker SPIN and of the C compiler that its output needs."""
+    program, compiler = shutil.which("spin"), shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if program is None or compiler is None:
+        absent("spin", f"no {'model checker SPIN: make test installs one' if program is None else 'C compiler for its models'}")
+        raise AssertionError("unreachable")
+    return program, compiler
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many models were really checked, which .ci/run asks for: counted from the runs that tests/models recorded."""
+    reports = [report for category in ("passed", "skipped", "failed") for report in terminalreporter.stats.get(category, [])]
+    ours = [report for report in reports if report.nodeid.startswith("tests/models/")]
+    if ours:
+        checked = sum(name == "model" for report in ours if report.passed for name, _ in report.user_properties)
+        terminalreporter.write_line(f"models checked by SPIN: {checked}")
 
 
 # --- nothing may be left over ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #
 #   tools/bootstrap.sh              Python >= 3.11 with headers and venv, a C++17 compiler; makes .venv
 #   tools/bootstrap.sh java         the same, and a Java 17+ runtime
+#   tools/bootstrap.sh spin         the model checker SPIN, for tests/models; without it they are skipped, and the exit status is 0
 #   tools/bootstrap.sh java-home    print the JAVA_HOME to run with; nothing where the java on PATH will do
 #
 # What is missing is installed as the distribution's package where that may be done without asking (root, or sudo
@@ -85,8 +86,17 @@ first_offered() { # the first of these packages that the distribution has, else 
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-list_missing() { # $1: java or nothing
+list_missing() { # $1: java, spin or nothing
     MISSING=; PACKAGES=
+    if [ "${1:-}" = spin ]; then
+        if have spin; then return; fi
+        case $MANAGER in
+            apt-get | brew) ;;
+            *) MANAGER= ;; # no package that we know of
+        esac
+        lack "the model checker SPIN" spin
+        return
+    fi
     if py=$(find_python); then
         if ! has_headers "$py"; then
             case $MANAGER in
@@ -131,7 +141,7 @@ install_command() {
     esac
 }
 
-complete() { # $1: java or nothing. Install what is missing, or stop with the sentence.
+complete() { # $1: java, spin or nothing. Install what is missing, or stop with the sentence.
     MANAGER=$(manager)
     list_missing "${1:-}"
     [ -n "$MISSING" ] || return 0
@@ -165,8 +175,12 @@ case ${1:-} in
         find_java && printf '%s' "$JAVA_FOUND"
         exit 0
         ;;
+    spin)
+        (complete spin) || printf 'without it the tests in tests/models are skipped\n' >&2
+        exit 0
+        ;;
     "" | java) ;;
-    *) stop "usage: tools/bootstrap.sh [java | java-home]" ;;
+    *) stop "usage: tools/bootstrap.sh [java | spin | java-home]" ;;
 esac
 
 complete "${1:-}"

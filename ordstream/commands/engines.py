@@ -6,10 +6,10 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ordstream.commands.reports import merged
 from ordstream.console import Bar
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Rows = list[tuple[Any, ...]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,12 @@ def on_spark(job: Job, verify: bool, session: SparkSession | None = None) -> tup
         Default: one for this run, whose tasks have the cores of a node.
     """
     node_cores = None if job.nodes is None else max(1, allowed_cpus() // job.nodes)
-    with _failures_in_one_line(), _session(node_cores) if session is None else contextlib.nullcontext(session) as running:
+
+    def asked(running: SparkSession) -> tuple[Outcome, Rows | None]:
         outcome = _apply(job, running)
         return outcome, _spark_answer(running, job) if verify else None
+
+    return _with_spark(asked, session, node_cores)
 
 
 def _apply(job: Job, session: SparkSession) -> Outcome:
@@ -155,9 +159,11 @@ def by_sql(job: Job, session: SparkSession | None = None) -> Outcome:
         except duckdb.Error as error:  # out of memory, mostly; none of them is an exception that the command line knows
             raise RuntimeError(f"DuckDB has no batch answer: {str(error).strip().splitlines()[0]}") from error
     else:
-        with _failures_in_one_line(), _session() if session is None else contextlib.nullcontext(session) as running:
-            begin = time.perf_counter()
-            rows = _spark_answer(running, job)
+
+        def asked(running: SparkSession) -> tuple[float, Rows]:
+            return time.perf_counter(), _spark_answer(running, job)
+
+        begin, rows = _with_spark(asked, session)
     return Outcome(rows, total, time.perf_counter() - begin, None)
 
 
@@ -181,16 +187,22 @@ def _has_duckdb() -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _session(node_cores: int | None = None) -> Iterator[SparkSession]:
-    """A Spark for one run."""
-    from ordstream import spark
+def _with_spark(asked: Callable[[SparkSession], T], session: SparkSession | None, node_cores: int | None = None) -> T:
+    """What is asked of a session: of the given one, in this thread, or of one for this question, where Ctrl-C can't reach it."""
+    with _failures_in_one_line():
+        if session is not None:
+            return asked(session)
+        from ordstream import spark
+        from ordstream.spark.apart import apart
 
-    session = spark.local_session(node_cores=node_cores)
-    try:
-        yield session
-    finally:
-        session.stop()
+        def work() -> T:
+            own = spark.local_session(node_cores=node_cores)
+            try:
+                return asked(own)
+            finally:
+                own.stop()
+
+        return apart(work)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,8 @@ from ordstream.spark.interrupt import repair, without_traces
 PANDAS_NOTICE = "PySpark does not yet fully support pandas"
 NOISE = (b"WARNING: Using incubator modules",)
 
+_hushed = threading.Event()
+
 # Rows that reach a Python worker at a time, at most 64 MiB of them. Each batch costs the worker some 100 us; Spark's default is 10,000.
 ARROW_ROWS = "65536"
 
@@ -192,10 +194,18 @@ def _without_startup_noise() -> Iterator[None]:
             started.set()
 
 
+def hush() -> None:
+    """Pass on nothing more of what Java and its Python workers write to stderr: they are being ended."""
+    _hushed.set()
+
+
 def _pass_on(reader: int, real: int, started: threading.Event) -> None:
     pending = b""
     with contextlib.suppress(OSError):
         while data := os.read(reader, 65_536):
+            if _hushed.is_set():
+                pending = b""
+                continue
             if started.is_set() and not pending:
                 _write_all(real, data)
                 continue

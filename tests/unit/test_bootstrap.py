@@ -39,11 +39,11 @@ def program(machine, name, text):
     file.chmod(0o755)
 
 
-def bootstrap(machine):
+def bootstrap(machine, *door):
     """(exit status, lines on stderr)"""
     environment = {"PATH": str(machine / "bin"), "CXX": "the-compiler", "HOME": str(machine), "LANG": "C"}
     ran = subprocess.run(
-        [str(machine / "bin" / "sh"), str(machine / "tools" / "bootstrap.sh")],
+        [str(machine / "bin" / "sh"), str(machine / "tools" / "bootstrap.sh"), *door],
         env=environment, cwd=machine, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert ran.stdout == ""
@@ -105,3 +105,25 @@ def test_a_python_without_headers_is_not_enough(machine):
     status, told = bootstrap(machine)
     assert status == 1
     assert told == ["ordstream needs the headers of Python: install it with your system's package manager and run the command again."]
+
+
+def test_the_model_checker_is_installed_where_that_may_be_done(machine):
+    place = machine / "bin" / "spin"
+    program(machine, "id", "echo 0")
+    asked = '"$*" = "install -y --no-install-recommends spin"'
+    program(machine, "apt-get", f'if [ {asked} ]; then echo "#!/bin/sh" > {place}; chmod 755 {place}; fi')
+    told = ["installing the model checker SPIN: apt-get install -y --no-install-recommends spin"]
+    assert bootstrap(machine, "spin") == (0, told)
+    assert bootstrap(machine, "spin") == (0, [])
+
+
+def test_without_the_model_checker_the_suite_goes_on(machine):
+    told = ["ordstream needs the model checker SPIN: install it with your system's package manager and run the command again."]
+    skipped = ["without it the tests in tests/models are skipped"]
+    assert bootstrap(machine, "spin") == (0, told + skipped)
+    program(machine, "dnf", "exit 3")
+    assert bootstrap(machine, "spin") == (0, told + skipped)
+    program(machine, "apt-get", "exit 3")  # not root, no sudo
+    command = "sudo apt-get install -y --no-install-recommends spin"
+    told = [f"ordstream needs the model checker SPIN: type `{command}` and run the command again."]
+    assert bootstrap(machine, "spin") == (0, told + skipped)
