@@ -26,7 +26,7 @@ from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
 from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
-from ordstream._core.reader import Reader
+from ordstream._core.reader import Reader, forget_starts
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import PlanError
 from ordstream.failure import Unread, failure
@@ -37,7 +37,7 @@ from ordstream.ordertags import RunningIndex
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
 from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
-from ordstream.worker_threads import WorkerThreads
+from ordstream.worker_threads import WorkerThreads, start
 
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
@@ -490,7 +490,7 @@ class Stream(Reader):
         if self._reader == threading.get_ident():
             return  # the reader closes on its way out
         if self._is_inside():
-            threading.Thread(target=self.close, name="ordstream-closer", daemon=True).start()
+            start(threading.Thread(target=self.close, name="ordstream-closer", daemon=True))
             return
         if os.getpid() == self._pid:
             self._workers.join()
@@ -578,6 +578,7 @@ def _close_all() -> None:
 
 
 def _forget_after_fork() -> None:
+    forget_starts()
     for stream in list(_open_streams):
         stream._closed = True  # its threads do not exist here; the parent owns the run
         stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()  # one of those threads may have held them

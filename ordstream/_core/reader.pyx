@@ -6,7 +6,7 @@ calls: here every way out of reading closes the stream.
 """
 import _signal
 import threading
-from _thread import RLock, get_ident
+from _thread import RLock, get_ident, stack_size as _thread_stack_size
 
 
 cdef class Reader:
@@ -78,10 +78,21 @@ cdef close_surely(reader):
         raise
 
 
-def start_surely(thread):
-    """`thread.start()`; an interrupt in the middle of it is raised when it is done.
+# Held while the size of the next thread's stack, one number for the whole process, is ours and not the user's.
+_stack_size = RLock()
+
+
+def forget_starts():
+    """In a child after a fork: the thread that was starting another one does not exist here."""
+    global _stack_size
+    _stack_size = RLock()
+
+
+def start_surely(thread, Py_ssize_t stack):
+    """`thread.start()` with a stack of so many bytes, or the user's size if larger; an interrupt meanwhile is raised when it is done.
 
     Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError in the interrupt's place.
+    `threading.stack_size` is afterwards what it was.
     """
     came = []
     present = None
@@ -97,7 +108,14 @@ def start_surely(thread):
         except ValueError:  # not the main interpreter
             present = None
     try:
-        thread.start()
+        with _stack_size:
+            before = _thread_stack_size(stack)
+            try:
+                if before > stack:
+                    _thread_stack_size(before)
+                thread.start()
+            finally:
+                _thread_stack_size(before)
     finally:
         if callable(present):
             _signal.signal(_signal.SIGINT, present)
