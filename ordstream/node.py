@@ -75,8 +75,15 @@ class Result:
         return pa.Table.from_batches(self.batches, schema=self._schema)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow PyCapsule interface: Polars, DuckDB and pandas read a result as it is."""
+        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and `pd.DataFrame.from_arrow` (pandas 3).
+
+        The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
+        """
         return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return self.table.to_pandas(**options)
 
     def __repr__(self) -> str:
         return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples>"
@@ -162,7 +169,10 @@ def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
 
 
 class Stream(Reader):
-    """A run in progress: an iterator of record batches, and a context manager.
+    """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
+
+    `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far as it has not been read.
+    Reading is once: what has been read, by whomever, does not come again.
 
     Attributes
     ----------
@@ -364,6 +374,7 @@ class Stream(Reader):
         """The next output batch; None at the end (the failure, if any, is in self._failure)."""
         self._start()
         core_run = self._core
+        until = time.monotonic() + self._patience if self._patience else 0.0
         while True:
             item = core_run.take()
             if item is not None:
@@ -374,6 +385,8 @@ class Stream(Reader):
                     return self._shape(*item)
                 self._finish()
                 return None
+            if until and time.monotonic() > until:
+                return pa.RecordBatch.from_pylist([], schema=self.schema)
             self._tell_progress()
             self._feeder.retire()
             if core_run.active > len(self._workers) and self.workers:

@@ -8,11 +8,15 @@ import _signal
 import threading
 from _thread import RLock, get_ident, stack_size as _thread_stack_size
 
+import pyarrow as pa
+
+from ordstream._core.arrow_stream import export_stream
+
 
 cdef class Reader:
-    """The iterator and context manager over what a subclass gives:
+    """The iterator, context manager and Arrow stream over what a subclass gives:
 
-    `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
+    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
     also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read.
 
     Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.
@@ -22,6 +26,10 @@ cdef class Reader:
     cdef public object _reader
     # Whether there is nothing to close: not yet, or not any more.
     cdef public bint _closed
+    # Whether an Arrow consumer has begun to read: arrow_stream.pyx.
+    cdef public bint _handed_over
+    # Seconds after which `_read` gives an empty batch where nothing has come; 0: it waits.
+    cdef public double _patience
 
     def __cinit__(self):
         self._reading = RLock()
@@ -67,6 +75,18 @@ cdef class Reader:
     def __del__(self):
         if not self._closed:
             close_surely(self)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """Arrow PyCapsule interface: the consumer runs the pipeline by reading. What that means: arrow_stream.pyx."""
+        return export_stream(self, requested_schema)
+
+    def __array__(self, *_, **__):
+        """NumPy, and pandas.DataFrame by its help, would take the batches for cells."""
+        raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: use stream.to_pandas(), or pyarrow.table(stream)")
+
+    def to_pandas(self, **options):
+        """What is still to come as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return pa.Table.from_batches(list(self), schema=self.schema).to_pandas(**options)
 
 
 cdef close_surely(reader):
