@@ -14,9 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream._core.reader import start_surely
 from ordstream.errors import PlanError, SourceError
-from ordstream.worker_threads import join
+from ordstream.worker_threads import join, start
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than the ingress has slots).
 FEED_AHEAD = 4
@@ -55,7 +54,7 @@ class Feeder:
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
         self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
-        start_surely(self._thread)
+        start(self._thread)
 
     @property
     def thread(self) -> threading.Thread | None:

@@ -26,7 +26,7 @@ from ordstream._core import arrow as core_arrow
 from ordstream._core import chunk as core_chunk
 from ordstream._core import run as core
 from ordstream._core.keyed_state import KeySpecOwner
-from ordstream._core.reader import Reader
+from ordstream._core.reader import Reader, forget_starts
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import PlanError
 from ordstream.failure import Unread, failure
@@ -37,7 +37,7 @@ from ordstream.ordertags import OrderTag, RunningIndex
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
 from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
-from ordstream.worker_threads import WorkerThreads
+from ordstream.worker_threads import WorkerThreads, start
 
 # Default cap on what is in flight, and how many input batches it should hold at least.
 MAX_BYTES = 512 << 20
@@ -78,8 +78,15 @@ class Result:
         return pa.Table.from_batches(self.batches, schema=self._schema)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow PyCapsule interface: Polars, DuckDB and pandas read a result as it is."""
+        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and `pd.DataFrame.from_arrow` (pandas 3).
+
+        The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
+        """
         return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return self.table.to_pandas(**options)
 
     def __repr__(self) -> str:
         dropped = "".join(
@@ -172,7 +179,10 @@ def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
 
 
 class Stream(Reader):
-    """A run in progress: an iterator of record batches, and a context manager.
+    """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
+
+    `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far as it has not been read.
+    Reading is once: what has been read, by whomever, does not come again.
 
     Attributes
     ----------
@@ -379,6 +389,7 @@ class Stream(Reader):
         """The next output batch; None at the end (the failure, if any, is in self._failure)."""
         self._start()
         core_run = self._core
+        until = time.monotonic() + self._patience if self._patience else 0.0
         while True:
             item = core_run.take()
             if item is not None:
@@ -389,6 +400,8 @@ class Stream(Reader):
                     return self._shape(*item)
                 self._finish()
                 return None
+            if until and time.monotonic() > until:
+                return pa.RecordBatch.from_pylist([], schema=self.schema)
             self._tell_progress()
             self._feeder.retire()
             if core_run.active > len(self._workers) and self.workers:
@@ -529,7 +542,7 @@ class Stream(Reader):
         if self._reader == threading.get_ident():
             return  # the reader closes on its way out
         if self._is_inside():
-            threading.Thread(target=self.close, name="ordstream-closer", daemon=True).start()
+            start(threading.Thread(target=self.close, name="ordstream-closer", daemon=True))
             return
         if os.getpid() == self._pid:
             self._workers.join()
@@ -619,6 +632,7 @@ def _close_all() -> None:
 
 
 def _forget_after_fork() -> None:
+    forget_starts()
     for stream in list(_open_streams):
         stream._closed = True  # its threads do not exist here; the parent owns the run
         stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()  # one of those threads may have held them

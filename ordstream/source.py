@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ordstream._core.reader import Reader
 from ordstream.errors import SourceError
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time.
@@ -25,6 +26,8 @@ ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
 def is_live(data: Any) -> bool:
     """Whether asking for the next batch may run user code or block (an iterator), so that a thread should do it."""
+    if isinstance(data, Reader):
+        return True
     return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
 
 
@@ -113,6 +116,9 @@ def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
         yield data
     elif isinstance(data, pa.Table):
         yield from data.to_batches() or [_no_rows(data.schema)]
+    elif isinstance(data, Reader):  # as it is: by Arrow's interface its errors would come as text
+        yield _no_rows(data.schema)
+        yield from data
     elif hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         yield _no_rows(reader.schema)

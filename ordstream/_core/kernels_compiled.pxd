@@ -10,11 +10,11 @@ d) With `liveness` (on_flush or on_time exist) a record starts with 8 bytes that
    only rows failed has no state, as in a run that never saw them.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.chunk cimport ChunkPool
-from ordstream._core.kernel cimport KernelOwner
+from ordstream._core.chunk cimport Chunk, ChunkPool, Worker
+from ordstream._core.kernel cimport Kernel, KernelOwner
 from ordstream._core.keyed_state cimport KeyedState, KeySpec
 from ordstream._core.python_state cimport Callbacks, State, StateSpec
-from ordstream._core.values cimport RowReader
+from ordstream._core.values cimport RowReader, RowWriter
 
 cdef extern from "ordstream_kernel.h" nogil:
     int ORDSTREAM_KERNEL_VERSION
@@ -53,6 +53,7 @@ cdef struct CompiledContext:
     int32_t keyed              # 1: PS, 0: SF
     int32_t trusted            # 1: compiled by ordstream.udf: rolls its state back, and origins are right by construction
     int32_t has_replay
+    int32_t unsigned_          # 1: rows or state may hold a uint64, which a compiled function takes only below 2**63
     const KeySpec* keys
     ChunkPool* heap            # counts the keys' string bytes
     void* owner                # borrowed: the CompiledKernel
@@ -73,8 +74,9 @@ cdef class CompiledKernel(KernelOwner):
     cdef CompiledContext context
     cdef ChunkPool heap
     cdef RowReader reader
+    cdef RowWriter writer
     cdef object function             # the interpreted function, or None
     cdef CompiledStates states       # None: stateless
     cdef object output_schema
     cdef object key_spec             # KeySpecOwner, or None
-    cdef int run_plain(self, object row, bytes record) except -1
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1

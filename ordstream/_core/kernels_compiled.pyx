@@ -15,6 +15,9 @@ from ordstream._core.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.values cimport KeyReader, RowReader, RowWriter, exception_set
 
 import numpy as np
+import pyarrow as pa
+
+from ordstream.types import is_list
 from ordstream.udf import interpret
 
 cdef extern from *:
@@ -160,51 +163,62 @@ cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept
             out.cols[j].valid = NULL
 
 
-cdef void explain(Kernel* k, Chunk* c, int32_t slot, const char* state, const char* reason, Failure* f) noexcept nogil:
-    """Fill `f` for a failing row; run the row in plain Python to get the exception, where it ends the run or is the first that is skipped.
+cdef bint settled(
+    Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, const char* reason, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Whether a row that failed in the compiled function is done all the same: by the interpreted one, whose word counts.
 
-    Thread safety: worker, without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us with a replay.
+    Inside a compiled function integers have 64 bits with a sign, so it refuses what the interpreted one takes (uint64 from 2**63 on). If
+    the row fails there as well, or there is none, `f` is filled. A row that is skipped is only tried again where such values can be, or to
+    say why where it is the first.
+
+    Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us
+    with a replay.
     """
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     failure_set(f, slot, FAIL_COMPILED, "the compiled function reported a failing row")
     if reason != NULL:
         failure_set(f, slot, FAIL_COMPILED, reason)
-    if reason == NULL and x.has_replay and (k.on_error != ON_ERROR_SKIP or skip_is_first(k, slot_serial(c, slot))):
-        with gil:
-            replay_row(<CompiledKernel> x.owner, c, slot, state, f)
-
-
-cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, const char* reason) noexcept nogil:
-    """Keep which row of a stateless function was skipped, and why. Cost: as explain."""
-    cdef Failure f
-    f.exc = NULL
-    explain(k, c, slot, NULL, reason, &f)
-    if f.exc == NULL:
-        skip_note(k, slot_serial(c, slot), False, f.code, f.message)
-        return
+        return False
+    if not x.has_replay or (k.on_error == ON_ERROR_SKIP and not x.unsigned_ and not skip_is_first(k, slot_serial(c, slot))):
+        return False
     with gil:
-        skip_note_error(k, slot_serial(c, slot), False, <object> <PyObject*> f.exc)
-        Py_DECREF(<object> <PyObject*> f.exc)
+        return replay_row(<CompiledKernel> x.owner, k, w, c, slot, state, out, f)
 
 
-cdef void replay_row(CompiledKernel owner, Chunk* c, int32_t slot, const char* state, Failure* f) noexcept:
-    """Run one row through the interpreted function; put the exception that it raises into `f`. Never raises. GIL held."""
+cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept nogil:
+    """A row of a stateless function is skipped: keep which it was and why, if it is the first. Ownership of f.exc: taken."""
+    if f.exc != NULL:
+        with gil:
+            if skip_is_first(k, slot_serial(c, slot)):
+                skip_note_error(k, slot_serial(c, slot), False, <object> <PyObject*> f.exc)
+            Py_DECREF(<object> <PyObject*> f.exc)
+    elif skip_is_first(k, slot_serial(c, slot)):
+        skip_note(k, slot_serial(c, slot), False, f.code, f.message)
+
+
+cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, Chunk* out, Failure* f) noexcept:
+    """Run one row through the interpreted function: True when its outputs and its state were written; else `f` has what it raised.
+
+    Never raises. GIL held. A failure leaves `out` and `state` as they were.
+    """
+    cdef int32_t before = out.n
     try:
-        row = owner.reader.row(c, slot)
-        record = b"" if state == NULL else state[:owner.context.state_size]
         try:
-            owner.run_plain(row, record)
+            row = owner.reader.row(c, slot)
+            owner.run_plain(k, w, row, slot, state, out)
+            return True
         except BaseException as error:
+            out.n = before
+            out.slots = before
             exception_set(f, slot, error)
             f.code = FAIL_COMPILED
-            return
-        text = "the compiled function failed where the interpreted one does not: integers have 64 bits in it"
-        failure_set(f, slot, FAIL_COMPILED, text.encode())
     except BaseException as error:
         try:
             exception_set(f, slot, error)
         except BaseException:
             pass
+    return False
 
 
 cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -218,6 +232,7 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef int64_t m, r
     cdef int32_t i
     cdef CallResult result
+    cdef Failure failure
     if out == NULL:
         c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
         return NULL
@@ -239,15 +254,18 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         done += r
         if r == m:
             continue
+        memset(&failure, 0, sizeof(Failure))
+        if settled(k, w, c, rows[done], NULL, result.reason, out, &failure):
+            done += 1
+            continue
         if k.on_error == ON_ERROR_SKIP:
             add_relaxed(&k.skipped, 1)      # statistic; no partner
-            if skip_is_first(k, slot_serial(c, rows[done])):
-                note_skipped(k, c, rows[done], result.reason)
+            note_skipped(k, c, rows[done], &failure)
             done += 1
             continue
         c.failure = failure_new(rows[done], FAIL_COMPILED, "")
         if c.failure != NULL:
-            explain(k, c, rows[done], NULL, result.reason, c.failure)
+            c.failure[0] = failure
         break
     if out.ncols == 0 and chunk_reserve(w, out, k.output, 1) < 0:
         c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
@@ -294,7 +312,9 @@ cdef int32_t compiled_process(
         commit(x, out, result.outputs)
         done += r
         if r < m:
-            explain(k, c, rows[done], base + records[done] * stride, result.reason, f)
+            if settled(k, w, c, rows[done], base + records[done] * stride, result.reason, out, f):
+                done += 1
+                continue
             break
     if x.liveness:
         for i in range(<int32_t> done):
@@ -406,6 +426,10 @@ cdef class CompiledStates(Callbacks):
         return 0
 
 
+def _holds_uint64(type_):
+    return pa.types.is_uint64(type_) or is_list(type_) and pa.types.is_uint64(type_.value_type)
+
+
 cdef class CompiledKernel(KernelOwner):
     """Kernel of a compiled function.
 
@@ -440,6 +464,7 @@ cdef class CompiledKernel(KernelOwner):
         self.references.append(compiled)
         self.function = compiled.interpreted
         self.output_schema = stage.output
+        self.writer = RowWriter(stage.output)
         self.reader = RowReader(stage.input, True)
         x.plain = <row_function> <uintptr_t> compiled.plain
         x.nulls = <row_function> <uintptr_t> compiled.nulls
@@ -453,6 +478,8 @@ cdef class CompiledKernel(KernelOwner):
             x.may_be_null[j] = flag
         x.trusted = compiled.interpreted is not None
         x.has_replay = x.trusted
+        state = stage.params["state"] if stage.kind != "SL" else ()
+        x.unsigned_ = any([_holds_uint64(field.type) for field in (*stage.input, *state)])
         x.heap = &self.heap
         x.owner = <void*> self
         self.kernel.ctx = <void*> x
@@ -475,10 +502,20 @@ cdef class CompiledKernel(KernelOwner):
         if x.liveness:
             self.kernel.punctuate = compiled_punctuate
 
-    cdef int run_plain(self, object row, bytes record) except -1:
-        """Run the interpreted function on one row as run_serial would; raises what it raises."""
-        state = None if self.states is None else self.states.state_of(record)
-        interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1:
+        """Run the interpreted function on one row as run_serial would; raises what it raises, else writes outputs and state."""
+        cdef bytes before
+        state = None
+        if self.states is not None:
+            before = record[:self.context.state_size]
+            state = self.states.state_of(before)
+        rows = interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
+        if chunk_reserve(w, out, k.output, <int32_t> len(rows) + 1) < 0:
+            raise MemoryError
+        for values in rows:
+            self.writer.append(w, out, values, slot)
+        if state is not None:
+            self.states.save(NULL, record - self.context.liveness, state)
         return 0
 
 

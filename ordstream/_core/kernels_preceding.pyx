@@ -1,35 +1,56 @@
 """Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b).
 
-A key's record holds its ring: place of the oldest entry, number of entries, then n entries of fixed size (time, one byte whether the
-condition on entries was true, one byte per column whether it is null, 8 bytes per column). Nothing is allocated per row.
+A key's record holds its ring: place of the oldest entry, number of entries, and the entries, of fixed size (time, one byte whether the
+condition on entries was true, one byte per column whether it is null, 8 bytes per column). A small ring lies in the record, and nothing
+is allocated per row. A large one lies apart: it has room for a few entries first and doubles as they come, up to n, so that memory
+follows what is held and not what could be.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from ordstream._core.carry cimport carry_values
 from ordstream._core.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, Failure, LayoutOwner, Worker, chunk_reserve, chunk_set_valid,
-    failure_set,
+    FAIL_MEMORY, FAIL_NULL, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_reserve,
+    chunk_set_valid, failure_set,
 )
 from ordstream._core.earlier cimport failure_earlier
 from ordstream._core.expression cimport Code, CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
-from ordstream._core.keyed_state cimport LOOKUP_BLOCK, KeySpec, KeySpecOwner, keyed_lookup, keyed_state
+from ordstream._core.keyed_bucket cimport put_word
+from ordstream._core.keyed_state cimport (
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+)
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     int64_t first_bad(const uint8_t* bad, int64_t n)
 
+cdef enum:
+    RING_FIRST = 4         # entries that a ring apart first has room for
+    RING_INSIDE = 256      # bytes of entries up to which they lie in the record
+
 cdef struct Ring:
-    # State of a key, followed by the entries.
-    int32_t oldest         # place of the oldest entry
+    # State of a key; the entries follow (`inside`), or it is part of a RingApart.
+    int32_t oldest         # place of the oldest entry; 0 until there are n
     int32_t n              # entries
+
+cdef struct RingApart:
+    # State of a key. Ownership: `entries` is the bucket's.
+    Ring ring
+    int64_t room           # places
+    char* entries          # NULL: no room yet
+
+cdef struct PrecedingBucket:
+    # Memory ownership: the runtime, through bucket_new / bucket_free; owns the entries of its rings.
+    KeyedState keyed
+    ChunkPool pool         # counts the bytes of the keys' strings; only `bytes` is used
+    int64_t entry_bytes    # of all rings together
 
 cdef struct PrecedingContext:
     # Read-only while a run lasts. Memory ownership: PrecedingKernel.
     const KeySpec* keys
     int32_t n              # length of the ring
+    bint inside            # entries lie in the record
     int32_t entry          # bytes of an entry: 8 (time), flags rounded up to 8, 8 per column
     int32_t values         # offset of the first column's value in an entry
     int32_t time           # input column; -1: entries never get too old
@@ -45,7 +66,25 @@ cdef struct PrecedingContext:
 
 
 cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place) noexcept nogil:
-    return <char*> (ring + 1) + <int64_t> place * x.entry
+    return (<char*> (ring + 1) if x.inside else (<RingApart*> ring).entries) + <int64_t> place * x.entry
+
+
+cdef int grow(const PrecedingContext* x, PrecedingBucket* b, RingApart* a) noexcept nogil:
+    """Room for one entry more in a ring apart that holds less than n. 0, or -1: no memory, nothing changed.
+
+    Thread safety: the bucket's holder. Cost: amortized, a copy of each entry.
+    """
+    cdef int64_t room = min(2 * a.room if a.room else <int64_t> RING_FIRST, <int64_t> x.n)
+    cdef char* entries
+    if a.ring.n < a.room:
+        return 0
+    entries = <char*> realloc(a.entries, room * x.entry)     # oldest is 0: the entries lie in order
+    if entries == NULL:
+        return -1
+    b.entry_bytes += (room - a.room) * x.entry
+    a.entries = entries
+    a.room = room
+    return 0
 
 
 cdef inline bint recent(const PrecedingContext* x, int64_t now, int64_t time) noexcept nogil:
@@ -112,7 +151,7 @@ cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* r
 
 
 cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now, uint8_t counts) noexcept nogil:
-    """Put a row into the ring, in place of the oldest one when it is full."""
+    """Put a row into a ring that has room for it, in place of the oldest one when it is full."""
     cdef int32_t place = ring.oldest + ring.n
     cdef char* entry
     cdef uint8_t truth
@@ -137,7 +176,27 @@ cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int
 
 cdef void* preceding_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
-    return new_bucket(x.keys, <int32_t> sizeof(Ring) + x.n * x.entry)
+    cdef PrecedingBucket* b = <PrecedingBucket*> calloc(1, sizeof(PrecedingBucket))
+    cdef int32_t size = <int32_t> sizeof(Ring) + x.n * x.entry if x.inside else <int32_t> sizeof(RingApart)
+    if b != NULL and keyed_init(&b.keyed, x.keys, size, &b.pool) != 0:
+        free(b)
+        return NULL
+    return b
+
+
+cdef void preceding_free(Kernel* k, void* state) noexcept nogil:
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
+    cdef int64_t slot
+    if not (<PrecedingContext*> k.ctx).inside:
+        for slot in range(b.keyed.count):
+            free((<RingApart*> keyed_state(&b.keyed, slot)).entries)
+    keyed_free(&b.keyed)
+    free(b)
+
+
+cdef int64_t preceding_bytes(Kernel* k, void* state) noexcept nogil:
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
+    return keyed_bytes(&b.keyed) + b.entry_bytes
 
 
 cdef int32_t preceding_process(
@@ -150,7 +209,7 @@ cdef int32_t preceding_process(
     row, ~5 ns per output, the conditions.
     """
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
-    cdef Bucket* b = <Bucket*> state
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
     cdef Evaluation e
     cdef int32_t[LOOKUP_BLOCK] slots
     cdef int64_t[LOOKUP_BLOCK] times
@@ -195,6 +254,9 @@ cdef int32_t preceding_process(
                 if ring.n and now < latest(x, ring):
                     failure_earlier(f, rows[k0 + i], x.time, now, latest(x, ring))
                     return k0 + i
+            if not x.inside and ring.n < x.n and grow(x, b, <RingApart*> ring) != 0:
+                failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
             if looks[i] and ring.n and look(x, k, w, c, ring, rows[k0 + i], now, out) != 0:
                 failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
@@ -233,6 +295,7 @@ cdef class PrecedingKernel(KernelOwner):
             raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and those of an entry")
         self.context.values = 8 + ((1 + self.context.ncolumns + 7) & ~7)
         self.context.entry = self.context.values + 8 * self.context.ncolumns
+        self.context.inside = <int64_t> self.context.n * self.context.entry <= RING_INSIDE
         self.context.time = -1
         if params["within"] is not None:
             self.context.time = params["time"]
@@ -264,8 +327,8 @@ cdef class PrecedingKernel(KernelOwner):
         self.kernel.uses_hash = 1
         self.kernel.process = preceding_process
         self.kernel.bucket_new = preceding_new
-        self.kernel.bucket_free = free_bucket
-        self.kernel.bucket_bytes = bytes_of_bucket
+        self.kernel.bucket_free = preceding_free
+        self.kernel.bucket_bytes = preceding_bytes
 
     def __dealloc__(self):
         free(self.context.column)

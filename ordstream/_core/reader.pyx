@@ -6,13 +6,17 @@ calls: here every way out of reading closes the stream.
 """
 import _signal
 import threading
-from _thread import RLock, get_ident
+from _thread import RLock, get_ident, stack_size as _thread_stack_size
+
+import pyarrow as pa
+
+from ordstream._core.arrow_stream import export_stream
 
 
 cdef class Reader:
-    """The iterator and context manager over what a subclass gives:
+    """The iterator, context manager and Arrow stream over what a subclass gives:
 
-    `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
+    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
     also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read.
     `_offered`, which `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in between.
 
@@ -26,6 +30,10 @@ cdef class Reader:
     # What the subclass offers with a batch, and what it offered with the last one that the caller got.
     cdef public object _offered
     cdef public object _delivered
+    # Whether an Arrow consumer has begun to read: arrow_stream.pyx.
+    cdef public bint _handed_over
+    # Seconds after which `_read` gives an empty batch where nothing has come; 0: it waits.
+    cdef public double _patience
 
     def __cinit__(self):
         self._reading = RLock()
@@ -76,6 +84,18 @@ cdef class Reader:
         if not self._closed:
             close_surely(self)
 
+    def __arrow_c_stream__(self, requested_schema=None):
+        """Arrow PyCapsule interface: the consumer runs the pipeline by reading. What that means: arrow_stream.pyx."""
+        return export_stream(self, requested_schema)
+
+    def __array__(self, *_, **__):
+        """NumPy, and pandas.DataFrame by its help, would take the batches for cells."""
+        raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: use stream.to_pandas(), or pyarrow.table(stream)")
+
+    def to_pandas(self, **options):
+        """What is still to come as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return pa.Table.from_batches(list(self), schema=self.schema).to_pandas(**options)
+
 
 cdef close_surely(reader):
     """`reader.close()`; an interrupt in the middle of it is raised when it is done."""
@@ -86,10 +106,21 @@ cdef close_surely(reader):
         raise
 
 
-def start_surely(thread):
-    """`thread.start()`; an interrupt in the middle of it is raised when it is done.
+# Held while the size of the next thread's stack, one number for the whole process, is ours and not the user's.
+_stack_size = RLock()
+
+
+def forget_starts():
+    """In a child after a fork: the thread that was starting another one does not exist here."""
+    global _stack_size
+    _stack_size = RLock()
+
+
+def start_surely(thread, Py_ssize_t stack):
+    """`thread.start()` with a stack of so many bytes, or the user's size if larger; an interrupt meanwhile is raised when it is done.
 
     Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError in the interrupt's place.
+    `threading.stack_size` is afterwards what it was.
     """
     came = []
     present = None
@@ -105,7 +136,14 @@ def start_surely(thread):
         except ValueError:  # not the main interpreter
             present = None
     try:
-        thread.start()
+        with _stack_size:
+            before = _thread_stack_size(stack)
+            try:
+                if before > stack:
+                    _thread_stack_size(before)
+                thread.start()
+            finally:
+                _thread_stack_size(before)
     finally:
         if callable(present):
             _signal.signal(_signal.SIGINT, present)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import PlanError
 from ordstream.evaluation import experiments
-from ordstream.evaluation.experiment import Experiment, Options, Result, draw, write_csv
+from ordstream.evaluation.experiment import Experiment, Options, Result, csv_text, draw, write_csv
 from ordstream.evaluation.machine import about
 
 #: Options that only one kind of experiment takes.
@@ -116,18 +117,26 @@ def bench(chosen: argparse.Namespace) -> int:
     begin = time.monotonic()
     result = _ran_apart(experiment, options) if experiment.real else experiment.run(options)
     took = time.monotonic() - begin
+    for line in result.lines:
+        print(line)
+    for claim in result.claims:
+        print(claim)
+    sys.stdout.flush()  # what was computed is not lost with a file
     files = [chosen.out / f"{experiment.name}.csv"]
-    write_csv(files[0], result, about(command_line(experiment, chosen)))
+    found = about(command_line(experiment, chosen))
+    try:
+        write_csv(files[0], result, found)
+    except OSError as error:
+        print(csv_text(result, found), end="")
+        raise OSError(f"{error}; the rows are on stdout") from error
     note = ""
     if not chosen.no_plot:
         try:
             files += draw(experiment.name, experiment.title, result, chosen.out)
         except ImportError:
             note = "no plot: it needs matplotlib, which comes with ordstream's extra `cli`"
-    for line in result.lines:
-        print(line)
-    for claim in result.claims:
-        print(claim)
+        except OSError as error:
+            raise OSError(f"{error}; the rows are in {files[0]}") from error
     print(f"{took:.1f} s; {', '.join(map(str, files))}")
     if note:
         print(note)

@@ -19,6 +19,7 @@ from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import Query
 from ordstream.tpcxbb.schema import CLICK_ORDER, SALES_ORDER
+from ordstream.whole_file import check_place, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,18 +236,14 @@ def check_writable(path: Path) -> None:
             raise ValueError(f"--json {path} is a folder; name a file in it")
         if not path.absolute().parent.is_dir():
             raise ValueError(f"no folder for --json {path}")
-        is_new = not path.exists()
-        if is_new or path.is_file():  # the reader of a pipe may take the closing for the end
-            path.open("a").close()
-        if is_new:
-            path.unlink()
+        check_place(path)
     except OSError as error:
         raise ValueError(f"--json {path} can't be written: {error.strerror}") from None
 
 
 def saved(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON."""
+    """Write JSON, whole or not at all."""
     try:
-        path.write_text(json.dumps(content, indent=1) + "\n")
-    except OSError as error:  # a full disk's error names no file
-        raise ValueError(f"--json {path} can't be written: {error.strerror}") from None
+        write_whole(path, json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise ValueError(f"--json {error}") from None

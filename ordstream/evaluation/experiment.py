@@ -8,6 +8,7 @@ paper measure time: runs of so many seconds on so many workers, one after the ot
 from __future__ import annotations
 
 import csv
+import io
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from ordstream.errors import PlanError
 from ordstream.interrupts import kept_from_children
+from ordstream.whole_file import write_whole
 
 Values = Sequence[float] | npt.NDArray[Any]
 
@@ -226,21 +228,26 @@ def _share(measure: Callable[..., Any], seed: int, numbers: range, arguments: tu
     return [measure(seed, number, *arguments) for number in numbers]
 
 
-def write_csv(path: Path, result: Result, about: Mapping[str, str] | None = None) -> None:
+def csv_text(result: Result, about: Mapping[str, str] | None = None) -> str:
     """The rows of a result, one header line.
 
     Parameters
     ----------
-    path : Path
     result : Result
     about : mapping, optional
         Columns behind the result's, the same in each row: what it was measured on and with (`machine.about`).
     """
     given = {} if about is None else about
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*result.columns, *given])
-        writer.writerows([*row, *given.values()] for row in result.rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([*result.columns, *given])
+    writer.writerows([*row, *given.values()] for row in result.rows)
+    return text.getvalue()
+
+
+def write_csv(path: Path, result: Result, about: Mapping[str, str] | None = None) -> None:
+    """`csv_text` as a file, whole or not at all."""
+    write_whole(path, csv_text(result, about))
 
 
 def draw(name: str, title: str, result: Result, folder: Path) -> list[Path]:
@@ -255,6 +262,8 @@ def draw(name: str, title: str, result: Result, folder: Path) -> list[Path]:
     ------
     ImportError
         matplotlib (extra `cli`) is missing.
+    OSError
+        A file can't be written; those before it are there.
     """
     if not result.charts:
         return []
@@ -273,8 +282,10 @@ def draw(name: str, title: str, result: Result, folder: Path) -> list[Path]:
         for axis in axes[len(result.charts) :]:
             axis.set_visible(False)
         files = [folder / f"{name}.png", folder / f"{name}.svg"]
-        figure.savefig(files[0], dpi=120)
-        figure.savefig(files[1], metadata={"Date": None})
+        for file, how in zip(files, ({"dpi": 120}, {"metadata": {"Date": None}}), strict=True):
+            image = io.BytesIO()
+            figure.savefig(image, format=file.suffix[1:], **how)
+            write_whole(file, image.getvalue())
     return files
 
 

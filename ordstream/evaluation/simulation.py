@@ -231,8 +231,11 @@ def cost_model(options: Options) -> Result:
     rows: list[list[Any]] = [[name, getattr(model, name), ""] for name in SCALARS]
     rows += [[name, getattr(model.alone, name), getattr(model.shared, name)] for name in vars(model.alone)]
     if path is not None:
-        model.save(path)
-        lines.append(f"written to {path}")
+        try:
+            model.save(path)
+            lines.append(f"written to {path}")
+        except OSError as error:  # what was measured goes on to the rows
+            lines.append(f"not written: {error}")
     return Result(["cost", "ns", "ns_among_several"], rows, [], [], lines)
 
 

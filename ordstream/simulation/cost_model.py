@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ordstream.errors import PlanError
+from ordstream.whole_file import write_whole
 
 #: The model that comes with the package.
 DEFAULT = Path(__file__).with_name("cost_model.json")
@@ -99,8 +100,14 @@ class CostModel:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        """Write as JSON, whole or not at all.
+
+        Raises
+        ------
+        OSError
+            One line with the file's name.
+        """
+        write_whole(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: Path | None = None) -> CostModel:

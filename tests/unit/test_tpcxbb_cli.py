@@ -16,6 +16,7 @@ from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.batch_sql import STATEMENTS
 from ordstream.tpcxbb.parameters import READERS, read_parameters
 from ordstream.tpcxbb.queries import QUERIES
+from ordstream.whole_file import ADVICE
 
 PARAMETERS = {  # name -> (profile batch, profile paper)
     "q1": {
@@ -254,7 +255,7 @@ def test_a_json_file_that_cannot_be_written_is_told_before_the_run(folder, tmp_p
 @pytest.mark.skipif(sys.platform != "linux", reason="the file that is always full is Linux's")
 def test_a_disk_that_is_full_after_the_run_is_told_with_the_file(folder, capsys):
     assert main(["run", "q4", "--data", str(folder.path), "--json", "/dev/full"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "ordstream: --json /dev/full can't be written: No space left on device"
+    assert capsys.readouterr().err.splitlines()[-1] == f"ordstream: --json /dev/full can't be written: No space left on device; {ADVICE}"
 
 
 def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):

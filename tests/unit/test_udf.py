@@ -11,6 +11,8 @@ import sys
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from udf_stages import I64, SOURCE, batch, check_serial, door, rows_stage, strict
 
 import ordstream as od
@@ -68,6 +70,39 @@ def total(row, state, emit):
 
 TOTAL_STATE = {"n": int, "total": int}
 TOTAL_OUTPUT = {"k": int, "n": int, "total": int}
+
+
+UINT64 = st.sampled_from([0, 1, 7, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1])
+
+
+def uint64_same(row, emit):
+    emit(row.u, row.v)
+
+
+def uint64_narrow(row, emit):
+    emit(row.u)
+
+
+def uint64_elements(row, emit):
+    emit(row.v)
+    if row.l is not None:
+        for i in range(len(row.l)):
+            if row.k == 3:
+                raise ValueError("three")
+            emit(row.l[i])
+
+
+def uint64_fold(row, state, emit):
+    state.n += 1
+    emit(state.largest, state.n)
+    if row.v > state.largest:
+        state.largest = row.v
+    if row.k == 3:
+        raise ValueError("three")
+
+
+def uint64_flush(key, state, emit):
+    emit(state.largest, -state.n)
 
 
 class TestRows:
@@ -202,17 +237,36 @@ class TestRows:
         assert kernel.apply(data) == ([(-4,), (9,)], [0, 2])
         assert kernel.skipped == 2
 
-    def test_uint64_above_int64_fails(self):
-        source = pa.schema({"u": pa.uint64()})
-
-        def same(row, emit):
-            emit(row.u)
-
-        pipeline = od.Pipeline(source).map(same, schema={"u": pa.uint64()}, compiled=True)
-        kernel = door(pipeline.stages()[-1])
-        data = pa.record_batch([pa.array([1, 2**64 - 1], pa.uint64())], schema=source)
-        assert kernel.apply(data)[0] == [(1,)]
-        assert kernel.failure[0] == 1
+    @pytest.mark.parametrize("on_error", ["fail", "skip"])
+    @settings(max_examples=20, deadline=None)
+    @given(rows=st.lists(st.tuples(UINT64, UINT64, st.none() | st.lists(UINT64, max_size=2), st.integers(0, 3)), max_size=9))
+    def test_uint64_of_any_size(self, on_error, rows):
+        """Those above the range of the integers inside, too: the interpreted function takes such a row over, state and all."""
+        source = pa.schema({"u": pa.uint64(), "v": pa.uint64(), "l": pa.list_(pa.uint64()), "k": I64})
+        columns = zip(*rows, strict=True) if rows else [()] * 4
+        data = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, source, strict=True)], schema=source)
+        plain, policy = od.Pipeline(source), {"compiled": True, "on_error": on_error}
+        u64 = pa.uint64()
+        fold = {"schema": {"u": u64, "n": int}, "state": {"largest": u64, "n": int}, "on_flush": uint64_flush, **policy}
+        for pipeline in (
+            plain.map(uint64_same, schema={"u": u64, "v": u64}, **policy),
+            plain.map(uint64_narrow, schema={"u": I64}, **policy),
+            plain.flat_map(uint64_elements, schema={"v": u64}, fan_out=3, **policy),
+            plain.process(uint64_fold, **fold),
+            plain.key_by("k").process(uint64_fold, **fold),
+            plain.key_by("u").process(uint64_fold, **fold),
+        ):
+            expected = run_serial(pipeline, data)
+            for options in ({"workers": 0}, {"workers": 2, "chunk_rows": 3}):
+                with pipeline.stream(data, **options) as stream:
+                    found, error = [], None
+                    try:
+                        for one in stream:
+                            found += [tuple(row.values()) for row in one.to_pylist()]
+                    except od.OperatorError as raised:
+                        error = raised
+                assert found == expected.rows
+                assert str(error) == str(expected.error)
 
     def test_closures_globals_and_helpers(self):
         factor = 3

@@ -1,0 +1,3 @@
+from typing import Any
+
+def export_stream(stream: Any, requested_schema: Any = None) -> Any: ...
