@@ -77,8 +77,8 @@ def test_another_ordstream_is_told_with_both_places(tmp_path, kind):
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\n    ^^^\n'
 CHAINED = f"{TRACEBACK}KeyError: 'k'\n\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
 CRASHED = """An error occurred while calling o127.collectToPython.
-: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 \
-in stage 0.0 (TID 0) (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider x
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task \
+0.0 in stage 0.0 (TID 0) (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). See x
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
 Caused by: java.io.EOFException
 """
@@ -91,7 +91,7 @@ Caused by: java.io.EOFException
         (f"Worker:\n{CHAINED}ordstream.errors.OperatorError: operator 'm' failed:\n  row: 5\n", "operator 'm' failed: row: 5"),
         (f"{CHAINED}ValueError: two\nlines\n\nJVM stacktrace:\n at x", "ValueError: two lines"),
         (f"{TRACEBACK}KeyboardInterrupt\n", "KeyboardInterrupt"),
-        (CRASHED, "Python worker exited unexpectedly (crashed). Consider x"),
+        (CRASHED, "Python worker exited unexpectedly (crashed). See x"),
         ("[NO_SUCH] a column\nmore", "[NO_SUCH] a column"),
         ("", "for no known reason"),
     ],
