@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordstream.ordertags import TAG, merge_sorted
+from ordstream.ordertags import merge_sorted, tags_of
 from ordstream.piece import NODE
 from ordstream.source import parts
 
@@ -38,15 +38,15 @@ class RunWriter:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows to the runs that their NODE column names; without one, all to the first."""
+        """Add rows to the runs that their NODE column, the last one, names; without one, all to the first."""
         self.rows += batch.num_rows
         batch = _without_views(batch)
-        index = batch.schema.get_field_index(NODE)
-        if index < 0:
+        last = batch.num_columns - 1
+        if batch.schema.names[last] != NODE:  # then it is the tag: the user's columns, whatever their names, come before
             self._write(0, batch)
             return
-        nodes = batch.column(index).to_numpy()
-        rows = batch.select([k for k in range(batch.num_columns) if k != index])
+        nodes = batch.column(last).to_numpy()
+        rows = batch.select(list(range(last)))
         for receiver in np.unique(nodes):
             mask = nodes == receiver
             self._write(int(receiver), rows if mask.all() else rows.filter(pa.array(mask)))
@@ -74,7 +74,7 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def merged(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted runs, by ascending tag. Holds about one batch of each run.
+    """The rows of sorted runs, by ascending tag, the last column. Holds about one batch of each run.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ def merged(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
                 head = next(runs[k], None)
             return
         # Every row up to the smallest of the heads' last tags is here.
-        bound = min(heads[k].column(TAG)[-1].as_py() for k in live)  # type: ignore[union-attr]
+        bound = min(tags_of(heads[k])[-1].as_py() for k in live)
         ready = []
         for k in live:
             head = heads[k]
             assert head is not None
-            n = int(pc.sum(pc.less_equal(head.column(TAG), pa.scalar(bound, pa.binary()))).as_py() or 0)
+            n = int(pc.sum(pc.less_equal(tags_of(head), pa.scalar(bound, pa.binary()))).as_py() or 0)
             if n:
                 ready.append(head.slice(0, n))
                 heads[k] = head.slice(n) if n < head.num_rows else next(runs[k], None)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,10 +137,15 @@ def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
             raise SourceError(f"row {at + 1} of the partition comes before row {at} in the order of the tags")
 
 
+def tags_of(rows: Any) -> Any:
+    """The last column of a batch or a table, which are its tags. By position: a user's column may have their name."""
+    return rows.column(rows.num_columns - 1)
+
+
 def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of several batches of one schema, by ascending tag."""
+    """The rows of several batches of one schema, by ascending tag, the last column."""
     table = pa.Table.from_batches(batches)
-    tags = table.column(TAG).combine_chunks()
+    tags = tags_of(table).combine_chunks()
     merged = table.take(pc.sort_indices(tags)).combine_chunks().to_batches()
     return merged[0] if merged else batches[0].slice(0, 0)
 

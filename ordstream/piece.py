@@ -96,7 +96,7 @@ class PieceNode(Iterator[pa.RecordBatch]):
     ----------
     piece : Piece
     rows : iterator of pyarrow.RecordBatch
-        The columns of `piece.source` by name, and the tag. Read on the thread that asks for output.
+        The columns of `piece.source`, and the tag, in this order. Read on the thread that asks for output.
     route : Route, optional
         None: this is the last piece.
     options : mapping
@@ -138,9 +138,9 @@ class PieceNode(Iterator[pa.RecordBatch]):
     # ---------------------------------------------------------------------------------------- in
 
     def _arrivals(self) -> Iterator[pa.RecordBatch]:
-        names = self.piece.source.names
+        columns = list(range(len(self.piece.source)))  # by position: a user's column may be called as the tag is
         for batch in self._rows:
-            tags = batch.column(TAG)
+            tags = batch.column(len(columns))
             if self.piece.key is not None and self.piece.ordered:
                 check_ascending(tags, self._last, self._taken)
             if self._before is not None:
@@ -152,7 +152,7 @@ class PieceNode(Iterator[pa.RecordBatch]):
             self._forget(self._stream.settled())
             self._tags.append((self._taken + 1, tags))
             self._taken += len(tags)
-            yield batch.select(names)
+            yield batch.select(columns)
         if self._before is not None:
             raise _Stopped("stopped before the end")
 

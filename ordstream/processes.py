@@ -37,7 +37,7 @@ from ordstream import by_value, cut
 from ordstream.errors import NodeLost, OperatorError, PlanError
 from ordstream.exchange import RunWriter, merged
 from ordstream.interrupts import kept_from_children
-from ordstream.ordertags import AT_END, TAG, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags
+from ordstream.ordertags import AT_END, TAG, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
 from ordstream.piece import NODE, PieceNode, Route
 
 # Rows of the source that a process gets at a time.
@@ -528,7 +528,7 @@ def restored(batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: 
         if last_serial is None:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
             continue
-        serials, at_end = source_serials(batch.column(TAG))
+        serials, at_end = source_serials(tags_of(batch))
         serials[at_end] = last_serial
         yield pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(running(serials))], schema=tagged)
 

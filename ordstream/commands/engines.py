@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -209,19 +211,33 @@ def _with_spark(asked: Callable[[SparkSession], T], session: SparkSession | None
 @contextlib.contextmanager
 def _failures_in_one_line() -> Iterator[None]:
     """Spark's exceptions bring the traces of two languages along."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # the second: a worker that died without a word
         raise RuntimeError(f"the Spark job failed: {_reason(str(error))}") from error
 
 
+_TRACEBACK = "Traceback (most recent call last):"
+_JAVA_ERROR = re.compile(r"(?:[\w.$]+\.)+\w*(?:Exception|Error): ")
+
+
 def _reason(text: str) -> str:
-    """The exception of the Python worker where there is one, else the first line."""
+    """What went wrong, in one line: the exception that a Python worker ended with and its message, else Java's, else the first line."""
+    blocks = text.split(_TRACEBACK)
+    if len(blocks) > 1:  # of a chain of exceptions the last one was raised; frames and their code are indented
+        lines = blocks[-1].splitlines()
+        start = next((k for k, line in enumerate(lines) if line and not line[0].isspace()), None)
+        if start is not None:
+            ours = lines[start].startswith("ordstream.errors.")
+            message = itertools.takewhile(lambda line: line.strip() and not line.startswith("JVM stacktrace"), lines[start:])
+            told = " ".join(line.strip() for line in message)
+            return told.partition(": ")[2] if ours else told
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("ordstream.errors.")]
-    return told[-1].partition(": ")[2] if told else (lines or ["for no known reason"])[0]
+    told = next((line for line in lines if "SparkException: " in line), (lines or ["for no known reason"])[0])
+    return _JAVA_ERROR.split(told)[-1]
 
 
 def _spark_answer(session: SparkSession, job: Job) -> Rows:

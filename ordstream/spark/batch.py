@@ -11,27 +11,23 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from ordstream import cut, plan
-from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.errors import PlanError, SchemaError
 from ordstream.final import final
 from ordstream.pipeline import Pipeline
 from ordstream.settings import make_settings
 from ordstream.shedding import LOG_SCHEMA, check_repeatable, only_shed, set_aside
-from ordstream.spark.executor import NodeFunction
+from ordstream.spark.columns import carry, check_frame
+from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
 from ordstream.spark.interrupt import interruptible
 from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.session import PANDAS_NOTICE
-
-FILE, ROW = "__ordstream_file", "__ordstream_row"
 
 _WIDER = {  # Arrow types that Spark has not, and what they become in the result
     pa.uint8(): pa.int16(),
@@ -115,7 +111,7 @@ def apply(
     PlanError
         If an option is unknown or out of range, or the grouping doesn't fit the operators.
     """
-    _check_frame(df)
+    check_frame(df)
     options = options | ({} if emit is None else {"emit": emit})
     layout = _layout(df.sparkSession, pipeline, nodes, nodes_per_executor)
     order = _names(order_by)
@@ -124,24 +120,18 @@ def apply(
             resolve(grouping, cut.cut(final(pipeline) if emit == "final" else pipeline), 1, order)
         return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
     function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
-    needed = _needed(function, order) if grouping == "hash" else list(dict.fromkeys([*function.source.names, *order]))
-
-    def in_order(some: DataFrame) -> DataFrame:
-        return some.select(*needed) if presorted else _in_order(some, needed, order, function.source.names, everywhere=True)
-
+    carried = carry(df, function.source, _read(function) if grouping == "hash" else function.source.names, order)
     with _quiet():
         frame = over_nodes(
             pipeline,
-            in_order(df),
+            carried,
             layout,
             order_by=order,
-            checked=order if presorted else (),
+            presorted=presorted,
             workers=workers,
             door=function.door,
             options=options,
             grouping=grouping,
-            source=df,
-            in_order=in_order,
         )
     return interruptible(frame)
 
@@ -217,14 +207,16 @@ def _in_one_node(
     part: str,
     options: dict[str, Any],
 ) -> DataFrame:
-    _check_frame(df)
+    check_frame(df)
     order = _names(order_by)
     function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
-    needed = _needed(function, order)
+    carried = carry(df, function.source, _read(function), order)
+    names = tuple(carried_name(number) for number in range(len(function.source)))
+    # it is one partition, wherever Spark puts it
+    function = replace(function, partition=0, names=names, ordering=carried.ordering)
     with _quiet():
-        ordered = _one_partition(df.select(*needed)) if presorted else _in_order(df, needed, order, function.source.names)
-        # it is one partition, wherever Spark puts it
-        return interruptible(ordered.mapInArrow(replace(function, partition=0), schema))
+        rows = carried.in_one_partition() if presorted else carried.sorted()
+        return interruptible(rows.mapInArrow(function, schema))
 
 
 def _function(
@@ -242,19 +234,12 @@ def _function(
     elif not isinstance(report, Channel):
         report = Channel(on_report=report)
     report.active_stages = _active_stages(df.sparkSession)
-    function, schema = node_function(pipeline, order, workers, report, progress, part=part, **options)
-    for name in (*function.source.names, *order):
-        if name not in df.columns:
-            raise unknown_column(name, df.columns, "the DataFrame")
-        if df.columns.count(name) > 1:
-            raise SchemaError(f"the DataFrame has {df.columns.count(name)} columns {name!r}; rename or drop all but one")
-    return function, schema
+    return node_function(pipeline, order, workers, report, progress, part=part, **options)
 
 
-def _needed(function: NodeFunction, order: tuple[str, ...]) -> list[str]:
-    """Columns that must reach Python: those that the pipeline reads, those that the node checks the order of; at least one."""
-    read = [name for name in function.source.names if name not in function.unread]
-    return list(dict.fromkeys([*read, *order])) or list(function.source.names[:1])
+def _read(function: NodeFunction) -> list[str]:
+    """Columns that the pipeline reads."""
+    return [name for name in function.source.names if name not in function.unread]
 
 
 def _names(order_by: Any) -> tuple[str, ...]:
@@ -262,14 +247,6 @@ def _names(order_by: Any) -> tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
     return names
-
-
-def _check_frame(df: Any) -> None:
-    if not hasattr(df, "sparkSession"):
-        raise PlanError(
-            f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, or run the pipeline here "
-            "with pipeline.run(data)"
-        )
 
 
 @contextlib.contextmanager
@@ -436,44 +413,6 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def _in_order(
-    df: DataFrame, needed: Sequence[str], order: tuple[str, ...], every: Sequence[str], everywhere: bool = False
-) -> DataFrame:
-    """The needed columns, sorted by `order`, then by place in the source or, where that is not known, by every column of
-    the pipeline's source: in one partition, or over as many as Spark makes.
-
-    Rows that share a place (a join or an explode made them of one row) are sorted by what is needed: those equal in that are
-    the same to the pipeline.
-    """
-    place = _place_in_source(df)
-    tied = [name for name in (needed if place else every) if name not in order]
-    columns = [F.col(f"`{name}`") for name in needed]
-    further = [F.col(f"`{name}`") for name in tied if name not in needed]
-    source = df.select(*columns, *further, *(F.col(at).alias(name) for name, at in place.items()))
-    keys = [*order, *place, *(name for name in tied if _sortable(df.schema[name].dataType))]
-    by = [F.col(f"`{name}`").asc_nulls_first() for name in keys]
-    if everywhere:
-        return (source.orderBy(*by) if by else source).select(*columns)
-    ordered = _one_partition(source)
-    return (ordered.sortWithinPartitions(*by) if by else ordered).select(*columns)
-
-
-def _one_partition(df: DataFrame) -> DataFrame:
-    """Bring all rows to one task: by a shuffle, unless this Spark runs one task at a time, where it would
-    only cost.
-    """
-    return df.coalesce(1) if _slots(df.sparkSession) == 1 else df.repartition(1)
-
-
-def _slots(spark: SparkSession) -> int | None:
-    """Tasks that run at a time, by Spark's own count; None where it can't be asked (Spark Connect)."""
-    try:
-        context = spark.sparkContext._jsc.sc()
-        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().resourceProfileFromId(0)))
-    except Exception:  # no JVM behind this session, or another version of Spark: slower, not wrong
-        return None
-
-
 _silent_channels: dict[str, Channel] = {}  # of each Spark application that this process has driven
 
 
@@ -493,37 +432,3 @@ def _active_stages(spark: SparkSession) -> Callable[[], set[int]] | None:
     except Exception:  # no context behind this session
         return None
     return lambda: set(tracker.getActiveStageIds())
-
-
-def _place_in_source(df: DataFrame) -> dict[str, str]:
-    """Names for, and expressions of, the file and the row within it, where the source has them."""
-    place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
-    if "_metadata" in df.columns:
-        return {}  # a column of the user's
-    with _unlogged():
-        try:
-            df.select(*place.values()).schema  # noqa: B018, asking for the schema makes Spark look them up
-        except AnalysisException:
-            return {}
-    return place
-
-
-@contextlib.contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
-    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later analysis error of the session
-    # would be a TypeError.
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-def _sortable(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return _sortable(kind.elementType)
-    if isinstance(kind, StructType):
-        return all(_sortable(field.dataType) for field in kind.fields)
-    return not isinstance(kind, MapType | VariantType)

@@ -16,12 +16,14 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
@@ -32,6 +34,8 @@ from ordstream.ordertags import TAG, RunningIndex, source_serials, source_tags
 from ordstream.piece import Route
 from ordstream.pipeline import Pipeline
 from ordstream.spark.progress import Door, Reporter, TaskKey
+from ordstream.spark.shipped import Shipped
+from ordstream.types import is_list
 
 if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
@@ -46,11 +50,18 @@ BATCH_SECONDS = 0.1
 WATCH_SECONDS = 0.3  # between two looks at the connection to Spark
 GRACE_SECONDS = 10.0  # for a cancelled node to end before its worker is ended
 
+UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT")
+
 ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
 
 
+def carried_name(number: int) -> str:
+    """Name inside a job of a column of a pipeline's, or a piece's, source or output: users' names are no names for Spark."""
+    return f"c{number}"
+
+
 @dataclass(frozen=True)
-class NodeFunction:
+class NodeFunction(Shipped):
     """Run a pipeline in one ordered node over one partition, in order.
 
     Parameters
@@ -69,7 +80,9 @@ class NodeFunction:
     part : "output", "shed_log" or the name of a shed stage
         What of the result is yielded: the output, the log of what was shed, or the tuples that this stage shed.
     partition : int, optional
-        Number of the partition, for decisions of shed stages; default Spark's.
+        Number of the partition, for decisions of shed stages; default Spark's. Given: these are all the rows of a frame.
+    names, ordering : tuple of str
+        Names under which the columns of `source`, and those of `order_by`, arrive; (): their own. Not in rows of an RDD.
     workers : int or "auto", optional
         Threads of the node; by default, and with "auto", as many as bring something, at most the task's processors
         (`spark.task.cpus`); by default none besides the calling thread where that is 1.
@@ -89,6 +102,8 @@ class NodeFunction:
     unread: tuple[str, ...] = ()
     part: str = "output"
     partition: int | None = None
+    names: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the node's output: record batches for record batches, tuples for rows.
@@ -106,8 +121,12 @@ class NodeFunction:
             for batch in self._run(_batches(chain(first, items), self._row_types()), ()):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         else:
-            arriving = first[0].schema.names if first else self.source.names
-            yield from self._run(chain(first, items), tuple(name for name in self.unread if name not in arriving))
+            arriving = first[0].schema.names if first else self._names()
+            inside = dict(zip(self.source.names, self._names(), strict=True))
+            yield from self._run(chain(first, items), tuple(name for name in self.unread if inside[name] not in arriving))
+
+    def _names(self) -> Sequence[str]:
+        return self.names or self.source.names
 
     def _row_types(self) -> dict[str, pa.DataType | None]:
         """Columns of an arriving row; the type of one that is only ordered by is inferred."""
@@ -126,16 +145,19 @@ class NodeFunction:
         yield from _watched(node, self.output, self.door, {})
 
     def _arrivals(self, batches: Iterator[pa.RecordBatch], absent: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        check = OrderCheck(self.order_by)
+        check = OrderCheck(self.ordering or self.order_by)
         for batch in batches:
             try:
                 row = check.first_violation(batch)
-                source = _align(batch, self.source, absent)
+                columns = [
+                    pa.nulls(batch.num_rows, column.type) if column.name in absent else _read_column(batch, name, column)
+                    for name, column in zip(self._names(), self.source, strict=True)
+                ]
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
             if row is not None:
-                raise _out_of_order(row, self.order_by)
-            yield source
+                raise _out_of_order(row + 1, row, self.order_by, "partition" if self.partition is None else "source")
+            yield pa.RecordBatch.from_arrays(columns, schema=self.source)
 
 
 class ShedNode(Iterator[pa.RecordBatch]):
@@ -181,21 +203,22 @@ class ShedNode(Iterator[pa.RecordBatch]):
 
 
 @dataclass(frozen=True)
-class PieceFunction:
+class PieceFunction(Shipped):
     """Run one piece of a cut pipeline in one ordered node over one partition (`DataFrame.mapInArrow`).
 
     Parameters
     ----------
     piece : Piece
-        Its rows come sorted by tag; those of the source come with their serial (from 0) instead: in any order to the first piece.
+        Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their serial (from 0) instead: in any
+        order to the first piece, unless it checks theirs.
     number : int
         Of the piece, from 1; for the report.
     route : Route or None
         Where rows go from here; None: this is the last piece.
     output : pyarrow.Schema
         Columns that Spark expects: the piece's, the tag and, with a route, the node.
-    order_by : tuple of str
-        Columns in which the source's rows must ascend as they come.
+    order_by, ordering : tuple of str
+        Columns in which the source's rows must ascend as they come; the names under which they arrive.
     workers, options, door
         As for `NodeFunction`.
     tell_times, tell_keys : Tell, optional
@@ -219,6 +242,7 @@ class PieceFunction:
     tell_keys: Tell | None = None
     learns: DKG | None = None
     unread: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the piece's output with its tags.
@@ -243,23 +267,30 @@ class PieceFunction:
             self.tell_keys(route.learner.to_bytes())
 
     def _arrivals(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source, check = self.piece.source, OrderCheck(self.order_by)
+        source, check = self.piece.source, OrderCheck(self.ordering)
         tagged = pa.schema([*source, pa.field(TAG, pa.binary(), False)])
+        last = 0  # serial (from 1) of the row before the batch
         for batch in batches:
+            before = check.rows
             try:
                 row = check.first_violation(batch)
-                columns = [self._column(batch, column) for column in source]
+                columns = [self._column(batch, number, column) for number, column in enumerate(source)]
                 tags = _tags_of(batch)
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit piece {self.number}: {error}") from error
-            if row is not None:
-                raise _out_of_order(row, self.order_by)
+            if self.ordering and batch.num_rows:
+                serials = batch.column(SERIAL)
+                if row is not None:
+                    at = row - before
+                    raise _out_of_order(serials[at].as_py() + 1, serials[at - 1].as_py() + 1 if at else last, self.order_by, "source")
+                last = serials[-1].as_py() + 1
             yield pa.RecordBatch.from_arrays([*columns, tags], schema=tagged)
 
-    def _column(self, batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
-        if column.name in self.unread and column.name not in batch.schema.names:
+    def _column(self, batch: pa.RecordBatch, number: int, column: pa.Field) -> pa.Array:
+        name = carried_name(number)
+        if column.name in self.unread and name not in batch.schema.names:
             return pa.nulls(batch.num_rows, column.type)
-        return cast_column(batch.column(column.name), column.type)
+        return _read_column(batch, name, column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +326,7 @@ class _LearningRoute:
 
 
 @dataclass(frozen=True)
-class LearnFunction:
+class LearnFunction(Shipped):
     """Learn the keys of the rows that leave a piece (`DataFrame.mapInArrow`): one row per partition, a learner's bytes.
 
     Parameters
@@ -323,7 +354,7 @@ class LearnFunction:
 
 
 @dataclass(frozen=True)
-class RestoreFunction:
+class RestoreFunction(Shipped):
     """The last step of a cut pipeline where order tags are asked for: (_serial, _index) in place of the tag.
 
     The first row has an empty tag and, as its first int64 column `_serial`, the number of source tuples.
@@ -331,7 +362,7 @@ class RestoreFunction:
     Parameters
     ----------
     schema : pyarrow.Schema
-        Of the pipeline's output as Spark has it.
+        Of the pipeline's output as Spark has it, under the names that it has in the job.
     """
 
     schema: pa.Schema
@@ -384,8 +415,9 @@ def _workers(asked: int | str | None) -> dict[str, Any]:
     return {"workers": "auto", "max_workers": context.cpus()}
 
 
-def _out_of_order(row: int, order_by: tuple[str, ...]) -> SourceError:
-    return SourceError(f"row {row + 1} of the partition comes before row {row} in the order {', '.join(order_by)}")
+def _out_of_order(row: int, other: int, order_by: tuple[str, ...], of: str) -> SourceError:
+    """`row`, which follows `other` (both from 1), should come before it."""
+    return SourceError(f"row {row} of the {of} comes before row {other} in the order {', '.join(order_by)}")
 
 
 def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -393,13 +425,50 @@ def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type.equals(kind) else column.cast(kind)
 
 
-def _align(batch: pa.RecordBatch, schema: pa.Schema, absent: Sequence[str] = ()) -> pa.RecordBatch:
-    """The columns of `schema` by name, cast; nulls for absent ones."""
+def _read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
+    """An arriving column as the pipeline's.
+
+    Raises
+    ------
+    SourceError
+        Its values don't fit, or it is an instant and the pipeline reads a wall clock, or the other way round.
+    """
+    given = batch.column(name)
+    if _mixes(given.type, column.type):
+        raise SourceError(
+            f"column {column.name!r} arrives as {given.type} and the pipeline reads {column.type}: an instant is no reading of a wall "
+            "clock without a time zone. Cast it in Spark first, as ordstream.spark.apply does: to TIMESTAMP_NTZ, TIMESTAMP or DATE, by "
+            "spark.sql.session.timeZone"
+        )
+    try:
+        return cast_column(given, column.type)
+    except pa.ArrowException as error:
+        raise SourceError(f"arriving rows don't fit the pipeline's source: column {column.name!r}: {error}") from error
+
+
+def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast would take an instant for a wall clock's reading, or a day, or the other way round: not in UTC, where they agree."""
+    if is_list(given) and is_list(wanted):
+        return _mixes(given.value_type, wanted.value_type)
+    if not pat.is_timestamp(given) and not pat.is_date(given):
+        return False
+    instant = pat.is_timestamp(wanted) and wanted.tz is not None
+    if pat.is_timestamp(given) and given.tz is not None:
+        return not instant and (pat.is_timestamp(wanted) or pat.is_date(wanted) or pat.is_time(wanted)) and given.tz not in UTC
+    return instant and _session_zone() not in UTC
+
+
+def _session_zone() -> str | None:
+    """`spark.sql.session.timeZone` of the job, where it is set."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+
+
+def _align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns by position, cast to the types of `schema`."""
     if batch.schema.equals(schema):
         return batch
-    columns = [
-        pa.nulls(batch.num_rows, field.type) if field.name in absent else batch.column(field.name).cast(field.type) for field in schema
-    ]
+    columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -415,10 +484,24 @@ def _batches(rows: Iterator[Any], types: Mapping[str, pa.DataType | None]) -> It
     while block := list(islice(rows, ROWS_PER_BATCH)):
         try:
             columns = zip(*(_values(row, names) for row in block), strict=True)
-            arrays = [pa.array(c, type=types[n]) for n, c in zip(names, columns, strict=True)]
+            arrays = [_array(column, types[name]) for name, column in zip(names, columns, strict=True)]
         except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
             raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
         yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    """Values as an array. A datetime without zone is an instant in this process's zone, which is how PySpark's rows have a TIMESTAMP."""
+    element = kind.value_type if kind is not None and is_list(kind) else kind
+    if element is None or not pat.is_timestamp(element) or element.tz is None:
+        return pa.array(values, type=kind)
+    if element is kind:
+        return pa.array([_instant(value) for value in values], type=kind)
+    return pa.array([value if value is None else [_instant(one) for one in value] for value in values], type=kind)
+
+
+def _instant(value: Any) -> Any:
+    return value.astimezone() if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _values(row: Any, names: list[str]) -> list[Any]:

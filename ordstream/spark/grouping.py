@@ -11,7 +11,7 @@ Sources: DKG (DEBS 2015), sections 3 and 5.3; POSG, section III. What they leave
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -33,7 +33,8 @@ from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.piece import NODE
 from ordstream.plan import Stage
-from ordstream.spark.executor import SERIAL, LearnFunction, PieceFunction, Tell, cast_column
+from ordstream.spark.executor import SERIAL, LearnFunction, PieceFunction, Tell, carried_name, cast_column
+from ordstream.spark.shipped import Shipped
 from ordstream.types import key_type
 
 NAMES = ("hash", "dkg", "posg", "pkg")
@@ -535,7 +536,7 @@ def with_costs(piece: cut.Piece, choice: Choice) -> cut.Piece:
 
 
 @dataclass(frozen=True)
-class ScheduleFunction:
+class ScheduleFunction(Shipped):
     """POSG's scheduler over one partition of the source (`DataFrame.mapInArrow`): the rows, and each one's node.
 
     Every partition has a scheduler of its own, all with the same model and no memory of each other; each begins with another instance.
@@ -544,7 +545,7 @@ class ScheduleFunction:
     ----------
     model : FrozenPosg
     key : tuple of pyarrow.Field
-        Columns and their types in the pipeline.
+        Columns, by their names in the job, and their types in the pipeline.
     """
 
     model: FrozenPosg
@@ -563,7 +564,8 @@ class ScheduleFunction:
 
 def scheduled(rows: DataFrame, choice: Choice, piece: cut.Piece, nodes: int) -> DataFrame:
     """Numbered rows in the nodes that POSG sends them to, in order."""
-    key = tuple(piece.source.field(name) for name in choice.key)
+    places = [piece.source.names.index(name) for name in choice.key]
+    key = tuple(piece.source.field(place).with_name(carried_name(place)) for place in places)
     schema = StructType([*rows.schema.fields]).add(NODE, IntegerType(), False)
     sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes), key), schema)
     return sent.repartitionById(nodes, F.col(NODE)).drop(NODE).sortWithinPartitions(SERIAL)
@@ -591,7 +593,3 @@ def learnt_map(rows: DataFrame, function: PieceFunction, choice: Choice, key: tu
     learn = LearnFunction(function, key, unbounded(choice.given), nodes)
     parts = [bytes(row[0]) for row in rows.mapInArrow(learn, "learnt binary").collect()]
     return merged_learner(parts, choice.given).build() if parts else choice.given.learner(nodes).build()
-
-
-LearnFrom = Callable[[DataFrame], DataFrame]
-"""Puts a sample of the source into the total order, as the job's rows are."""

@@ -20,7 +20,19 @@ import pyarrow.types as pat
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import BinaryType, BooleanType, DataType, DateType, IntegralType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from ordstream import cut, plan
 from ordstream.balance.dkg import DKG
@@ -29,8 +41,9 @@ from ordstream.ordertags import TAG
 from ordstream.piece import NODE, Route
 from ordstream.pipeline import Pipeline
 from ordstream.processes import prepare
-from ordstream.spark.executor import SERIAL, PieceFunction, RestoreFunction
-from ordstream.spark.grouping import Choice, Grouping, LearnFrom, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
+from ordstream.spark.columns import Carried, user_names
+from ordstream.spark.executor import SERIAL, PieceFunction, RestoreFunction, carried_name
+from ordstream.spark.grouping import Choice, Grouping, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
 from ordstream.spark.progress import Door
 from ordstream.types import is_list, is_temporal
 
@@ -140,36 +153,31 @@ def _profile(cpus: int) -> Any:
 
 def over_nodes(
     pipeline: Pipeline,
-    ordered: DataFrame,
+    carried: Carried,
     layout: Layout,
     *,
     order_by: Sequence[str],
-    checked: Sequence[str],
+    presorted: bool,
     workers: int | str | None,
     door: Door | None,
     options: dict[str, Any],
     grouping: Grouping = "hash",
-    source: DataFrame | None = None,
-    in_order: LearnFrom | None = None,
 ) -> DataFrame:
     """Run a pipeline over nodes; the arguments are those of `apply`.
 
     Parameters
     ----------
-    ordered : DataFrame
-        The source's columns, and `order_by`'s, in order, over any number of partitions.
-    checked : sequence of str
-        Columns in which the rows of a partition, or where Spark chooses the nodes those of a node, must ascend.
-    source : DataFrame, optional
-        The same rows in any order, to learn from.
-    in_order : callable, optional
-        Puts some of them into the order.
+    carried : Carried
+        The source's columns, and `order_by`'s.
+    presorted : bool
+        They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes first.
 
     Returns
     -------
     DataFrame
         One partition, in order.
     """
+    ordered = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
     if not hasattr(ordered, "zipWithIndex"):
         raise PlanError("more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1")
     pieces, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
@@ -184,13 +192,14 @@ def over_nodes(
     pieces = tuple(with_costs(piece, choices[0]) if not k and _measures(choices.get(0)) else piece for k, piece in enumerate(pieces))
     rows = ordered.zipWithIndex(SERIAL)
     direct = len(pieces) > 1 and not pieces[0].stages and not choices and _hashes_alike(rows, pieces[1])
-    job = _Job(pieces, choices, layout, tuple(checked), workers, chosen, door, direct)
+    checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
+    job = _Job(pieces, choices, layout, *checked, workers, chosen, door, direct)
     for number in range(2, len(pieces) + 1):
         choice = choices.get(number - 1)
         if choice is None:
             continue
-        if choice.learns(layout.nodes) and source is not None and in_order is not None:
-            learnt = job.learn(number, sample_of(source, choice), in_order)
+        if choice.learns(layout.nodes):
+            learnt = job.learn(number, sample_of(carried.frame, choice), carried, presorted)
             if choice.balancer is not None:
                 choice.balancer._maps[choice.operator] = learnt
             job.groupings[number] = learnt
@@ -199,12 +208,14 @@ def over_nodes(
     numbered, rows = rows, job.through(rows, len(pieces))
     schema = _carriers(pieces[-1].output, last=True)
     one = pieces[-1].nodes(layout.nodes) == 1 and pieces[-1].key is not None
+    names = pieces[-1].output.names
     if not tags:
-        return (rows if one else rows.repartition(1).sortWithinPartitions(TAG)).drop(TAG)
+        return user_names(rows if one else rows.repartition(1).sortWithinPartitions(TAG), names)
     count = numbered.agg(F.count("*").alias(SERIAL)).withColumn(TAG, F.lit(b""))
     tagged = rows.withColumn(SERIAL, F.lit(None).cast(LongType())).unionByName(count, allowMissingColumns=True)
-    output = from_arrow_schema(to_arrow_schema(StructType(schema.fields[:-1]), timezone="UTC"))
-    result = StructType([*output.fields]).add("_serial", LongType()).add("_index", LongType())
+    output = StructType(schema.fields[:-1])
+    result = StructType([StructField(name, one.dataType, one.nullable) for name, one in zip(names, output.fields, strict=True)])
+    result = result.add("_serial", LongType()).add("_index", LongType())
     restore = RestoreFunction(to_arrow_schema(output, timezone="UTC"))
     return tagged.repartition(1).sortWithinPartitions(TAG).mapInArrow(restore, result)
 
@@ -222,6 +233,7 @@ class _Job:
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
+    ordering: tuple[str, ...]  # the same columns under their names in the job
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
@@ -245,16 +257,18 @@ class _Job:
             rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
         return rows
 
-    def learn(self, number: int, sample: DataFrame, in_order: LearnFrom) -> Any:
+    def learn(self, number: int, sample: DataFrame, carried: Carried, presorted: bool) -> Any:
         """The map of the keyed piece `number`, from what a sample of the source becomes in front of it."""
         key = self.pieces[number - 1].key or ()
         before = self.pieces[number - 2]
         if number == 2:  # stateless operators only: the rows' order is of no account
-            rows = sample.select(*before.source.names).withColumn(SERIAL, F.monotonically_increasing_id())
+            rows = carried.of(sample).withColumn(SERIAL, F.monotonically_increasing_id())
         else:
-            rows = self._arriving(self.through(in_order(sample).zipWithIndex(SERIAL), number - 2), number - 1)
-        carried = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
-        function = replace(self._function(number - 1, None, carried), order_by=(), door=None, tell_times=None, tell_keys=None, learns=None)
+            ordered = carried.of(sample) if presorted else carried.sorted(sample, everywhere=True)
+            rows = self._arriving(self.through(ordered.zipWithIndex(SERIAL), number - 2), number - 1)
+        output = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
+        function = self._function(number - 1, None, output)
+        function = replace(function, order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None)
         return learnt_map(rows, function, self.choices[number - 1], key, self.layout.nodes)
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
@@ -270,8 +284,8 @@ class _Job:
             return rows
         # Spark makes few partitions of few bytes, however long the functions take.
         rows = rows.repartitionById(nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int"))
-        grouping = self.groupings.get(2)
-        return rows.sortWithinPartitions(SERIAL) if getattr(grouping, "splits_keys", False) else rows
+        by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)  # what looks at the rows before a row
+        return rows.sortWithinPartitions(SERIAL) if by_place else rows
 
     def _function(self, number: int, route: Route | None, output: pa.Schema) -> PieceFunction:
         measured, following = self.choices.get(0) if number == 1 else None, self.choices.get(number)
@@ -289,6 +303,7 @@ class _Job:
             route=route,
             output=output,
             order_by=self.order_by if number == (2 if self.direct else 1) else (),
+            ordering=self.ordering if number == (2 if self.direct else 1) else (),
             workers=self.workers,
             options=self.options,
             door=self.door,
@@ -302,14 +317,13 @@ def _node(piece: cut.Piece, nodes: int) -> Column:
     """The node of each row of a keyed piece, by Spark's hash of the key."""
     if not piece.key or nodes == 1:
         return F.lit(0)
-    key = [F.col(f"`{piece.source.field(index).name}`") for index in piece.key]
+    key = [F.col(carried_name(index)) for index in piece.key]
     return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
 
 
 def _hashes_alike(rows: DataFrame, piece: cut.Piece) -> bool:
     """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1" and "01" as integers."""
-    fields = [piece.source.field(index) for index in piece.key or ()]
-    return all(_same_family(rows.schema[field.name].dataType, field.type) for field in fields)
+    return all(_same_family(rows.schema[carried_name(index)].dataType, piece.source.field(index).type) for index in piece.key or ())
 
 
 def _same_family(given: DataType, wanted: pa.DataType) -> bool:
@@ -320,6 +334,7 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
         (BooleanType, (pat.is_boolean,)),
         (DateType, (pat.is_date32,)),
         (TimestampType, (pat.is_timestamp,)),
+        (TimestampNTZType, (pat.is_timestamp,)),
     )
     return any(isinstance(given, family) and any(fits(wanted) for fits in kinds) for family, kinds in families)
 
@@ -329,8 +344,9 @@ def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
     from ordstream.spark.batch import spark_schema
 
     if last:
-        return spark_schema(schema).add(TAG, "binary", False)
-    carried = pa.schema([pa.field(column.name, _carrier(column.type, column.name)) for column in schema])
+        own = enumerate(spark_schema(schema).fields)
+        return StructType([StructField(carried_name(k), one.dataType, one.nullable) for k, one in own]).add(TAG, "binary", False)
+    carried = pa.schema([pa.field(carried_name(k), _carrier(column.type, column.name)) for k, column in enumerate(schema)])
     return from_arrow_schema(carried).add(TAG, "binary", False).add(NODE, "integer", False)
 
 

@@ -152,7 +152,7 @@ def test_wrong_columns_order_and_options_are_named(spark):
     backwards = spark.createDataFrame(
         [(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long"
     ).coalesce(1)
-    with pytest.raises(Exception, match="row 2 of the partition comes before row 1 in the order ts"):
+    with pytest.raises(Exception, match="row 2 of the source comes before row 1 in the order ts"):
         apply(running(), backwards, order_by="ts", presorted=True).collect()
 
 

@@ -75,7 +75,7 @@ def test_rows_in_order_are_numbered_where_they_are(spark, files, serial):
     frame = spark.read.parquet(files).orderBy("ts", "n")
     assert rows_of(apply(chain(last=False), frame, order_by="ts", nodes=2, presorted=True).toArrow()) == rows_of(serial.table)
     backwards = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
-    with pytest.raises(Exception, match="row 2 of the partition comes before row 1 in the order ts"):
+    with pytest.raises(Exception, match="row 2 of the source comes before row 1 in the order ts"):
         apply(chain(), backwards, order_by="ts", presorted=True, nodes=2).collect()
 
 
@@ -97,7 +97,7 @@ def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, 
     assert min(tuples) > 0
     assert sum(tuples) == ROWS
     wrong = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
-    with pytest.raises(Exception, match="row 2 of the partition comes before row 1 in the order ts"):
+    with pytest.raises(Exception, match="row 2 of the source comes before row 1 in the order ts"):
         apply(key_first, wrong, order_by="ts", presorted=True, nodes=2).collect()
 
 

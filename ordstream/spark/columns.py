@@ -1,0 +1,252 @@
+"""The user's columns inside a Spark job: under names of ours, in the types that the pipeline reads, in the order of the rows.
+
+Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one. So a frame's columns are renamed by
+position before anything else happens, and are called by their place from then on: d0, d1, ... those of the frame; c0, c1, ... those of
+a pipeline's or a piece's source; o0, o1, ... those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with
+``__ordstream_``, which none of these does. The user's names come back with the output.
+
+Times. A TIMESTAMP is an instant, a TIMESTAMP_NTZ the reading of a wall clock, a DATE a day of the calendar; a pipeline has the first as a
+timestamp with a zone, the second as one without. Where the frame has the one and the pipeline reads the other, Spark itself casts, by
+`spark.sql.session.timeZone`, before the rows leave it.
+
+Order. A frame that is in order has it by (partition, position in the partition). Spark brings partitions together in any order, so rows
+are numbered first where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DateType, MapType, StructType, TimestampNTZType, TimestampType, VariantType
+
+from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.spark.executor import SERIAL, carried_name
+from ordstream.types import is_list
+
+FILE, ROW = "__ordstream_file", "__ordstream_row"
+
+# Plans over one of these alone have partitions that all lie on certain hosts, or none: `coalesce` leaves them in their order.
+_SETTLED_LEAVES = frozenset(("Range", "LocalRelation", "LogicalRelation", "OneRowRelation"))
+
+
+def check_frame(df: Any) -> None:
+    """Raise PlanError for what is no DataFrame, or a streaming one."""
+    if not hasattr(df, "sparkSession"):
+        raise PlanError(
+            f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, or run the pipeline here "
+            "with pipeline.run(data)"
+        )
+    if df.isStreaming:
+        raise PlanError(
+            "a streaming DataFrame can't be run in order: Spark hands it over in micro-batches, with which every state would start anew, "
+            "and sorts none of it. Read what has arrived as a batch (spark.read), or feed the pipeline on one machine with "
+            "pipeline.stream(batches). In foreachBatch the same holds: there a pipeline starts anew with each batch, which is right only "
+            "if it keeps no state"
+        )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What of a user's frame a job takes along.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        All the user's columns, renamed: d0, d1, ...
+    columns : dict
+        What reaches the nodes: name inside the job -> expression over `frame`.
+    ordering : tuple of str
+        The columns of `order_by` among them.
+    ties : tuple of str
+        What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the pipeline's source, in its order,
+        as they are carried, or those of `frame` where they are not.
+    """
+
+    frame: DataFrame
+    columns: dict[str, Column]
+    ordering: tuple[str, ...]
+    ties: tuple[str, ...]
+
+    def of(self, some: DataFrame) -> DataFrame:
+        """The carried columns of some rows of `frame`."""
+        return some.select(*(column.alias(name) for name, column in self.columns.items()))
+
+    def as_it_is(self) -> DataFrame:
+        """All rows in the order that they have, over the partitions that they are in."""
+        return self.of(self.frame)
+
+    def in_one_partition(self) -> DataFrame:
+        """All rows in the order that they have, in one partition."""
+        rows = self.as_it_is()
+        if _is_one_partition(rows):
+            return rows
+        if _slots(rows.sparkSession) == 1 and _coalesces_in_order(rows):
+            return rows.coalesce(1)
+        # (partition, position), in one number: no second pass over the source, as zipWithIndex makes
+        numbered = rows.withColumn(SERIAL, F.monotonically_increasing_id())
+        return _together(numbered).sortWithinPartitions(SERIAL).drop(SERIAL)
+
+    def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
+        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every column of the pipeline's
+        source: in one partition, or over as many as Spark makes.
+
+        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried: those equal in that are
+        the same to the pipeline.
+        """
+        frame = self.frame if some is None else some
+        place = _place_in_source(frame)
+        tied = list(self.columns) if place else self.ties
+        further = [name for name in tied if name not in self.columns]
+        rows = frame.select(
+            *(column.alias(name) for name, column in self.columns.items()),
+            *(F.col(name) for name in further),
+            *(F.col(at).alias(name) for name, at in place.items()),
+        )
+        tied = [name for name in tied if name not in self.ordering and _sortable(rows.schema[name].dataType)]
+        keys = [*self.ordering, *place, *tied]
+        by = [F.col(name).asc_nulls_first() for name in keys]
+        if everywhere:
+            return (rows.orderBy(*by) if by else rows).select(*self.columns)
+        together = _together(rows)
+        return (together.sortWithinPartitions(*by) if by else together).select(*self.columns)
+
+
+def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Sequence[str]) -> Carried:
+    """What a job takes of a user's frame.
+
+    Parameters
+    ----------
+    df : DataFrame
+    source : pyarrow.Schema
+        Of the pipeline.
+    read : sequence of str
+        Columns of it that must reach the nodes. Those of `order_by` do as well, and one at least.
+    order_by : sequence of str
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing, or there are several of its name.
+    """
+    names = list(df.columns)
+    for name in (*source.names, *order_by):
+        if name not in names:
+            raise unknown_column(name, names, "the DataFrame")
+        if names.count(name) > 1:
+            raise SchemaError(f"the DataFrame has {names.count(name)} columns {name!r}; rename or drop all but one")
+    fields = df.schema.fields
+    frame = df.toDF(*(f"d{number}" for number in range(len(names))))
+    needed = {*read, *order_by} or {*source.names[:1]}
+    columns: dict[str, Column] = {}
+    carried: dict[str, str] = {}  # user's column -> its name in the job, where its values are the frame's
+    for number, column in enumerate(source):
+        if column.name in needed:
+            place = names.index(column.name)
+            given, kind = F.col(f"d{place}"), _read_as(fields[place].dataType, column.type)
+            columns[carried_name(number)] = given if kind is None else given.cast(kind)
+            if kind is None:
+                carried[column.name] = carried_name(number)
+    for number, name in enumerate(order_by):
+        if name not in carried:  # rows are ordered by what the frame has, not by what the pipeline reads it as
+            carried[name] = f"o{number}"
+            columns[f"o{number}"] = F.col(f"d{names.index(name)}")
+    ties = tuple(carried.get(name) or f"d{names.index(name)}" for name in source.names)
+    return Carried(frame, columns, tuple(carried[name] for name in order_by), ties)
+
+
+def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
+    """The type to which Spark has to cast a column of times for a pipeline that reads it so; None: the values are the same."""
+    if pat.is_dictionary(wanted):
+        wanted = wanted.value_type
+    if isinstance(given, ArrayType) and is_list(wanted):
+        element = _read_as(given.elementType, wanted.value_type)
+        return None if element is None else ArrayType(element, given.containsNull)
+    is_instant = pat.is_timestamp(wanted) and wanted.tz is not None
+    if isinstance(given, TimestampType):
+        if pat.is_date(wanted):
+            return DateType()
+        return TimestampNTZType() if pat.is_time(wanted) or (pat.is_timestamp(wanted) and not is_instant) else None
+    if isinstance(given, TimestampNTZType) and pat.is_date(wanted):
+        return DateType()
+    return TimestampType() if is_instant and isinstance(given, TimestampNTZType | DateType) else None
+
+
+def user_names(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The first columns of a piece's output under the user's names."""
+    return rows.select(*(F.col(carried_name(number)).alias(name) for number, name in enumerate(names)))
+
+
+def _together(rows: DataFrame) -> DataFrame:
+    """All rows in one partition, in any order: by a shuffle, unless this Spark runs one task at a time, where it would only cost."""
+    return rows.coalesce(1) if _slots(rows.sparkSession) == 1 else rows.repartition(1)
+
+
+def _is_one_partition(rows: DataFrame) -> bool:
+    """Whether Spark plans one partition for these rows; False where it can't be asked."""
+    try:
+        plan = rows._jdf.queryExecution().executedPlan()
+        if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            plan = plan.initialPlan()
+        return bool(plan.outputPartitioning().getClass().getSimpleName() == "SinglePartition$")
+    except Exception:  # Spark Connect, or another version of Spark: slower, not wrong
+        return False
+
+
+def _coalesces_in_order(rows: DataFrame) -> bool:
+    """Whether `coalesce(1)` surely leaves the partitions in their order: it takes one first that is cached on a host, others not."""
+    try:
+        leaves = rows._jdf.queryExecution().optimizedPlan().collectLeaves()
+        kinds = [leaves.apply(number).getClass().getSimpleName() for number in range(leaves.size())]
+    except Exception:  # as above
+        return False
+    return len(kinds) == 1 and kinds[0] in _SETTLED_LEAVES
+
+
+def _slots(spark: SparkSession) -> int | None:
+    """Tasks that run at a time, by Spark's own count; None where it can't be asked (Spark Connect)."""
+    try:
+        context = spark.sparkContext._jsc.sc()
+        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().resourceProfileFromId(0)))
+    except Exception:  # no JVM behind this session, or another version of Spark: slower, not wrong
+        return None
+
+
+def _place_in_source(frame: DataFrame) -> dict[str, str]:
+    """Names for, and expressions of, the file and the row within it, where the source has them."""
+    place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
+    with _unlogged():
+        try:
+            frame.select(*place.values()).schema  # noqa: B018, asking for the schema makes Spark look them up
+        except AnalysisException:
+            return {}
+    return place
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
+    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later analysis error of the session
+    # would be a TypeError.
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _sortable(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _sortable(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_sortable(field.dataType) for field in kind.fields)
+    return not isinstance(kind, MapType | VariantType)
