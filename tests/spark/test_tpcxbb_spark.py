@@ -11,9 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
-from tpcxbb_times import PARAMETERS
+from tpcxbb_times import PARAMETERS, write
 from tpcxbb_times import folder as times_folder
-from tpcxbb_times import write
 
 import ordstream
 from ordstream.commands import engines
