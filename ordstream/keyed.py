@@ -69,8 +69,8 @@ class KeyedPipeline(StatefulOperators):
         A tuple whose time is more than `timeout` after the key's previous tuple closes the session: it is
         emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split. At the end of the
         stream the open sessions are emitted by ascending key; at a time punctuation those whose last time is more than
-        `timeout` before it, by (end, key). Output: key columns, start, end (times of the first and the last tuple), count, then one list per collected
-        column, then the aggregates.
+        `timeout` before it, by (end, key). Output: key columns, start, end (times of the first and the last tuple), count,
+        then one list per collected column, then the aggregates.
 
         Parameters
         ----------

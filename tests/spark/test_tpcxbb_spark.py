@@ -11,6 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
+from tpcxbb_times import PARAMETERS, write
+from tpcxbb_times import folder as times_folder
 
 import ordstream
 from ordstream.commands import engines
@@ -48,6 +50,35 @@ def test_spark_sql_answers_equal_the_definition(spark, folder, query, parameters
     expected = ANSWERS[query](Tables(folder), **parameters)
     assert expected
     assert batch.first_difference(batch.spark_answer(spark, folder, query, **parameters), expected) is None
+
+
+@pytest.mark.parametrize("where", ["around 0", "everywhere"])
+def test_one_answer_whatever_the_times(spark, tmp_path, where):
+    """Times below 0 and at the ends of int64: Spark SQL, and two of the streams in Spark."""
+    data = times_folder(tmp_path, where, 1)
+    for name, parameters in PARAMETERS.items():
+        if name == "q15" and where == "everywhere":
+            parameters = parameters | {"date_from": -1, "date_to": 0}
+        expected = ANSWERS[name](Tables(data), **parameters)
+        assert batch.first_difference(batch.spark_answer(spark, data, name, **parameters), expected) is None, name
+        if (name, where) in (("q1", "everywhere"), ("q4", "around 0")):
+            outcome, _ = on_spark(Job(QUERIES[name], parameters, data, {"emit": "final"}), False, spark)
+            assert batch.first_difference(outcome.answer, expected) is None, name
+
+
+def test_a_time_that_does_not_fit_is_refused(spark, tmp_path):
+    data = times_folder(tmp_path, "around 0", 0)
+    write(tmp_path, "web_clickstreams", [(106_751_991_167_301, 0, None, 1, 0, 1)])
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(RuntimeError, match=r"wcs_click_date_sk 106751991167301 with wcs_click_time_sk 0 is no time"):
+            on_spark(Job(QUERIES["q4"], PARAMETERS["q4"], data), False, spark)
+        with pytest.raises(Exception, match=r"(?i)overflow"):
+            batch.spark_answer(spark, data, "q4", **PARAMETERS["q4"])
+        assert spark.conf.get("spark.sql.ansi.enabled") == "false"
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
 
 
 def test_spark_reads_the_streams_that_a_node_reads(spark, folder, tmp_path):

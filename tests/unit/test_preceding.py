@@ -66,7 +66,7 @@ def test_micro_fixtures_of_query_3():
     assert views(buyers(*clicks), 2, 864_000) == [*seen, *seen, (2, 2)]
     assert views(buyers(*clicks), 2, 10) == [(2, 41), (2, 41), (2, 2)]
     clicks = [(2, item, 100 + item, False) for item in range(10, 20)] + [(2, 2, 120, True)]
-    clicks = [(2, i, 104 + i, False) for i in range(11, 16)] + [(2, i, 99 + i, False) for i in range(16, 21)]
+    clicks = [(2, i, 100 + i, False) for i in range(11, 16)] + [(2, i, 99 + i, False) for i in range(16, 21)]
     clicks += [(2, 2, 120, True)]
     clicks += [(2, i, 99 + i, False) for i in range(22, 29)] + [(2, 2, 127, True)]
     assert views(buyers(*clicks), 2, 864_000) == [(2, i) for i in (*range(16, 21), *range(24, 29))]

@@ -89,7 +89,7 @@ def test_null_times_and_collected_nulls_are_errors():
 
 
 def test_time_punctuation_closes_sessions_by_end_then_key():
-    data = table(user=[3, 2, 1, 9, 9], ts=[0, 1, 0, 50, 99])
+    data = table(user=[3, 1, 2, 9, 9], ts=[0, 0, 1, 50, 99])
     result = serial(
         lambda p: p.key_by("user").sessionize("ts", 10), data, time_punctuation=od.every("ts", 20)
     )
