@@ -21,7 +21,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 PART = 10_000  # rounds of the real release, then so many of the mutant
 MUTANT_PART = 2_000
-LEAST = 5  # times that the mutant must have been caught, in a fifth of the rounds
+LEAST = 1  # times that the mutant must have been caught, in a fifth as many rounds
 SECONDS = 20.0  # for a test to come to so many rounds
 
 
@@ -63,7 +63,7 @@ def test_nothing_ready_is_left_behind(scheme: str, threads: int, offer: bool) ->
     if done < n:
         cannot_tell(f"{done:,} of {n:,} rounds in {SECONDS:g} s")
     if caught < least:
-        cannot_tell(f"the mutant was caught {caught} times in {SECONDS:g} s, not {least}; {done:,} rounds")
+        cannot_tell(f"the mutant was caught {caught} times in {SECONDS:g} s, beside {done:,} rounds")
 
 
 @pytest.mark.skipif(not can_meet(2), reason="one core, or a sanitizer: threads do not meet")
