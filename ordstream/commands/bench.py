@@ -11,8 +11,9 @@ from typing import Any
 from ordstream.cpus import allowed_cpus
 from ordstream.errors import PlanError
 from ordstream.evaluation import experiments
-from ordstream.evaluation.experiment import Experiment, Options, Result, csv_text, draw, write_csv
+from ordstream.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
 from ordstream.evaluation.machine import about
+from ordstream.spark.apart import apart
 
 #: Options that only one kind of experiment takes.
 TIMED_ONLY = ("seconds", "runs", "workers", "chunk", "clicks")
@@ -115,7 +116,7 @@ def bench(chosen: argparse.Namespace) -> int:
     print("; ".join([f"{experiment.name}: {experiment.title}", *sizes, f"{how}, seed {options.seed}"]), flush=True)
     chosen.out.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is told before the work
     begin = time.monotonic()
-    result = _ran_apart(experiment, options) if experiment.real else experiment.run(options)
+    result = apart(lambda: experiment.run(options)) if experiment.real else experiment.run(options)
     took = time.monotonic() - begin
     for line in result.lines:
         print(line)
@@ -141,15 +142,6 @@ def bench(chosen: argparse.Namespace) -> int:
     if note:
         print(note)
     return 0
-
-
-def _ran_apart(experiment: Experiment, options: Options) -> Result:
-    """An experiment that starts Spark, where Ctrl-C can't reach it; without PySpark it says what is missing."""
-    try:
-        from ordstream.spark.apart import apart
-    except ImportError:
-        return experiment.run(options)
-    return apart(lambda: experiment.run(options))
 
 
 def command_line(experiment: Experiment, chosen: argparse.Namespace) -> str:

@@ -17,6 +17,7 @@ from ordstream.commands.reports import merged
 from ordstream.console import Bar
 from ordstream.cpus import allowed_cpus
 from ordstream.pipeline import Pipeline
+from ordstream.spark.apart import apart
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import Query
@@ -196,7 +197,6 @@ def _with_spark(asked: Callable[[SparkSession], T], session: SparkSession | None
         if session is not None:
             return asked(session)
         from ordstream import spark
-        from ordstream.spark.apart import apart
 
         def work() -> T:
             own = spark.local_session(node_cores=node_cores)

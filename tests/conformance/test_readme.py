@@ -1,55 +1,90 @@
-"""What README and docs print is what the program takes: the example runs, commands parse, make targets and files exist."""
+"""What README and docs print is what the program takes: their Python runs, commands parse, make targets and files exist."""
 
 from __future__ import annotations
 
-import inspect
+import argparse
 import re
 import shlex
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pages import PAGES, ROOT, TEXTS, console_blocks, python_blocks, run_blocks
 
+import ordstream as od
 from ordstream.cli import _parser
 from ordstream.testing import run_serial
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-
-CLICKS = pa.table(
-    {
-        "user": [1, 2, 1, None, 2, 1, 3, 2],
-        "ts": [10, 20, 30, 40, 50, 60, 70, 9_000],
-        "item": [7, 8, 9, 7, 7, 8, 9, 9],
-    }
-)
+WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 
 
-def blocks(page, language):
-    """The code blocks of a page."""
-    return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+def test_python_blocks_run(page, capsys, tmp_path, monkeypatch):
+    """Those that start Spark run in tests/spark."""
+    monkeypatch.chdir(tmp_path)
+    assert run_blocks(page, capsys, spark=False) == sum(not block.spark for block in python_blocks(page))
 
 
-def test_the_example_of_the_readme(monkeypatch):
-    """Spark's part is checked for what `apply` takes; tests/spark runs it."""
-    spark = pytest.importorskip("ordstream.spark")
-    signature, calls = inspect.signature(spark.apply), []
-    monkeypatch.setattr(spark, "apply", lambda *given, **named: calls.append(signature.bind(*given, **named).arguments))
-    (code,) = blocks(ROOT / "README.md", "python")
-    names = {"schema": CLICKS.schema, "batches": CLICKS.to_batches(3), "df": "a DataFrame"}
+def test_the_example_of_the_readme_is_a_sequential_run():
+    code = python_blocks(ROOT / "README.md")[0].code
+    names = {"print": lambda row: None}
     exec(code, names)
-    assert names["result"].table.equals(run_serial(names["pipeline"], CLICKS).table)
+    assert names["result"].table.equals(run_serial(names["pipeline"], names["clicks"]).table)
     assert names["result"].table.to_pylist()[0] == {"left": 7, "right": 8, "count": 2}
-    assert [call.get("nodes") for call in calls] == [None, "auto"]
+
+
+def test_what_a_page_shows_is_compared(monkeypatch, capsys, tmp_path):
+    """A block's output, names that an earlier block made, and the marks of Spark."""
+    page = tmp_path / "page.md"
+    first, second = "```python\nx = 1\n```\ntext\n\n```\nnot its output\n```\n", "```python\nprint(x)\n```\n\n```\n{}\n```\n"
+    text = f"{first}\n{second}\n```python spark\nabsent\n```\n"
+    monkeypatch.setitem(TEXTS, page, text.format(1))
+    assert run_blocks(page, capsys, spark=False) == 2
+    monkeypatch.setitem(TEXTS, page, text.format(2))
+    with pytest.raises(AssertionError, match=r"page.md, line 11"):
+        run_blocks(page, capsys, spark=False)
+    monkeypatch.setitem(TEXTS, page, text.format(1))
+    with pytest.raises(NameError, match="absent"):
+        run_blocks(page, capsys, spark=True)
+
+
+def options(parser):
+    """Of a parser and all its commands: the commands' names and every --option."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                found |= {name} | options(command)
+    return found
 
 
 def test_commands_parse():
-    found = [line for page in PAGES for block in blocks(page, "console") for line in block.splitlines()]
+    found = [line for page in PAGES for block in console_blocks(page) for line in block.splitlines()]
     found = [line.partition(" #")[0] for line in found if line.startswith("$ .venv/bin/ordstream ")]
     assert len(found) >= 4
     for line in found:
         _parser().parse_args(shlex.split(line)[2:])
+
+
+def test_commands_and_options_in_the_text_exist():
+    """`ordstream run q2 --emit all` in a sentence: the command, and each option of some command."""
+    known = options(_parser())
+    named = [text for page in PAGES for text in re.findall(r"`(?:\.venv/bin/)?ordstream ([a-z][^`]*)`", TEXTS[page])]
+    assert len(named) > 5
+    wrong = [text for text in named if text.split()[0] not in known]
+    assert not wrong
+    given = {option for text in named for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", text)}
+    assert given <= known
+
+
+def test_every_name_of_the_package_is_where_it_says():
+    """They are imported when they are first used."""
+    pytest.importorskip("ordstream._core")
+    for name in od.__all__:
+        assert getattr(od, name) is not None
+        assert name in dir(od)
+    assert set(od._HOME_OF) == set(od.__all__)
+    assert od.Pipeline is __import__("ordstream.pipeline", fromlist=["Pipeline"]).Pipeline
+    assert isinstance(od.Pipeline(pa.schema([("x", pa.int64())])), od.Pipeline)
 
 
 def test_make_targets_exist():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ordstream
+from ordstream.tpcxbb.generator import generate_clicks
 
 PROGRAM = """
 import os, sys
@@ -125,3 +126,43 @@ def test_what_the_launcher_says_after_an_interrupt_is_filtered_too() -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     ended = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert (ended.stderr, ended.returncode) == ("another line\n", 0)
+
+
+# The command line, which gets SIGINT when PySpark makes its n-th call of such a method. It says when.
+AT_CALL = """
+import os, runpy, signal, sys
+import pyspark
+from pyspark.sql.classic.dataframe import DataFrame
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+where = sys.argv.pop(1)
+
+def interrupted(method):
+    def call(self, *given, **named):
+        print("now", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        return method(self, *given, **named)
+    return call
+
+if where == "stop":
+    pyspark.SparkContext.stop = interrupted(pyspark.SparkContext.stop)
+else:
+    DataFrame.collect = interrupted(DataFrame.collect)
+runpy.run_module("ordstream", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to itself")
+@pytest.mark.parametrize("where", ["collect", "stop"])
+def test_ctrl_c_in_a_command_is_one_line(java, tmp_path, where):
+    """While the job runs, and late, when the answer is there and Spark is being stopped; no Java process holds the pipes afterwards."""
+    pytest.importorskip("pyspark")
+    generate_clicks(tmp_path, rows=600)
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
+    command = [sys.executable, "-c", AT_CALL, where, "run", "q2", "--engine", "spark", "--data", str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    before, after = ended.stderr.split("now\n")
+    assert "Spark 4" in before
+    assert [line for line in after.splitlines() if not line.startswith("processing ")] == ["ordstream: interrupted"]

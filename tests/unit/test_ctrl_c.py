@@ -192,5 +192,4 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a process that is not yet connected in /proc")
 def test_what_runs_apart_loses_its_java_process() -> None:
     """The interrupt meets the main thread only; the other one sees that its process has ended, and closes what it holds."""
-    pytest.importorskip("pyspark")
     assert run(APART) == (0, f"-{signal.SIGTERM.value}\n", "")
