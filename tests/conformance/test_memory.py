@@ -178,7 +178,8 @@ def test_a_row_that_no_batch_can_hold_is_named(column: str, workers: int) -> Non
         caught = error
     finally:
         set_offset_limit(before)
-    assert f"column '{column}' has a value of 201 " in caught.reason and caught.reason.endswith("at most 200")
+    assert f"column '{column}' has a value of 201 " in caught.reason
+    assert caught.reason.endswith("at most 200")
     assert (caught.serial, caught.operator) == (31, "last")
     assert caught.row == narrow | {"i": 30, column: None}
     assert found == list(range(30))
