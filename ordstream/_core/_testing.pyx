@@ -13,7 +13,7 @@ from ordstream._core.atomics cimport (
     a64, add_acq_rel, add_relaxed, add_seq, as_int, cas_relaxed, exchange_acq_rel, exchange_seq, load_acquire,
     load_relaxed, load_seq, store_relaxed, store_release, store_seq, sub_acq_rel,
 )
-from ordstream._core.arrow cimport offset_limit
+from ordstream._core.arrow cimport limit_offsets
 from ordstream._core.chunk cimport Chunk, Part
 from ordstream._core.mpmc cimport (
     MPMC_EMPTY, MPMC_GATED, Mpmc, MpmcCell, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push,
@@ -103,11 +103,7 @@ cdef inline int64_t clock_after(double seconds) noexcept nogil:
 def set_offset_limit(int64_t limit):
     """Let columns of output batches have at most so many bytes, or elements, in place of 2^31 - 1; returns what it was. For every run
     that is made afterwards; not while one is open."""
-    global offset_limit
-    cdef int64_t before = offset_limit
-    offset_limit = limit
-    return before
-
+    return limit_offsets(limit)
 
 
 # ---------------------------------------------------------------- SPSC

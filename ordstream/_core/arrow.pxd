@@ -97,6 +97,7 @@ cdef struct Output:
 
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil
 cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil   # rows; -1: no memory
+cdef int64_t limit_offsets(int64_t limit) noexcept nogil               # for tests: lower it, returns what it was
 cdef int64_t offset_limit                                             # most bytes, or elements, of a column: 2^31 - 1; tests lower it
 cdef int64_t rows_within(const Layout* layout, bint tags, int64_t bytes) noexcept nogil
 cdef void output_free(Output* o) noexcept nogil

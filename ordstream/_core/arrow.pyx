@@ -184,7 +184,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
     if b.rows:
         for j in range(layout.ncols):
             a = b.array.children[j]
-            b.bytes += extent(a, b.array.offset + a.offset, b.rows, layout.type[j], layout.element[j], formats[j], formats[layout.ncols + j])
+            b.bytes += extent(a, b.array.offset + a.offset, b.rows, layout.type[j], layout.element[j], formats[j],
+                              formats[layout.ncols + j])
     for j in range(layout.ncols):
         if not used[j]:
             continue
@@ -245,6 +246,13 @@ cdef extern from "output_memory.hpp" nogil:
     void output_give "ord_output_give"(void* data, size_t most)
 
 cdef int64_t offset_limit = 0x7fffffff
+
+
+cdef int64_t limit_offsets(int64_t limit) noexcept nogil:
+    global offset_limit
+    cdef int64_t before = offset_limit
+    offset_limit = limit
+    return before
 
 
 cdef inline void count(Output* o, int64_t bytes) noexcept nogil:

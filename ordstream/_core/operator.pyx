@@ -95,8 +95,8 @@ cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept no
 
 
 cdef inline int64_t take_limit(Operator* op) noexcept nogil:
-    """First ticket that may not be taken from the worklist: the reorder buffer's limit. Where what is in flight has reached its cap only the
-    oldest ticket passes, whose outputs the next operator, or the reader, waits for: what an operator makes of one tuple may be large.
+    """First ticket that may not be taken from the worklist: the reorder buffer's limit. Where what is in flight has reached its cap only
+    the oldest ticket passes, whose outputs the next operator, or the reader, waits for: what an operator makes of one tuple may be large.
 
     Cost: two loads. `bytes` may be stale; who frees memory looks for work to wake a worker for afterwards.
     """

@@ -612,8 +612,8 @@ cdef class Run:
     # ------------------------------------------------------------ results
 
     def failure(self):
-        """None, or (operator index, serial, code, message, exception or None). Index -1: the source; -2: no memory for a batch; -3: a row of
-        the output that no batch can hold."""
+        """None, or (operator index, serial, code, message, exception or None). Index -1: the source; -2: no memory for a batch; -3: a row
+        of the output that no batch can hold."""
         cdef Failure* f = self.rt.egress.failure
         if f == NULL:
             return None
