@@ -67,8 +67,8 @@ cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
 
 
 cdef bint left_waiting(Runtime* rt) noexcept nogil:
-    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an open-loop
-    schedule makes due is no wake-up's business.)"""
+    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an
+    open-loop schedule makes due is no wake-up's business.)"""
     cdef bint found = False
     cdef int32_t i
     lock_scheduler(rt)
