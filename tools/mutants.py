@@ -69,12 +69,6 @@ MUTANTS = (
         (WAKEUPS + "test_a_release_tells_the_reader",),
     ),
     Mutant(
-        "ingress-reader-notify", "ordstream/_core/ingress.pyx",
-        "            g.reader.notify_all()\n",
-        "            pass\n",
-        (WAKEUPS + "test_the_ingress_tells_a_reader_that_feeds",),
-    ),
-    Mutant(
         "direct-release", OPERATOR,
         "        operator_release(op.edge.to, w)                       # at most as deep as the chain is long\n",
         "        pass\n",

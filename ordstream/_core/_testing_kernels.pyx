@@ -308,7 +308,7 @@ cdef class KernelRun:
         return sorted(found, key=lambda pair: pair[0])
 
     def punctuate_until(self, int64_t look, time=None):
-        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look number `look` on; 0: not stopped."""
+        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look `look` on; 0: never."""
         cdef Kernel* k = &self.owner.kernel
         cdef Chunk* c = chunk_new(&self.worker)
         cdef Chunk* out = chunk_new(&self.worker)

@@ -54,7 +54,8 @@ cdef extern from *:
         return true;
     }
 
-    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows). False: `stops(context)` said so.
+    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows).
+    // False: `stops(context)` said so.
     template <typename Compare>
     static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare, const void* keys,
                                       int (*stops)(void*), void* context) {

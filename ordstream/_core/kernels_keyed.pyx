@@ -245,7 +245,7 @@ cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept
     cdef int64_t entry = 0
     cdef int64_t nslots
     cdef int64_t i
-    if packed_settle(&b.packed) != 0:
+    if packed_settle(&b.packed, w) != 0:
         return -1
     npacked = b.packed.count
     if x.best:

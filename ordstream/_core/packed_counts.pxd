@@ -12,7 +12,7 @@ d) Lookups go in blocks: pack and prefetch, then count. Where nobody asks for th
    buffer per group of pages; a full buffer is counted at once, while the group lies in the near cache.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from ordstream._core.chunk cimport Chunk
+from ordstream._core.chunk cimport Chunk, Worker
 from ordstream._core.keyed_state cimport KeySpec
 
 cdef enum:
@@ -49,6 +49,6 @@ cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* r
                          int32_t* unfit, int32_t* nunfit) noexcept nogil
 cdef int packed_count(PackedCounts* s, const uint64_t* keys, int32_t n, int64_t* totals) noexcept nogil
 cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept nogil
-cdef int packed_settle(PackedCounts* s) noexcept nogil
+cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil
 cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots, int64_t* n) noexcept nogil
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil

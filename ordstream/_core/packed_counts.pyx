@@ -2,8 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
-from ordstream._core.chunk cimport PT_BOOL, PT_I8, PT_I64, PT_U64, Chunk, Column
+from ordstream._core.chunk cimport PT_BOOL, PT_I8, PT_I64, PT_U64, Chunk, Column, Worker
 from ordstream._core.keyed_state cimport KeySpec
+from ordstream._core.stopping cimport stop_asked
 from ordstream._core.threads cimport prefetch_write
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -429,8 +430,8 @@ cdef int settle_group(PackedCounts* s, int64_t group) noexcept nogil:
     return 0
 
 
-cdef int packed_settle(PackedCounts* s) noexcept nogil:
-    """Count what waits, and give the buffers back.
+cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil:
+    """Count what waits, and give the buffers back. Where the run of `w` (NULL: none) is stopped, at most BUFFER keys more.
 
     Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost: that of counting.
     """
@@ -438,6 +439,8 @@ cdef int packed_settle(PackedCounts* s) noexcept nogil:
     if s.group_bits == 0:
         return 0
     for group in range((<int64_t> 1) << s.group_bits):
+        if w != NULL and stop_asked(w):
+            return 0
         if settle_group(s, group) != 0:
             return -1
     free(s.waiting)
@@ -453,7 +456,7 @@ cdef int regroup(PackedCounts* s) noexcept nogil:
     """Buffers for the number of pages that there are now. 0, or -1: no memory to count with; without memory for buffers none wait."""
     cdef int32_t bits = 0
     cdef int64_t groups
-    if packed_settle(s) != 0:
+    if packed_settle(s, NULL) != 0:
         return -1
     while (s.npages >> (bits + 1 + GROUP_PAGES_BITS)) > 0:
         bits += 1

@@ -591,7 +591,7 @@ cdef class Run:
         return PyCapsule_New(&self.rt, b"ordstream.Runtime", NULL)
 
     def leave(self):
-        """The run has ended: who still works for it (a failure ends a run in the middle of another operator's flush) should stop. Any thread."""
+        """The run has ended: who still works for it, as in a flush while another operator failed, should stop. Any thread."""
         if load_acquire(&self.rt.run.stop) == 0:              # pairs with the stores of `stop`
             store_release(&self.rt.run.stop, LEFT)            # pairs with load_acquire in finished()
 

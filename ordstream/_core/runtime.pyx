@@ -68,8 +68,8 @@ cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
 
 
 cdef bint left_waiting(Runtime* rt) noexcept nogil:
-    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an open-loop
-    schedule makes due is no wake-up's business.)"""
+    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an
+    open-loop schedule makes due is no wake-up's business.)"""
     cdef bint found = False
     cdef int32_t i
     lock_scheduler(rt)
@@ -83,8 +83,8 @@ cdef bint left_waiting(Runtime* rt) noexcept nogil:
 
 
 cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
-    """Tests: a worker's timed wait is over. Count it where it hid a missing wake-up: something was left, nobody told since epoch `seen`, and
-    nobody does within `grace_ns`, as who has made the change but not yet told does."""
+    """Tests: a worker's timed wait is over. Count it where it hid a missing wake-up: something was left, nobody told since epoch `seen`,
+    and nobody does within `grace_ns`, as who has made the change but not yet told does."""
     if rt.grace_ns and left_waiting(rt) and not rt.run.work.wait(seen, rt.grace_ns) and left_waiting(rt):
         add_relaxed(&rt.missed, 1)                            # statistic
 

@@ -133,7 +133,9 @@ def test_a_worker_that_is_about_to_park_sees_the_end() -> None:
             until(lambda: door.held, "the other worker comes to the place")
         raise ZeroDivisionError
 
-    stream = od.Pipeline(SCHEMA).process(fail, schema=SCHEMA, state={"n": int}).stream(table("few", 3), workers=2, **LONG_SLICE)
+    stream = od.Pipeline(SCHEMA).process(fail, schema=SCHEMA, state={"n": int}).stream(
+        table("few", 3), workers=2, partial=False, **LONG_SLICE
+    )
     door = door_of(stream, doors)
 
     def let_go() -> None:
@@ -170,18 +172,9 @@ def test_a_release_tells_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     assert door.missed == 0
 
 
-def test_the_ingress_tells_a_reader_that_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller's thread feeds and reads: it is told when few batches wait, long before its wait is over."""
-    monkeypatch.setattr(node, "READ_WAIT_S", 1.5)
-    stream = od.Pipeline(SCHEMA).filter(col("v") < 0).stream(batches("few", 20_000, 10), workers=2, partial=False)
-    door = RunDoor(stream)
-    assert read(stream) == []
-    assert door.missed == 0
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_unit_with_nothing_to_process_is_released_at_once(workers: int) -> None:
-    """A row that the first operator drops leaves an empty chunk, which goes past the keyed operator: through it, before the slice is over."""
+    """A row that the first operator drops leaves an empty chunk, which passes the keyed operator before the slice is over."""
     doors: list[RunDoor] = []
 
     def drop(row: Any, state: Any, emit: Any) -> None:
