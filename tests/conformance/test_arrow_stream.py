@@ -132,7 +132,7 @@ def test_a_result_is_read_as_often_as_one_likes(consume: Any) -> None:
 
 def test_an_error_of_the_run_reaches_the_consumer(consume: Any, workers: int) -> None:
     stream = pipeline(refuse_1500).stream(TABLE.to_batches(64), workers=workers)
-    with pytest.raises(Exception, match="operator 'filter_1' failed at serial 1501.*fifteen hundred"):
+    with pytest.raises(Exception, match=r"operator 'filter_1' failed at serial 1501.*fifteen hundred"):
         consume(stream)
     assert stream.report.tuples, "closed"
 
