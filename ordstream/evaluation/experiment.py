@@ -282,6 +282,7 @@ def draw(name: str, title: str, result: Result, folder: Path) -> list[Path]:
         for axis in axes[len(result.charts) :]:
             axis.set_visible(False)
         files = [folder / f"{name}.png", folder / f"{name}.svg"]
+        how: dict[str, Any]
         for file, how in zip(files, ({"dpi": 120}, {"metadata": {"Date": None}}), strict=True):
             image = io.BytesIO()
             figure.savefig(image, format=file.suffix[1:], **how)
