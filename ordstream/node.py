@@ -44,6 +44,8 @@ MAX_BYTES = 512 << 20
 INPUT_PART = 16
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
+# Of the stateless operator in front of a partitioned first one, unless an operator of the pipeline has this name.
+SPLIT_NAME = "ingress"
 # How long close() waits for another thread that is reading.
 CLOSE_WAIT_S = 10.0
 
@@ -208,6 +210,7 @@ class Stream(Reader):
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
         self._operators: list[Any] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
+        self._split_name: str | None = None  # of the operator that is not the pipeline's
         self._core = self._make_core()
         without_nulls = [i for i, field in enumerate(pipeline.source_schema) if self._used[i] and not field.nullable]
         # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
@@ -279,7 +282,8 @@ class Stream(Reader):
         if not operators or operators[0][4] > 1:
             # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
             parallelism = default_splitters(self.workers, settings.chunk_rows)
-            operators.insert(0, ("ingress", "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
+            self._split_name = plan.free_name(SPLIT_NAME, self._stages)
+            operators.insert(0, (self._split_name, "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
         self._operators = operators
         python = any(stage.is_python for stage in self._stages)
         out_schema = self._pipeline.schema
@@ -588,6 +592,7 @@ class Stream(Reader):
             settings=settings.described(self.workers),
             within=settings.marker_percentiles,
             shedding=shedding,
+            split=self._split_name,
         )
         _open_streams.discard(self)
         if settings.debug and leaked:

@@ -51,6 +51,7 @@ top_k            SF      k: int, by: int, key: list[int], window: int | None, em
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -162,6 +163,13 @@ def columns_passed(stage: Stage) -> dict[int, int]:
     if stage.op in ("count", "sessionize", "aggregate", "top_values", "regression"):
         return dict(enumerate(stage.key))
     return {}
+
+
+def free_name(wanted: str, stages: Sequence[Stage]) -> str:
+    """The name, or with a number the first like it, that no operator of the pipeline has."""
+    taken = {stage.name for stage in stages}
+    names = itertools.chain([wanted], (f"{wanted}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def used_source_columns(stages: Sequence[Stage], source: pa.Schema | None = None) -> tuple[bool, ...]:

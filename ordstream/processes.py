@@ -542,7 +542,7 @@ def _combined(reports: Sequence[Sequence[Any]], through: OrderTag, seconds: floa
     total = sum(o.cost_ns * o.tuples_in for piece in reports for report in piece for o in report.operators) or 1.0
     for piece in reports:
         for same in zip(*(report.operators for report in piece), strict=True):
-            if same[0].name == "ingress" and any(r.operators[-1].name != "ingress" for r, *_ in reports):
+            if same[0].is_split and any(not r.operators[-1].is_split for r, *_ in reports):
                 continue  # shown only where there is nothing else
             tuples_in, tuples_out = (sum(getattr(o, f) for o in same) for f in ("tuples_in", "tuples_out"))
             work = sum(o.cost_ns * o.tuples_in for o in same)

@@ -37,8 +37,7 @@ class OperatorReport:
     Attributes
     ----------
     name, kind : str
-        As in the stage table; kind is "SL", "PS" or "SF". The operator named "ingress" is the split in front of a
-        partitioned first operator.
+        As in the stage table; kind is "SL", "PS" or "SF".
     tuples_in, tuples_out : int
         Tuples, whatever the chunk size. What a punctuation made it emit is in tuples_out.
     cost_ns : float
@@ -61,6 +60,9 @@ class OperatorReport:
         Memory of its state at the end.
     sampled_rows, sampled_cost_ns, sampled_max_ns : int, float or None, int
         Rows timed one by one (`sample_every`), their mean and largest cost.
+    is_split : bool
+        Not an operator of the pipeline, but the split in front of a partitioned first one. Its name, "ingress" or, where an operator
+        has that, "ingress_2", is no other operator's.
     """
 
     name: str
@@ -82,6 +84,7 @@ class OperatorReport:
     sampled_cost_ns: float | None
     sampled_max_ns: int
     first_skipped: Skipped | None = None
+    is_split: bool = False
 
 
 @dataclass(frozen=True)
@@ -283,8 +286,9 @@ def make_report(
     settings: dict[str, Any],
     within: tuple[float, float] | None,
     shedding: tuple[ShedReport, ...] = (),
+    split: str | None = None,
 ) -> Report:
-    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report."""
+    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the operator that is none."""
     total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
     operators = tuple(
         OperatorReport(
@@ -307,6 +311,7 @@ def make_report(
             sampled_rows=o["sampled_rows"],
             sampled_cost_ns=o["sampled_ns"] / o["sampled_rows"] if o["sampled_rows"] else None,
             sampled_max_ns=o["sampled_max_ns"],
+            is_split=o["name"] == split,
         )
         for o in statistics["operators"]
     )

@@ -290,7 +290,8 @@ def compile_rows(
     """Compile `fn(row, emit)`, a stateless function, to a kernel.
 
     Inside, `row.x` is an int, float, bool, string or list of the column `x`: dates and times are the int of
-    their unit; integers are 64-bit and wrap around; a nullable column is None where it is null. Strings
+    their unit; integers are 64-bit with a sign and wrap around (a row with a uint64 from 2**63 on is given to the
+    interpreted function, which is exact and slower); a nullable column is None where it is null. Strings
     support ``==``, ``!=``, ``len`` and being emitted; lists of numbers ``len``, indexing and being emitted.
     `emit` takes one value per column of `output_schema`. Global variables and closures are constants.
 

@@ -15,10 +15,8 @@ from typing import Any
 
 from ordstream._core.reader import start_surely
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 # Stack per level of Python's recursion limit. Through C it takes 2.5 KiB with CPython 3.11 and 3.12 and 5.0 with 3.13 (`sorted` of
 # objects whose `__lt__` sorts; json, repr, map, re, pickle, getattr take less): three times the most.
@@ -37,7 +35,9 @@ def stack_bytes() -> int:
     meets Python's recursion limit before the stack ends, and what returns there returns here. So the size follows the limit that is in
     force when the thread starts. (What the user has set with `threading.stack_size` counts where it is more: `start_surely`.)
     """
-    main = resource.getrlimit(resource.RLIMIT_STACK)[0] if resource is not None else 0
+    main = 0
+    if sys.platform != "win32":
+        main = resource.getrlimit(resource.RLIMIT_STACK)[0]
     most = max(MOST_STACK_BYTES, min(main, 1 << 30) if main >= 0 else 1 << 30)
     return max(LEAST_STACK_BYTES, min(LEVEL_BYTES * sys.getrecursionlimit(), most))
 

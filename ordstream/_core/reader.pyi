@@ -5,6 +5,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 class Reader:
+    schema: pa.Schema
     _reading: threading.RLock
     _reader: int | None
     _closed: bool

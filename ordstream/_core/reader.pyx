@@ -16,8 +16,9 @@ from ordstream._core.arrow_stream import export_stream
 cdef class Reader:
     """The iterator, context manager and Arrow stream over what a subclass gives:
 
-    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it has; `close()`: idempotent,
-    also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read.
+    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it
+    has; `close()`: idempotent, also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling;
+    `_exhausted`: nothing more is read.
     `_offered`, which `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in between.
 
     Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.

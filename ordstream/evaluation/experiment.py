@@ -282,7 +282,8 @@ def draw(name: str, title: str, result: Result, folder: Path) -> list[Path]:
         for axis in axes[len(result.charts) :]:
             axis.set_visible(False)
         files = [folder / f"{name}.png", folder / f"{name}.svg"]
-        for file, how in zip(files, ({"dpi": 120}, {"metadata": {"Date": None}}), strict=True):
+        hows: tuple[dict[str, Any], ...] = ({"dpi": 120}, {"metadata": {"Date": None}})
+        for file, how in zip(files, hows, strict=True):
             image = io.BytesIO()
             figure.savefig(image, format=file.suffix[1:], **how)
             write_whole(file, image.getvalue())

@@ -1,7 +1,8 @@
 """A folder of TPCx-BB tables, Parquet or CSV, as Arrow batches or Spark DataFrames.
 
 A table is the files whose names begin with the table's name (`web_clickstreams*.parquet`, `item*.csv`), or
-the files of a folder of that name, in name order. CSV files have a header and write NULL as the empty string.
+the files of a folder of that name, in name order. CSV files are UTF-8, with or without a byte order mark, have
+a header and write NULL as the empty string.
 Columns are found by name and cast; columns that the queries don't use are ignored.
 """
 
@@ -314,6 +315,8 @@ class DataFolder:
             names = pq.read_schema(file).names if file.suffix == ".parquet" else _header(file)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(f"can't read {file}: {error}") from error
+        if not names and file.suffix == ".csv":
+            raise SourceError(f"{file} is empty: a CSV file begins with a header, {','.join(schema.names)}")
         missing = [name for name in schema.names if name not in names]
         if missing:
             columns = "column" if len(missing) == 1 else "columns"
@@ -321,7 +324,7 @@ class DataFolder:
 
 
 def _header(file: Path) -> list[str]:
-    with file.open(encoding="utf-8", newline="") as lines:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
         return next(csv.reader(lines), [])
 
 
@@ -352,16 +355,16 @@ def _first_bad_cell(file: Path, schema: pa.Schema) -> str | None:
     """Say where a CSV file can't be read: Arrow's own message has no row. None: not found here."""
     header = _header(file)
     wanted = [(header.index(field.name), field.name, field.type) for field in schema]
-    with file.open(encoding="utf-8", newline="") as lines:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines)
         next(reader, None)
         try:
             for number, cells in enumerate(reader, start=1):
                 if cells and len(cells) != len(header):
-                    return f"row {number} has {len(cells)} values for {len(header)} columns"
+                    return f"row {number} has {len(cells)} values for {len(header)} columns, at line {reader.line_num} of the file"
                 for index, name, kind in wanted:
                     if cells and cells[index] and not _fits(cells[index], kind):
-                        return f"row {number}, column {name}: {cells[index]!r} is not {kind}"
+                        return f"row {number}, column {name}: {cells[index]!r} is not {kind}, at line {reader.line_num} of the file"
         except (UnicodeDecodeError, csv.Error) as error:
             return f"after row {reader.line_num - 1}: {error}"
     return None

@@ -71,8 +71,9 @@ def duckdb_from_arrow(stream: Any) -> pa.Table:
 
 def duckdb_reader(stream: Any) -> pa.Table:
     duckdb = pytest.importorskip("duckdb")
-    reader = pa.RecordBatchReader.from_stream(stream)
-    return pa.table(duckdb.connect().sql("select * from reader"))
+    connection = duckdb.connect()
+    connection.register("rows", pa.RecordBatchReader.from_stream(stream))
+    return pa.table(connection.sql("select * from rows"))
 
 
 def pandas_frame(stream: Any) -> pa.Table:
@@ -131,7 +132,7 @@ def test_a_result_is_read_as_often_as_one_likes(consume: Any) -> None:
 
 def test_an_error_of_the_run_reaches_the_consumer(consume: Any, workers: int) -> None:
     stream = pipeline(refuse_1500).stream(TABLE.to_batches(64), workers=workers)
-    with pytest.raises(Exception, match="operator 'filter_1' failed at serial 1501.*fifteen hundred"):
+    with pytest.raises(Exception, match=r"operator 'filter_1' failed at serial 1501.*fifteen hundred"):
         consume(stream)
     assert stream.report.tuples, "closed"
 
@@ -148,8 +149,7 @@ def test_after_an_error_there_is_no_end() -> None:
     reader = pa.RecordBatchReader.from_stream(pipeline(refuse_1500).stream(TABLE, workers=0))
     for _ in range(3):
         with pytest.raises(pa.ArrowInvalid, match="serial 1501"):
-            while True:
-                reader.read_next_batch()
+            reader.read_all()
 
 
 # ------------------------------------------------------------------------------------------------ lazily, once
@@ -242,7 +242,8 @@ def test_a_pull_on_another_thread_comes_back() -> None:
     thread = threading.Thread(target=pull)
     thread.start()
     thread.join()
-    assert found and not any(found)
+    assert found
+    assert not any(found)
 
 
 def test_let_go_on_another_thread_while_the_source_goes_on() -> None:
@@ -268,8 +269,7 @@ def test_cancel_reaches_the_consumer() -> None:
     reader.read_next_batch()
     stream.cancel()
     with pytest.raises(pa.ArrowInvalid, match="Cancelled"):
-        while True:
-            reader.read_next_batch()
+        reader.read_all()
 
 
 # ------------------------------------------------------------------------------------------------ requested schema, pandas

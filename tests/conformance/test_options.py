@@ -136,3 +136,19 @@ def test_buckets_of_a_run_and_of_an_operator(value):
     )
     report = pipeline.run(DATA, workers=1, buckets=value).report
     assert [o.buckets for o in report.operators if o.kind == "PS"] == [value, 2]
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"workers": 2, "processes": 2}], ids=str)
+@pytest.mark.parametrize("names", [("ingress",), ("first", "ingress"), ("ingress", "ingress_2"), ("ingress_2", "ingress", "ingress_3")])
+def test_an_operator_may_have_the_name_of_the_split(names, options):
+    """No operator's report is lost, and none has another's name."""
+    schema = pa.schema([("k", pa.int64())])
+    keyed = od.Pipeline(schema).key_by("k").scan(n=od.count(), name=names[0])
+    plain = od.Pipeline(schema).filter(od.col("k") > 0, name=names[0])
+    for pipeline in (keyed, plain):
+        for position, name in enumerate(names[1:]):
+            pipeline = pipeline.key_by("k").scan(**{f"m{position}": od.count()}, name=name)
+        report = pipeline.run(pa.table({"k": [1, 2, 3, 1]}), **options).report
+        assert [o.name for o in report.operators if not o.is_split] == list(names)
+        assert all(o.tuples_in == 4 for o in report.operators)
+        assert len({o.name for o in report.operators}) == len(report.operators)

@@ -157,7 +157,7 @@ def consistent(pipeline: Any, found: Outcome) -> None:
     report = found.report
     names = [stage.name for stage in pipeline.stages()]
     operators = report.operators
-    assert [o.name for o in operators if o.name != "ingress"] == names
+    assert [o.name for o in operators if not o.is_split] == names
     assert operators[0].tuples_in == report.tuples
     for before, after in itertools.pairwise(operators):
         assert before.tuples_out == after.tuples_in, f"{before} -> {after}"

@@ -5,10 +5,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ordstream.errors import SourceError
 from ordstream.tpcxbb import DataFolder, Sizes, generate_clicks
-from ordstream.tpcxbb.schema import CLICK_ORDER, CLICK_STREAM, SALES_ORDER, SALES_STREAM
+from ordstream.tpcxbb.schema import CLICK_ORDER, CLICK_STREAM, SALES_ORDER, SALES_STREAM, TABLES
 
 SMALL = Sizes(orders=700)
 SALES_HEADER = (
@@ -162,3 +164,52 @@ def test_real_rows_are_in_order_and_complete(shared_data):
     assert (len(tables.category_of_item), tables.category_of_item.null_count) == (18_000, 0)
     assert tables.category_of_item[10_000:10_004].to_pylist() == [1, 2, 2, 5]
     assert tables.type_of_page.to_pylist().count("dynamic") == 10
+
+
+
+
+def clicks_of(folder, text, encoding="utf-8"):
+    (folder / "web_clickstreams.csv").write_bytes(text.encode(encoding))
+    return [row for batch in DataFolder(folder).clicks() for row in batch.to_pylist()]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(*[st.integers(0, 99)] * len(TABLES["web_clickstreams"].names)), min_size=1, max_size=6),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig"]),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    last=st.booleans(),
+    quote=st.booleans(),
+    columns=st.permutations(range(len(TABLES["web_clickstreams"].names))),
+)
+def test_a_csv_file_however_it_is_written(tmp_path, rows, encoding, newline, last, quote, columns):
+    """A byte order mark, CRLF, no last newline, quotes, columns in another order: the same rows."""
+    names = TABLES["web_clickstreams"].names
+    rows = [(37_000 + i, i, *row[2:]) for i, row in enumerate(rows)]
+
+    def line(cells):
+        return ",".join(f'"{cells[c]}"' if quote else str(cells[c]) for c in columns)
+
+    plain = clicks_of(tmp_path, "\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    assert clicks_of(tmp_path, newline.join([line(names), *map(line, rows)]) + newline * last, encoding) == plain
+    assert len(plain) == len(rows)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(good=st.integers(0, 5), bad=st.integers(1, 9), encoding=st.sampled_from(["utf-8", "utf-8-sig"]), empty=st.integers(0, 2))
+def test_a_row_of_another_length_is_told_with_file_and_line(tmp_path, good, bad, encoding, empty):
+    width = CLICKS_HEADER.count(",") + 1
+    if bad == width:
+        return
+    rows = [",".join(["37000", str(i), *["5"] * (width - 2)]) for i in range(good)] + [""] * empty
+    text = "\n".join([CLICKS_HEADER, *rows, ",".join(["37000"] * bad), *rows]) + "\n"
+    with pytest.raises(SourceError) as raised:
+        clicks_of(tmp_path, text, encoding)
+    place = f"row {good + empty + 1} has {bad} values for {width} columns, at line {good + empty + 2} of the file"
+    assert str(raised.value) == f"can't read {tmp_path / 'web_clickstreams.csv'}: {place}"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_an_empty_csv_file_is_told(tmp_path, encoding):
+    with pytest.raises(SourceError, match=r"web_clickstreams\.csv is empty: a CSV file begins with a header, wcs_"):
+        clicks_of(tmp_path, "", encoding)
