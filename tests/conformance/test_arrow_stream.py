@@ -343,6 +343,8 @@ try:
         time.sleep(60)  # the interrupt is for the program as well
 except KeyboardInterrupt:
     import threading
+    if "rows" in globals():
+        rows.close()  # DuckDB heard of the interrupt while no pull was under way: the reader is still the program's
     print(sorted(t.name for t in threading.enumerate() if t.name.startswith("ordstream")), flush=True)
     sys.exit(130)
 '''
