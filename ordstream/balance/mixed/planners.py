@@ -266,7 +266,15 @@ class _Trials:
             cleaned=n, placements=counted.placements, evictions=counted.evictions, tried=counted.tried,
             limiting=dearest if too_dear else counted.limiting,
         )  # fmt: skip
+        if not n and not made.balanced and made.moved.any() and made.loads.max() >= statistics.loads().max():
+            return self.unchanged(made)
         return made
+
+    def unchanged(self, made: Plan) -> Plan:
+        """F itself: the plan found moves keys and leaves the fullest instance no lighter."""
+        given = self.statistics
+        kept = {"item": np.arange(len(given)), "destination": given.placed, "number": given.counts}
+        return Plan(**{name: getattr(made, name) for name in Plan.__dataclass_fields__} | kept)
 
     def clean(self, rows: Rows, n: int) -> None:
         """Phase I."""
