@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream._core import key_route
-from ordstream.balance.mixed.statistics import Floats, Statistics
+from ordstream.balance.mixed.statistics import Floats, Statistics, summed_by
 
 Positions = npt.NDArray[np.int64]
 
@@ -57,9 +57,7 @@ class Rows:
     def loads(self) -> Floats:
         """L of each instance; candidates count nowhere."""
         placed = self.destination >= 0
-        return np.bincount(
-            self.destination[placed], weights=(self.cost * self.number)[placed], minlength=self.statistics.instances
-        )
+        return summed_by(self.destination[placed], (self.cost * self.number)[placed], self.statistics.instances)
 
     def move(self, rows: Positions, numbers: npt.NDArray[np.int64], destination: npt.ArrayLike) -> None:
         """Send `numbers` keys of each of these rows to a destination (one, or one each); what is left of a row stays where it was."""
@@ -147,9 +145,8 @@ class _Assigning:
         item = self.rows.item[candidates]
         cost = self.statistics.cost[item]
         order = np.lexsort((item, -cost))
-        given = zip(
-            (-cost[order]).tolist(), item[order].tolist(), candidates[order].tolist(), self.rows.number[candidates[order]].tolist(), strict=True
-        )
+        columns = (-cost[order], item[order], candidates[order], self.rows.number[candidates[order]])
+        given = zip(*(column.tolist() for column in columns), strict=True)
         # Evicted keys come back among the candidates in descending order of cost.
         following = next(given, None)
         while following is not None or self.pending:

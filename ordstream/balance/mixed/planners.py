@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream.balance.mixed.llfd import CANDIDATE, Positions, Rows, llfd
-from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload
+from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload, summed_by
 from ordstream.errors import PlanError
 
 
@@ -107,7 +107,7 @@ class Plan:
     def loads(self) -> Floats:
         """L(d) under F', by the statistics."""
         weight = self.statistics.cost[self.item] * self.number
-        return np.bincount(self.destination, weights=weight, minlength=self.statistics.instances)
+        return summed_by(self.destination, weight, self.statistics.instances)
 
     @property
     def theta(self) -> float:
@@ -122,7 +122,7 @@ class Plan:
     @cached_property
     def moved(self) -> npt.NDArray[np.bool_]:
         """Rows of Δ(F, F')."""
-        return self.destination != self.statistics.placed[self.item]
+        return np.not_equal(self.destination, self.statistics.placed[self.item])
 
     @property
     def keys_moved(self) -> int:

@@ -121,7 +121,7 @@ class Statistics:
     def loads(self, destination: npt.NDArray[Any] | None = None) -> Floats:
         """L(d) of each instance under F, or under other destinations."""
         to = self.placed if destination is None else destination
-        return np.bincount(to, weights=self.weight, minlength=self.instances)
+        return summed_by(to, self.weight, self.instances)
 
     def theta(self, destination: npt.NDArray[Any] | None = None) -> float:
         """max L(d)/L̄ - 1, the overload of the fullest instance (only overload is bounded, section 3); 0 without load."""
@@ -131,6 +131,11 @@ class Statistics:
         """γ(k, w) = c(k)^β / S(k, w), the migration priority index (section 3.2). Without cost 0, with cost and no state infinite."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.cost > 0, self.cost**beta / self.state, 0.0)
+
+
+def summed_by(instance: npt.NDArray[Any], weights: Floats, instances: int) -> Floats:
+    """Sum of the weights at each instance; zeros, not an array of integers, where there is none."""
+    return np.bincount(instance, weights=weights, minlength=instances).astype(np.float64)
 
 
 def overload(loads: Floats) -> float:
