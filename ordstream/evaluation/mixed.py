@@ -1,7 +1,8 @@
-"""Mixed's algorithms over generated streams: Figures 7 to 12 of section 5, and the parameters of appendices B and C.
+"""Mixed's algorithms over generated streams: Figures 7 to 12 of section 5.
 
-Setting: `mixed_streams`. Figures 13 to 16 are in `mixed_virtual`. Costs of planning are CPU seconds of the planning thread and, as
-what does not depend on the machine, placements, evictions and pairs weighed. `--keys` scales the domain down and ends sweeps over K.
+Setting: `mixed_streams`. Figures 13 to 16 are in `mixed_virtual`, those of the appendices in `mixed_appendices`. Costs of planning are
+CPU seconds of the planning thread and, as what does not depend on the machine, placements, evictions and pairs weighed. `--keys`
+scales the domain down and ends sweeps over K.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ordstream.balance.baselines import PKG
 from ordstream.balance.mixed import Compact, Mixed, StateWindow, Statistics, discretised, mixed
 from ordstream.balance.mixed.compact import KEY_BYTES, RECORD
 from ordstream.balance.mixed.ring import ConsistentHash
-from ordstream.balance.mixed.statistics import Floats
+from ordstream.evaluation import mixed_appendices
 from ordstream.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
 from ordstream.evaluation.mixed_streams import (
     INTERVALS,
@@ -26,115 +27,18 @@ from ordstream.evaluation.mixed_streams import (
     Snapshots,
     brute_force_beside,
     frequencies,
-    rebalancings,
-    table_growth,
     timed_plan,
 )
+from ordstream.evaluation.mixed_sweep import BOTH, Sweep, base, falls, key_counts, percent
 from ordstream.evaluation.mixed_virtual import EXPERIMENTS as VIRTUAL
 
 INSTANCES = (5, 10, 15, 20, 30, 40)
 THETAS = (0.02, 0.05, 0.08, 0.15, 0.3, 0.5, 1.0)
-KEYS = (5_000, 10_000, 100_000, 1_000_000)
 WINDOWS = (1, 5)
 FLUCTUATIONS = (0.1, 0.5, 1.0, 1.5, 2.0)
 DEGREES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-BETAS = (1.0, 1.2, 1.4, 1.5, 1.6, 1.8, 2.0)
 #: "Well below": this share of MinTable's migration cost. The paper's figures show about a third.
 WELL_BELOW = 0.7
-
-Found = dict[str, npt.NDArray[np.float64]]
-
-
-def base(options: Options) -> Setting:
-    """Table 2's defaults; `--keys` and `--tuples`; A_max is 0.3 K, the paper's 3,000 at its K."""
-    given = Setting(tuples=options.tuples)
-    if options.keys is None:
-        return given
-    return replace(given, keys=options.keys, a_max=3 * options.keys // 10)
-
-
-def key_counts(options: Options) -> tuple[int, ...]:
-    """Sizes of the key domain in a sweep over K."""
-    if options.keys is None:
-        return KEYS
-    most = options.keys
-    return (most // 20, most // 10, most // 2, most)
-
-
-def measure_sweep(
-    seed: int, number: int, settings: tuple[Setting, ...], names: tuple[str, ...], intervals: tuple[int, ...]
-) -> list[Found]:
-    """`rebalancings` for each setting, with its number of intervals."""
-    return [rebalancings(seed, number, one, names, steps) for one, steps in zip(settings, intervals, strict=True)]
-
-
-class Sweep:
-    """What algorithms did in several settings, over all streams."""
-
-    def __init__(
-        self, options: Options, settings: Sequence[Setting], names: tuple[str, ...], intervals: int | Sequence[int] = INTERVALS
-    ) -> None:
-        steps = tuple([intervals] * len(settings) if isinstance(intervals, int) else intervals)
-        self.settings, self.names = tuple(settings), names
-        self.streams: list[list[Found]] = over_streams(measure_sweep, options, self.settings, names, steps)
-
-    def all(self, i: int, name: str) -> npt.NDArray[np.float64]:
-        """Every rebalancing in setting i: array (rebalancings, len(MEASURES))."""
-        return np.concatenate([stream[i][name] for stream in self.streams])
-
-    def values(self, i: int, name: str, measure: str) -> Floats:
-        return np.asarray(self.all(i, name)[:, MEASURES.index(measure)])
-
-    def mean(self, i: int, name: str, measure: str) -> float:
-        """Mean over rebalancings; 0 where there was none."""
-        found = self.values(i, name, measure)
-        return float(found.mean()) if len(found) else 0.0
-
-    def line(self, at: Sequence[int], name: str, measure: str) -> Floats:
-        return np.array([self.mean(i, name, measure) for i in at])
-
-    def curve(self, label: str, xs: Any, at: Sequence[int], name: str, measure: str, style: str = "-o", scale: float = 1.0) -> Curve:
-        """Means, shaded from the least to the largest stream."""
-        column = MEASURES.index(measure)
-        by_stream = np.array(
-            [[stream[i][name][:, column].mean() if len(stream[i][name]) else 0.0 for i in at] for stream in self.streams]
-        )
-        return Curve(label, xs, scale * self.line(at, name, measure), scale * by_stream.min(0), scale * by_stream.max(0), style)
-
-    def rows(self, labels: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """CSV: labels of the setting, algorithm, number of rebalancings, means, and the largest CPU seconds of a plan."""
-        rows = []
-        for i, label in enumerate(labels):
-            for name in self.names:
-                cpu = self.values(i, name, "cpu")
-                means = [self.mean(i, name, measure) for measure in MEASURES]
-                rows.append([*label, name, len(cpu), *means, float(cpu.max()) if len(cpu) else 0.0])
-        return rows
-
-    def columns(self, *labels: str) -> list[str]:
-        return [*labels, "algorithm", "rebalancings", *MEASURES, "largest cpu"]
-
-    def balance_claim(self, names: Sequence[str] = ("Mixed", "MinTable")) -> Claim:
-        """θ <= θ_max after every rebalancing in which the largest key fits."""
-        broken = total = unfit = 0
-        for i in range(len(self.settings)):
-            for name in names:
-                fits, balanced = self.values(i, name, "fits") > 0, self.values(i, name, "balanced") > 0
-                total += int(fits.sum())
-                unfit += int((~fits).sum())
-                broken += int((fits & ~balanced).sum())
-        found = f"{broken} of {total:,} above it; in {unfit:,} more one key alone exceeds L_max"
-        return Claim("θ <= θ_max after every rebalancing in which the largest key fits", found, broken == 0)
-
-
-def percent(values: Any) -> str:
-    """Shares as per cent, for a claim."""
-    return ", ".join(f"{100 * value:.1f}" for value in np.atleast_1d(values)) + " %"
-
-
-def falls(values: Floats, slack: float = 0.0) -> bool:
-    """Each at most its predecessor, but for a relative slack."""
-    return bool((np.diff(values) <= slack * np.abs(values[:-1])).all())
 
 
 # --- Figure 7 -------------------------------------------------------------------------------------------------
@@ -205,8 +109,6 @@ def streams_share(setting: Setting) -> float:
 
 
 # --- Figures 8 to 10: Mixed and MinTable over N_D, θ_max, K ------------------------------------------------------
-
-BOTH = ("Mixed", "MinTable")
 
 
 def two_charts(sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False) -> list[Chart]:
@@ -510,127 +412,6 @@ def fig12(options: Options) -> Result:
     return Result(sweep.columns("fluctuation", "keys"), rows, charts, claims, lines)
 
 
-# --- appendices B and C: A_max, growth of the table, w, β ----------------------------------------------------------
-
-
-def table(options: Options) -> Result:
-    """Appendix B (Figures 17 and 18): migration cost over A_max, and how MinMig's table grows."""
-    given = base(options)
-    bounds: list[int | None] = [0, *(given.keys * share // 1000 for share in (2, 5, 10, 20, 40, 80)), None]
-    thetas = (0.02, 0.08)
-    settings = [replace(given, a_max=bound, theta_max=theta) for theta in thetas for bound in bounds]
-    sweep = Sweep(options, settings, ("Mixed", "MinTable", "MinMig"))
-    n = len(bounds)
-    adjustments = 400
-    growth_thetas = (0.02, 0.08, 0.15)
-    grown = [
-        np.mean(over_streams(table_growth, options, replace(given, theta_max=theta), adjustments), axis=0) for theta in growth_thetas
-    ]
-    xs = [bound if bound is not None else 2 * int(bounds[-2] or 1) for bound in bounds]
-    charts = [
-        Chart("A_max (last: unbounded)", "migration cost (% of state)", [
-            sweep.curve(f"{name} θ_max = {theta}", xs, range(j * n, j * n + n), name, "migration", style, 100.0)
-            for j, theta in enumerate(thetas) for name, style in (("Mixed", "-o"), ("MinTable", "--"), ("MinMig", ":"))
-        ]),
-        Chart("adjustments", "entries of MinMig's table", [
-            Curve(f"θ_max = {theta}", range(1, adjustments + 1), one, style="-") for theta, one in zip(growth_thetas, grown, strict=True)
-        ]),
-    ]  # fmt: skip
-    lines = {theta: sweep.line(range(j * n, j * n + n), "Mixed", "migration") for j, theta in enumerate(thetas)}
-    same = all(
-        np.array_equal(sweep.all(i, "Mixed")[:, [1, 2, 3, 4]], sweep.all(i, "MinMig")[:, [1, 2, 3, 4]]) for i in (n - 1, 2 * n - 1)
-    )
-    ends = [sweep.mean(i, "Mixed", "migration") / sweep.mean(i, "MinTable", "migration") for i in (0, n)]
-    over = beyond = cleaned = 0
-    for i, one in enumerate(settings):
-        if one.a_max is not None:
-            sizes, trials = sweep.values(i, "Mixed", "table"), sweep.values(i, "Mixed", "trials")
-            over += int((sizes > one.a_max).sum())
-            # MinTable's table is about the least there is: a bound below it cannot be kept.
-            least = float(sweep.values(i, "MinTable", "table").min(initial=np.inf))
-            beyond += int((sizes[sizes > one.a_max] > 0).sum()) if one.a_max >= 3 * least else 0
-            cleaned += int((trials > 1).sum())
-    bounded = [i for i in range(len(settings)) if bounds[i % n]]
-    tables = [[float(sweep.mean(i, name, "table")) for name in ("MinTable", "Mixed", "MinMig")] for i in bounded]
-    limit = given.keys * (given.instances - 1) / given.instances
-    last = np.array([one[-1] for one in grown])
-    early = np.array([one[adjustments // 8] for one in grown])
-    rows = sweep.rows([[-1 if one.a_max is None else one.a_max, one.theta_max] for one in settings])
-    claims = [
-        Claim("A_max unbounded: Mixed is MinMig", "the same θ, migration and table in every rebalancing" if same else "differs", same),
-        Claim(
-            "A_max = 0: close to MinTable",
-            ", ".join(f"{one:.2f}" for one in ends) + " times its migration cost",
-            all(0.8 <= one <= 1.25 for one in ends),
-        ),
-        Claim(
-            "monotone between (but for 5 %)",
-            "; ".join(f"θ_max = {theta}: {percent(line)}" for theta, line in lines.items()),
-            all(falls(line, 0.05) for line in lines.values()),
-        ),
-        Claim(
-            "tables: MinTable's <= Mixed's <= MinMig's (means, A_max > 0)",
-            "; ".join("/".join(f"{one:.0f}" for one in three) for three in tables),
-            all(a <= b * 1.02 and b <= c * 1.02 for a, b, c in tables),
-        ),
-        Claim(
-            "Mixed's table is bounded by A_max where that is three times MinTable's least and more",
-            f"{beyond} tables above it there; {over} where the bound is less; {cleaned} plans cleaned",
-            beyond == 0,
-        ),
-        Claim(
-            "a smaller θ_max lets MinMig's table grow faster",
-            f"{', '.join(f'{one:,.0f}' for one in early)} entries after {adjustments // 8 + 1} adjustments",
-            falls(early),
-        ),
-        Claim(
-            f"tables of MinMig converge to K (N_D - 1)/N_D = {limit:,.0f}",
-            f"{', '.join(f'{one:,.0f}' for one in last)} entries after {adjustments} adjustments",
-            bool((np.abs(last - limit) <= 0.1 * limit).all()),
-            f"still growing, by {', '.join(f'{one[-1] - one[-adjustments // 8]:,.0f}' for one in grown)} in the last "
-            f"{adjustments // 8} adjustments: the less moves per adjustment, the longer it takes",
-        ),
-    ]
-    return Result(sweep.columns("a_max", "theta_max"), rows, charts, claims)
-
-
-def window(options: Options) -> Result:
-    """Appendix C (Figure 19): migration cost over w."""
-    windows = (1, 5, 10, 15, 20)
-    sweep = Sweep(options, [replace(base(options), window=w) for w in windows], BOTH)
-    every = range(len(windows))
-    own, clean = (sweep.line(every, name, "migration") for name in BOTH)
-    chart = Chart(
-        "window w", "migration cost (% of state)", [sweep.curve(name, windows, every, name, "migration", scale=100.0) for name in BOTH]
-    )
-    claims = [
-        Claim("Mixed's migration cost is below MinTable's", f"{percent(own)}; {percent(clean)}", bool((own < clean).all())),
-        Claim("Mixed's falls with w", percent(own), falls(own)),
-        sweep.balance_claim(),
-    ]
-    return Result(sweep.columns("window"), sweep.rows([[w] for w in windows]), [chart], claims)
-
-
-def beta(options: Options) -> Result:
-    """Appendix C (Figures 20 and 21): table and migration cost of MinMig over β, 10 adjustments, w = 5."""
-    given = replace(base(options), window=5)
-    sweep = Sweep(options, [replace(given, beta=one) for one in BETAS], ("MinMig",), 10)
-    every = range(len(BETAS))
-    sizes, cost = sweep.line(every, "MinMig", "table"), sweep.line(every, "MinMig", "migration")
-    charts = [
-        Chart("β", "entries of the table", [sweep.curve("MinMig", BETAS, every, "MinMig", "table")]),
-        Chart("β", "migration cost (% of state)", [sweep.curve("MinMig", BETAS, every, "MinMig", "migration", scale=100.0)]),
-    ]
-    flat = sizes[BETAS.index(1.5) :]
-    spread = float(np.ptp(flat) / flat.mean())
-    claims = [
-        Claim("a larger β gives a smaller table", ", ".join(f"{one:.0f}" for one in sizes), falls(sizes, 0.1)),
-        Claim("from β = 1.5 on its size is stable", f"within {spread:.2f} of its mean", spread <= 0.25),
-        Claim("a larger β moves more state", percent(cost), falls(-cost, 0.1)),
-    ]  # fmt: skip
-    return Result(sweep.columns("beta"), sweep.rows([[one] for one in BETAS]), charts, claims)
-
-
 def _experiment(name: str, title: str, streams: int, run: Any) -> Experiment:
     return Experiment(name, title, streams, run, sized=True, strict=True)
 
@@ -643,7 +424,7 @@ EXPERIMENTS = [
     _experiment("mixed-fig11", "Mixed Fig. 11: compact records over R, K=1,000,000, N_D=40, w=5", 2, fig11),
     _experiment("mixed-fig12", "Mixed Fig. 12: Mixed, MinTable, Readj, brute force over f, θ_max=0.08", 4, fig12),
     *VIRTUAL,
-    _experiment("mixed-table", "Mixed, appendix B: migration over A_max, growth of MinMig's table", 4, table),
-    _experiment("mixed-window", "Mixed, appendix C: migration over w", 5, window),
-    _experiment("mixed-beta", "Mixed, appendix C: MinMig's table and migration over β, w=5", 20, beta),
+    _experiment("mixed-table", "Mixed, appendix B: migration over A_max, growth of MinMig's table", 4, mixed_appendices.table),
+    _experiment("mixed-window", "Mixed, appendix C: migration over w", 5, mixed_appendices.window),
+    _experiment("mixed-beta", "Mixed, appendix C: MinMig's table and migration over β, w=5", 20, mixed_appendices.beta),
 ]

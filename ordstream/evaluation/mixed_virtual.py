@@ -37,6 +37,8 @@ PERIOD = 6
 FLUCTUATIONS = (0.1, 0.5, 1.0, 1.5, 2.0)
 THETAS = (0.02, 0.08, 0.15, 0.3)
 PLANNED = ("Mixed", "MinTable", "Readj")
+#: No key has an instance of its own here: nothing moves when one is added.
+KEYLESS = ("Ideal", "PKG")
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def run_job(seed: int, number: int, job: Job) -> dict[str, Ran]:
             instances += 1
             ring = ring.with_instances(instances)
             after = ring.route(np.arange(setting.keys))
-            for one in every.values():
+            for one in (one for one in every.values() if one.name not in KEYLESS):
                 stays = one.placed != hashed  # entries of the table
                 moved_to: Destinations = np.where(stays, one.placed, after)
                 one.keys_by_ring += int((moved_to != one.placed).sum())
@@ -155,6 +157,8 @@ def run_job(seed: int, number: int, job: Job) -> dict[str, Ran]:
 def _interval(one: _Operator, given: Statistics, drawn: npt.NDArray[np.int64], arrivals: Floats, work: float, interval: int) -> None:
     n = given.instances
     loads = given.loads()
+    if one.name in KEYLESS:
+        one.moving = np.zeros(n)
     to: npt.NDArray[Any] = given.placed[drawn]
     if one.name == "Ideal":
         to, loads = np.arange(len(drawn)) % n, np.full(n, given.mean)

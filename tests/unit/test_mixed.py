@@ -94,7 +94,7 @@ def test_deviations_cancel() -> None:
     found = discretised(values, 4)
     assert found.tolist() == [8, 4, 8, 8, 4, 4, 2, 4, 1, 1]
     assert sum(values) == found.sum()
-    assert discretised(np.array([0.25, 0.5, 0.75]), 1).tolist() == [0, 1, 0]
+    assert discretised(np.array([0.25, 0.5, 0.75]), 1).tolist() == [1, 1, 0]
 
 
 def test_records() -> None:
