@@ -24,6 +24,7 @@ from ordstream.balance.mixed import (
     min_table,
     mixed,
     mixed_brute_force,
+    plan_compact,
     readj,
     readj_once,
     representatives,
@@ -107,6 +108,20 @@ def test_records() -> None:
     assert [tuple(row) for row in compact.as_array(back)] == [(0, 0, 0, 9, 1, 1), (1, 0, 1, 4, 2, 1), (1, 0, 1, 4, 4, 2)]
     assert compact.expand(back, given.cost).destination.tolist() == [1, 1, 1, 0]
     assert len(merged(np.zeros(0, RECORD))) == 0
+
+
+def test_planning_on_records_is_building_planning_and_picking() -> None:
+    rng = np.random.default_rng(4)
+    cost = rng.integers(1, 400, 300).astype(float)
+    given = Statistics(cost, cost + rng.integers(0, 50, 300), rng.integers(0, 2, 300), 4)
+    for degree in (1, 8, 64):
+        parameters = Mixed(0.02, 50, degree=degree)
+        compact = Compact(given, degree)
+        by_hand = compact.expand(mixed(compact.records, parameters), given.gamma(1.5))
+        assert plan_compact(given, parameters).destination.tolist() == by_hand.destination.tolist()
+        assert by_hand.loads.tolist() == given.loads(by_hand.destination).tolist()
+    assert plan_compact(given, Mixed(0.02, 50, degree=1)).table_size == mixed(given, Mixed(0.02, 50)).table_size
+    assert plan_compact(given).theta_max == Mixed().theta_max
 
 
 def test_of_a_record_the_keys_with_the_largest_criterion_move() -> None:

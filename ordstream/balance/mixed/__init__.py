@@ -21,7 +21,7 @@ Fang, Zhang, Fu, Zhang, Zhou, Zhu, "Parallel Stream Processing Against Workload 
 | `readj` | the rival; PKG is in `ordstream.balance.baselines` |
 """
 
-from ordstream.balance.mixed.compact import Compact
+from ordstream.balance.mixed.compact import Compact, plan_compact
 from ordstream.balance.mixed.discretise import discretised, representatives
 from ordstream.balance.mixed.planners import PLANNERS, Mixed, Plan, min_mig, min_table, mixed, mixed_brute_force
 from ordstream.balance.mixed.readj import ReadjPlan, readj, readj_once
@@ -44,6 +44,7 @@ __all__ = [
     "min_table",
     "mixed",
     "mixed_brute_force",
+    "plan_compact",
     "readj",
     "readj_once",
     "representatives",

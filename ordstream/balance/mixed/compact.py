@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream.balance.mixed.discretise import discretised
-from ordstream.balance.mixed.planners import Plan
+from ordstream.balance.mixed.planners import Mixed, Plan, mixed
 from ordstream.balance.mixed.statistics import Floats, Statistics
 from ordstream.errors import PlanError
 
@@ -148,6 +148,16 @@ class Compact:
             "limiting": limiting,
         }
         return Plan(**{**given, **by_key})
+
+
+def plan_compact(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
+    """Mixed over the records of R = `parameters.degree`, expanded to keys (section 4.1); loads and θ of the plan are the true ones.
+
+    They may exceed the bound that the discretised loads keep, the more the larger R is.
+    """
+    chosen = Mixed() if parameters is None else parameters
+    compact = Compact(statistics, chosen.degree)
+    return compact.expand(mixed(compact.records, chosen), statistics.gamma(chosen.beta))
 
 
 def by_instance(statistics: Statistics, values: Floats, degree: int) -> Floats:

@@ -34,9 +34,9 @@ class Mixed:
     beta : float
         β >= 0, the migration selection factor in γ = c^β / S.
     degree : int
-        R = 2^r, the degree of discretisation of the compact form.
+        R = 2^r, the degree of discretisation where records are planned on (`compact.plan_compact`).
     window : int
-        w >= 1: intervals whose state a key has.
+        w >= 1: intervals whose state a key has, for the `StateWindow` that S(k, w) comes from.
 
     Raises
     ------
