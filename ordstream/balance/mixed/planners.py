@@ -177,8 +177,8 @@ def min_mig(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
 def mixed(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
     """Algorithm 4: MinMig after n entries, those with the least state, were moved back; n grows by what the last table had too much.
 
-    n begins at 0 and ends at the latest with the whole table, where the plan is MinTable's but for ψ. Where no trial's table
-    fits, the one that comes nearest is taken.
+    n begins at 0 and ends at the latest with the whole table, where the plan is MinTable's but for ψ. Where that table does not fit
+    either, MinTable's own plan is tried (appendix B: "acts as MinTable"), and the best of all trials is taken (`Plan.rank`).
 
     Returns
     -------
@@ -191,25 +191,29 @@ def mixed(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
     while chosen.a_max is not None and not found[-1].table_fits and n < entries:
         n = min(entries, n + found[-1].table_size - chosen.a_max)
         found.append(trials.plan(n))
-    # Algorithm 4 returns the first trial whose table fits.
-    return _summed(found, found[-1] if found[-1].table_fits else min(found, key=_rank))
+    if found[-1].table_fits:  # Algorithm 4 returns the first trial whose table does
+        return _summed(found, found[-1])
+    found.append(min_table(statistics, chosen))
+    return _summed(found, min(found, key=_rank))
 
 
 def mixed_brute_force(statistics: Statistics, parameters: Mixed | None = None, tried: Iterable[int] | None = None) -> Plan:
-    """Mixed with every n from 0 to N_A: a feasible plan first, of those the one with least migration (`Plan.rank`).
+    """Mixed with every n from 0 to N_A, and MinTable: a feasible plan first, of those the one with least migration (`Plan.rank`).
 
-    So it is feasible whenever Mixed is, and then never dearer. Cost: N_A + 1 plans.
+    So it is feasible whenever Mixed is, and then never dearer. Cost: N_A + 2 plans.
 
     Parameters
     ----------
     statistics : Statistics
     parameters : Mixed, optional
     tried : iterable of int, optional
-        These n in place of every one; those that Mixed tries are not among them by themselves.
+        These n in place of every one, and no MinTable; those that Mixed tries are not among them by themselves.
     """
     chosen = Mixed() if parameters is None else parameters
     trials = _Trials(statistics, chosen, statistics.gamma(chosen.beta))
     found = [trials.plan(n) for n in (range(statistics.table_size + 1) if tried is None else tried)]
+    if tried is None:
+        found.append(min_table(statistics, chosen))
     if not found:
         raise PlanError("brute force needs at least one number of entries to try")
     return _summed(found, min(found, key=_rank))
