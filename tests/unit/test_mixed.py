@@ -164,13 +164,21 @@ def test_a_table_that_cannot_be_that_small_gives_the_smallest_found() -> None:
     assert (plan.balanced, plan.table_size, plan.table_fits, plan.feasible) == (True, 3, False, False)
 
 
+def test_brute_force_takes_the_cheapest_n_where_mixed_takes_the_first() -> None:
+    given = Statistics([4, 2, 3, 1, 1, 1, 2], [7, 6, 8, 5, 5, 8, 6], [1, 1, 1, 2, 0, 2, 2], 3, [0, 1, 2, 1, 0, 2, 2])
+    parameters = Mixed(0.1, 3)
+    own, best = mixed(given, parameters), mixed_brute_force(given, parameters)
+    assert (own.cleaned, own.migration, own.trials) == (0, 14, 1)
+    assert (best.cleaned, best.migration, best.trials) == (1, 13, 5)
+
+
 def test_a_forced_placement_names_its_key_and_nothing_moves_for_nothing() -> None:
-    given = Statistics([5, 5, 5], [1, 1, 1], [0, 0, 1], 2)
-    plan = min_mig(given, Mixed(0.0))
+    given = Statistics([5, 5, 5], [1, 1, 1], [0, 1, 1], 2)
+    plan = min_mig(given, Mixed(0.0))  # one key would change sides: 10 and 5 in place of 5 and 10
     assert not plan.balanced
     assert plan.limiting in (0, 1, 2)
     assert plan.keys_moved == 0
-    assert plan.loads.tolist() == [10, 5]
+    assert plan.loads.tolist() == [5, 10]
 
 
 def test_a_million_groups_of_keys_are_placed_without_visiting_each_key() -> None:
