@@ -57,6 +57,7 @@ def test_a_job_in_virtual_time() -> None:
     assert (ran["Storm"].moved == 0).all()
     assert ran["Storm"].keys_by_plan == 0 < ran["Mixed"].keys_by_plan
     assert 0 < ran["Storm"].keys_by_ring < 600
+    assert ran["Ideal"].keys_by_ring == ran["PKG"].keys_by_ring == 0
     assert 1 < ran["PKG"].partial_results <= 2
 
 

@@ -199,6 +199,12 @@ def test_readj_swaps_where_a_move_does_not_help() -> None:
     assert not readj_once(given, 0.0, 0.7).balanced
 
 
+def test_readj_leaves_a_key_away_whose_return_would_overload() -> None:
+    given = Statistics([4, 3, 6], [1, 1, 1], [1, 0, 1], 2, [0, 0, 1])
+    assert readj_once(given, 0.1, 2.0).keys_moved == 0
+    assert readj_once(given, 0.6, 2.0).destination.tolist() == [1, 0, 1]
+
+
 def test_state_window() -> None:
     window = StateWindow(2)
     assert [window.add(one).tolist() for one in ([1, 0], [2, 5], [4, 1])] == [[1, 0], [3, 5], [6, 6]]
