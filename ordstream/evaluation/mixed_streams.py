@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ordstream.balance.mixed import PLANNERS, Mixed, Plan, StateWindow, Statistics, min_mig, mixed, readj
+from ordstream.balance.mixed import PLANNERS, Mixed, Plan, StateWindow, Statistics, min_mig, min_table, mixed, readj
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats
 from ordstream.simulation import streams
@@ -103,6 +103,7 @@ class Snapshots:
 #: What a rebalancing is measured by; one value per rebalancing each.
 MEASURES = (
     "theta before", "theta", "migration", "keys moved", "table", "cpu", "placements", "evictions", "trials", "fits", "balanced", "pairs",
+    "avoidable",
 )  # fmt: skip
 
 
@@ -114,11 +115,13 @@ def planner(name: str) -> Planner:
 
 
 def measured(statistics: Statistics, parameters: Mixed, plan: Plan, cpu: float) -> tuple[float, ...]:
-    """The values of `MEASURES`. "fits": no single key exceeds L_max."""
+    """The values of `MEASURES`. "fits": no single key exceeds L_max; "avoidable": the table exceeds A_max where MinTable's would not."""
+    bound = parameters.a_max
+    avoidable = bound is not None and plan.table_size > bound >= min_table(statistics, parameters).table_size
     fits = float(statistics.cost.max()) <= statistics.limit(parameters.theta_max)
     return (
         statistics.theta(), plan.theta, plan.migration_share, plan.keys_moved, plan.table_size, cpu, plan.placements, plan.evictions,
-        plan.trials, fits, plan.balanced, getattr(plan, "pairs", 0),
+        plan.trials, fits, plan.balanced, getattr(plan, "pairs", 0), avoidable,
     )  # fmt: skip
 
 
