@@ -269,7 +269,7 @@ def fig13(options: Options) -> Result:
         Claim("Mixed is well above hashing alone for every f", f"{shown(own)} against {shown(hash_)}", bool((own > 1.15 * hash_).all())),
         Claim("Mixed is above Readj at f >= 1", f"{shown(fast[0])} against {shown(fast[1])}", bool((fast[0] >= fast[1]).all())),
         Claim("Readj's throughput changes more with f than Mixed's", f"by {spread['Readj']:.3f} and {spread['Mixed']:.3f}",
-              spread["Readj"] >= spread["Mixed"] - 0.01),
+              spread["Readj"] > spread["Mixed"], _settled_alike(found, jobs)),
         Claim("Mixed's latency is below Readj's at f >= 1", f"{shown(late[0])} s against {shown(late[1])} s",
               bool((late[0] <= late[1]).all())),
         Claim(
@@ -280,6 +280,20 @@ def fig13(options: Options) -> Result:
         ),
     ]  # fmt: skip
     return Result(["fluctuation", "algorithm", *COLUMNS], table_of(found, jobs, [[f] for f in FLUCTUATIONS]), charts, claims)
+
+
+def _settled_alike(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
+    """Known where Readj is balanced as soon as Mixed: what it costs more is planning, which takes no time here."""
+    lines = {}
+    for name in ("Mixed", "Readj"):
+        by_interval = [np.mean([stream[i][name].throughput for stream in found], axis=0).reshape(-1, PERIOD) for i in range(len(jobs))]
+        lines[name] = np.array([harmonic(one[1:, 2:].ravel()) for one in by_interval])
+    if float(np.abs(lines["Mixed"] - lines["Readj"]).max()) > 0.03:
+        return ""
+    return (
+        f"both are balanced from the second interval after a change on ({shown(lines['Mixed'])} and {shown(lines['Readj'])}), and the "
+        "interval of a change is the stream's; planning, where Readj's cost is (mixed-fig12), takes no virtual time"
+    )
 
 
 def _late(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
