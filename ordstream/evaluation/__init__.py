@@ -10,7 +10,7 @@ import importlib
 from ordstream.evaluation.experiment import Experiment
 
 #: Modules of this package, one per paper, and one for what runs in Spark; each has EXPERIMENTS, a list of Experiment.
-PAPERS = ("ordered", "dkg", "posg", "las", "prototypes", "simulation")
+PAPERS = ("ordered", "dkg", "posg", "las", "mixed", "prototypes", "simulation")
 
 
 def experiments() -> dict[str, Experiment]:

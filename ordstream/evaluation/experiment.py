@@ -91,14 +91,20 @@ class Options:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, the figure found, and whether it holds here."""
+    """A statement of the paper, the figure found, and whether it holds here.
+
+    `known`: why it does not hold here, with the counter that shows it; empty where a failure would be news.
+    """
 
     text: str
     found: str
     holds: bool
+    known: str = ""
 
     def __str__(self) -> str:
-        return f"{'holds' if self.holds else 'DOES NOT HOLD'}: {self.text}: {self.found}"
+        if self.holds:
+            return f"holds: {self.text}: {self.found}"
+        return f"DOES NOT HOLD{' (known)' if self.known else ''}: {self.text}: {self.found}{'; ' if self.known else ''}{self.known}"
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,8 @@ class Experiment:
         Default time scale.
     how : str
         What is said of its runs; empty: "mean of 3 runs", "10 streams".
+    strict : bool
+        A claim that fails and is not known to makes the command's exit status 1.
     """
 
     name: str
@@ -194,6 +202,7 @@ class Experiment:
     real: bool = False
     scale: float = 1.0
     how: str = ""
+    strict: bool = False
 
 
 def over_streams(measure: Callable[..., Any], options: Options, *arguments: Any) -> list[Any]:
