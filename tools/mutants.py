@@ -64,8 +64,8 @@ MUTANTS = (
     ),
     Mutant(
         "reader-notify", OPERATOR,
-        "load_relaxed(&op.egress.ready.tail) != published):\n        op.run.reader.notify_all()",
-        "load_relaxed(&op.egress.ready.tail) != published):\n        pass",
+        "        op.run.reader.notify_all()\n\n\ncdef inline void prepare_unit(",
+        "        pass\n\n\ncdef inline void prepare_unit(",
         (WAKEUPS + "test_a_release_tells_the_reader",),
     ),
     Mutant(

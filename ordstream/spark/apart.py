@@ -13,13 +13,14 @@ import contextlib
 import logging
 import os
 import signal
+import socketserver
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -71,6 +72,7 @@ def _end(thread: threading.Thread) -> None:
     """End Java; wait for that, and for the thread, whose calls to Java fail from now on."""
     logging.disable()
     warnings.simplefilter("ignore")  # PySpark warns where it can't stop a context in order
+    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign]  # accumulators: Java's end is a lost request
     session = sys.modules.get("ordstream.spark.session")
     if session is not None:
         session.hush()
@@ -86,6 +88,10 @@ def _end(thread: threading.Thread) -> None:
             time.sleep(0.01)
     for process in _running(thread):
         _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _say_nothing(self: socketserver.BaseServer, request: Any, client_address: Any) -> None:
+    """In place of a trace."""
 
 
 def _send(process: int, number: int) -> None:

@@ -243,6 +243,7 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
         assert [found[f"reports {nodes}"].count(r) for r in found[f"reports {nodes}"]] == [1] * len(found[f"reports {nodes}"])
     assert (tmp_path / "flag").exists()
     assert found["executors"] == 2
+    assert found["presorted"] == 0
     assert found["attempts 2"] >= 1
     assert found["explain"] == "2 nodes: plain Python functions: one node per core; a node works on the task's own thread"
     for turn in (1, 2):
