@@ -33,10 +33,11 @@ from ordstream.failure import Unread, failure
 from ordstream.feeder import Feeder
 from ordstream.final import final
 from ordstream.kernels import build_kernel
-from ordstream.ordertags import OrderTag, RunningIndex
+from ordstream.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.report import Report, make_report
 from ordstream.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
 from ordstream.shedding import ShedOutcome, check_stages, log_of, outcome
+from ordstream.types import names_beside
 from ordstream.worker_threads import WorkerThreads, start
 
 # Default cap on what is in flight, and how many input batches it should hold at least.
@@ -204,6 +205,7 @@ class Stream(Reader):
         self.workers = int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
         self.schema = pipeline.schema
         if settings.tags:
+            names_beside(self.schema.names, TAG_NAMES, "tags=True")
             self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
         self._source_schema = core_arrow.core_schema(pipeline.source_schema)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0

@@ -30,6 +30,8 @@ from ordstream.errors import SourceError
 Int64s = npt.NDArray[np.int64]
 
 TAG = "__ordstream_tag"
+# The columns that show a tag to a user: `tags=True`.
+TAG_NAMES = ("_serial", "_index")
 ORDINARY, AT_END = b"\x00", b"\x01"
 INDEX_LIMIT = 1 << 32
 

@@ -37,8 +37,9 @@ from ordstream import by_value, cut
 from ordstream.errors import NodeLost, OperatorError, PlanError
 from ordstream.exchange import RunWriter, merged
 from ordstream.interrupts import kept_from_children
-from ordstream.ordertags import AT_END, TAG, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
+from ordstream.ordertags import AT_END, TAG, TAG_NAMES, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
 from ordstream.piece import NODE, PieceNode, Route
+from ordstream.types import names_beside
 
 # Rows of the source that a process gets at a time.
 BLOCK_ROWS = 16_384
@@ -341,6 +342,8 @@ def prepare(pipeline: Any, options: Mapping[str, Any], where: str) -> tuple[tupl
     cut.check_sheds(pipeline.stages(), where)
     if settings.emit == "final":
         pipeline = final(pipeline)
+    if settings.tags:
+        names_beside(pipeline.schema.names, TAG_NAMES, "tags=True")
     for name in ("emit", "tags", "progress", "partial", "feeder"):
         chosen.pop(name, None)
     return cut.cut(pipeline), {"workers": 0, **chosen}, settings.tags

@@ -202,6 +202,13 @@ def unique_names(names: Sequence[str], where: str) -> None:
         raise SchemaError(f"{where}: duplicate column name(s) {', '.join(map(repr, repeated))}")
 
 
+def names_beside(names: Sequence[str], added: Sequence[str], what: str) -> None:
+    """Raise SchemaError when a column that `what` adds has the name of one that is there."""
+    for name in added:
+        if name in names:
+            raise SchemaError(f"{what} adds a column {name!r}, and there is one of that name: rename it before")
+
+
 def column_index(schema: pa.Schema, name: Any, where: str) -> int:
     """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones and a close match."""
     if not isinstance(name, str):

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from ordstream import cut, plan
 from ordstream.errors import PlanError, SchemaError
 from ordstream.final import final
+from ordstream.ordertags import TAG_NAMES
 from ordstream.pipeline import Pipeline
 from ordstream.settings import make_settings
 from ordstream.shedding import LOG_SCHEMA, check_repeatable, only_shed, set_aside
@@ -28,6 +29,7 @@ from ordstream.spark.interrupt import interruptible
 from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.session import PANDAS_NOTICE
+from ordstream.types import names_beside
 
 _WIDER = {  # Arrow types that Spark has not, and what they become in the result
     pa.uint8(): pa.int16(),
@@ -160,6 +162,7 @@ def shed_log(
     PlanError
         If the pipeline does not shed, or sheds by clocks.
     """
+    check_frame(df)
     return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, "shed_log", options)
 
 
@@ -192,6 +195,7 @@ def shed_rows(
     PlanError
         If there is no such stage, or the pipeline sheds by clocks.
     """
+    check_frame(df)
     name = only_shed(pipeline.stages(), stage)[-1].name
     return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, name, options)
 
@@ -376,6 +380,7 @@ def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pi
     if part == "output":
         schema = spark_schema(pipeline.schema)
         if options.get("tags"):
+            names_beside(schema.names, TAG_NAMES, "tags=True")
             schema = schema.add("_serial", "long").add("_index", "long")
         if any(stage.op == "shed" for stage in pipeline.stages()):
             # A side output would be held in the executor for nobody: `shed_rows` gives it.
@@ -388,6 +393,7 @@ def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pi
     if part == "shed_log":
         schema = spark_schema(LOG_SCHEMA)
     else:
+        names_beside(stages[-1].input.names, ("_partition", *TAG_NAMES), "shed_rows")
         schema = spark_schema(stages[-1].input).add("_partition", "long").add("_serial", "long").add("_index", "long")
     return shortened.select(column), schema, options  # something must stand behind a shed stage
 

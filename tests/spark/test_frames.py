@@ -1,5 +1,8 @@
-"""Any frame a user may have: its columns' names."""
+"""Any frame a user may have: its columns' names, its times in the session's zone, the order of its partitions, a streaming one."""
 
+import random
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from spark_tools import rows_of
@@ -9,7 +12,9 @@ from ordstream.testing import run_serial
 
 pytest.importorskip("pyspark")
 
-from ordstream.spark import apply
+from pyspark.sql import functions as F
+
+from ordstream.spark import apply, node_function, shed_log, shed_rows
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +27,14 @@ def case_sensitive(spark, request):
     spark.conf.set("spark.sql.caseSensitive", request.param)
     yield
     spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.fixture
+def new_york(spark):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def hostile(spark, rows=60):
@@ -38,8 +51,7 @@ def test_users_columns_keep_their_names_and_values_whatever_they_are_called(spar
     passed = od.Pipeline(table.schema).filter(od.col("a.b") >= 0)
     found = apply(passed, frame, order_by=["t.s", "__ordstream_serial"], nodes=nodes).toArrow()
     assert found.schema.names == table.schema.names
-    columns = [column.to_pylist() for column in found.columns]
-    assert list(zip(*columns, strict=True)) == [tuple(row) for row in run_serial(passed, table).rows]
+    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == [tuple(row) for row in run_serial(passed, table).rows]
 
 
 @pytest.mark.parametrize(("nodes", "grouping", "presorted"), [(1, "hash", False), (2, "hash", True), (3, "dkg", False), (2, "dkg", True)])
@@ -57,3 +69,171 @@ def test_keys_states_and_order_may_have_any_name(spark, nodes, grouping, presort
     columns = [column.to_pylist() for column in found.columns]
     assert list(zip(*columns[:-2], strict=True)) == [tuple(row) for row in serial.rows]
     assert list(zip(*columns[-2:], strict=True)) == serial.tags
+
+
+def test_functions_in_front_and_posg_see_any_name(spark):
+    schema = pa.schema([("a.b", pa.int64()), ("__ordstream_node", pa.int64())])
+    table = pa.table([list(range(60)), [n % 7 for n in range(60)]], schema=schema)
+    pipeline = od.Pipeline(schema).map(tuple, schema=schema, name="f").key_by("__ordstream_node").count("a")
+    frame = spark.createDataFrame(rows_of(table), ["x", "y"]).repartition(3).toDF(*schema.names)
+    expected = [tuple(row) for row in run_serial(pipeline, table).rows]
+    for grouping in ("posg", {"f": "posg", "count_2": "dkg"}):
+        assert rows_of(apply(pipeline, frame, order_by="a.b", nodes=2, grouping=grouping).toArrow()) == expected
+
+
+def test_what_is_shed_has_its_names_too(spark):
+    schema = pa.schema([("a.b", pa.int64()), ("x y", pa.int64()), ("__ordstream_serial", pa.string())])
+    table = pa.table([list(range(400)), [n % 5 for n in range(400)], [f"k{n % 3}" for n in range(400)]], schema=schema)
+    frame = spark.createDataFrame(rows_of(table), ["x", "y", "z"]).toDF(*schema.names)
+    pipeline = od.Pipeline(schema).shed("1ms", "__ordstream_serial", frozen=od.Frozen(rate=1e9, seed=7), model=model(), side_output=True)
+    pipeline = pipeline.key_by("x y").count()
+    log = shed_log(pipeline, frame, order_by="a.b").toArrow()
+    aside = shed_rows(pipeline, frame, order_by="a.b").toArrow()
+    assert 0 < log.num_rows == aside.num_rows < 400
+    assert aside.schema.names == [*schema.names, "_partition", "_serial", "_index"]
+    kept = aside.select([0, 1, 2])
+    assert kept.column(0).to_pylist() == [serial - 1 for serial in log["serial"].to_pylist()]
+    assert kept.column(2).to_pylist() == [f"k{n % 3}" for n in kept.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("name", ["_partition", "_serial", "_index"])
+def test_columns_that_are_added_take_no_name_of_the_user_s(spark, name):
+    schema = pa.schema([("k", pa.string()), (name, pa.int64())])
+    frame = spark.createDataFrame([("k0", 1)], ["k", name])
+    sheds = od.Pipeline(schema).shed("1ms", "k", frozen=od.Frozen(rate=1e9), model=model(), side_output=True).key_by("k").count()
+    with pytest.raises(od.SchemaError, match=f"shed_rows adds a column '{name}'"):
+        shed_rows(sheds, frame, order_by=name)
+    if name != "_partition":
+        passed = od.Pipeline(schema).filter(od.col(name) > 0)
+        for nodes in (1, 2):
+            with pytest.raises(od.SchemaError, match=f"tags=True adds a column '{name}'"):
+                apply(passed, frame, order_by=name, nodes=nodes, tags=True)
+        for more in ({}, {"processes": 2}):
+            with pytest.raises(od.SchemaError, match=f"tags=True adds a column '{name}'"):
+                passed.run(pa.table({"k": ["a"], name: [1]}), tags=True, **more)
+
+
+def model():
+    from ordstream.balance.sketches import ExecutionTimes
+
+    made = ExecutionTimes(0.05, 0.1)
+    made.update_many(["k0", "k1", "k2"] * 40, np.full(120, 1e6))
+    return made
+
+
+# ------------------------------------------------------------------------------------------------ times
+
+
+def instants(count=400, seed=5):
+    """Microseconds since 1970: around New York's changes of the clock, before 1883, negative, after 2037, anywhere."""
+    draw = random.Random(seed)
+    changes = [1_710_054_000, 1_730_613_600, -2_717_650_800, 2_236_220_400, -84_387_600]
+    near = [change * 1_000_000 + draw.randint(-7_200_000_000, 7_200_000_000) for change in changes for _ in range(count // 10)]
+    return near + [draw.randint(-(10**16), 10**16) for _ in range(count - len(near))]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_times_are_cast_as_spark_casts_them(new_york, nodes):
+    """Every pair of a time in Spark and one in a pipeline, of the same instants and readings, gaps and overlaps among them."""
+    spark, rows = new_york, [(n, micros) for n, micros in enumerate(instants())]
+    base = spark.createDataFrame(rows, "n long, us long").select(
+        "n",
+        F.expr("timestamp_micros(us)").alias("i"),
+        F.expr("cast(timestamp'1970-01-01 00:00:00Z' as timestamp_ntz) + make_dt_interval(0, 5, 0, us / 1e6)").alias("w"),
+    )
+    base = base.selectExpr("n", "i", "w", "cast(w as date) as d", "array(i, i) as li", "array(w) as lw")
+    pairs = ["i_i", "i_w", "i_d", "w_i", "w_w", "w_d", "d_i", "d_w", "li_w", "lw_i"]
+    frame = base.select("n", *(F.col(pair.split("_")[0]).alias(pair) for pair in pairs))
+    kinds = {"i": pa.timestamp("us", "UTC"), "w": pa.timestamp("us"), "d": pa.date32()}
+    types = {name: kinds[name[-1]] for name in frame.columns if name != "n"}
+    schema = pa.schema([("n", pa.int64()), *((name, pa.list_(kind) if name[0] == "l" else kind) for name, kind in types.items())])
+    sql = {"i": "timestamp", "w": "timestamp_ntz", "d": "date"}
+    cast = [F.col(c).cast(f"array<{sql[c[-1]]}>" if c[0] == "l" else sql[c[-1]]).alias(c) for c in frame.columns if c != "n"]
+    expected = frame.select("n", *cast).orderBy("n")
+    found = apply(od.Pipeline(schema), frame, order_by="n", nodes=nodes)
+    assert found.dtypes == expected.dtypes
+    ours, theirs = found.toArrow(), expected.toArrow()
+    for name in schema.names:
+        assert ours[name].cast(theirs.schema.field(name).type).equals(theirs[name]), name
+    assert ours["i_w"].to_pylist() != ours["i_i"].cast(pa.timestamp("us")).to_pylist()  # the zone is not UTC
+
+
+def test_units_zones_and_order_of_times(new_york):
+    spark = new_york
+    # 01:30 and 01:10 of the hour that the clocks show twice: in order as instants, not as readings
+    frame = spark.sql("select timestamp_seconds(s) as t, timestamp_seconds(s) as u from values (1730611800), (1730614200) as v(s)")
+    reading = ["2024-11-03 01:30:00", "2024-11-03 01:10:00"]
+    for unit in ("s", "ms", "us", "ns"):
+        schema = pa.schema([("t", pa.timestamp(unit)), ("u", pa.timestamp(unit, "Asia/Tokyo"))])
+        for nodes in (1, 2) if unit == "s" else (1,):
+            for presorted in (False, True):
+                found = apply(od.Pipeline(schema), frame, order_by="t", nodes=nodes, presorted=presorted).toArrow()
+                assert [str(value) for value in found["t"].to_pylist()] == reading
+                assert found["u"].cast(pa.int64()).to_pylist() == [1730611800000000, 1730614200000000]
+    day = od.Pipeline(pa.schema([("t", pa.date32())])).key_by("t").count()
+    late = spark.sql("select timestamp_ntz'2024-06-01 23:30:00' as w, timestamp'2024-06-01 23:30:00' as t")
+    assert str(apply(day, late, order_by="w").toArrow()["t"].to_pylist()) == "[datetime.date(2024, 6, 1)]"
+
+
+def test_a_node_of_one_s_own_refuses_to_take_an_instant_for_a_reading(new_york):
+    spark = new_york
+    for given, read in (("timestamp", pa.timestamp("us")), ("timestamp", pa.date32()), ("timestamp_ntz", pa.timestamp("us", "UTC"))):
+        frame = spark.sql(f"select {given}'2024-06-01 12:00:00' as t")
+        function, schema = node_function(od.Pipeline(pa.schema([("t", read)])))
+        with pytest.raises(Exception, match=r"column 't' arrives as timestamp.*Cast it in Spark first"):
+            frame.mapInArrow(function, schema).collect()
+    function, schema = node_function(od.Pipeline(pa.schema([("t", pa.timestamp("us", "UTC"))])))
+    one = spark.sql("select timestamp'2024-06-01 12:00:00' as t")
+    assert spark.createDataFrame(one.rdd.mapPartitions(function), schema).collect() == one.collect()
+
+
+# ------------------------------------------------------------------------------------------------ the order of partitions
+
+
+def in_pieces(spark, wrong=False):
+    """Rows in ties of nine over six partitions, of which Spark's `coalesce` takes the last three first: they are cached."""
+    first, last = spark.range(0, 3_000, 1, 3), spark.range(3_000, 6_000, 1, 3).cache()
+    assert last.count() == 3_000
+    moved = F.when(F.col("id") == 4_321, 0).otherwise(F.col("id")) if wrong else F.col("id")
+    return first.union(last).select((moved / 9).cast("long").alias("ts"), (F.col("id") % 7).alias("user"), F.col("id").alias("n")), last
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_presorted_partitions_are_taken_in_their_order(spark, nodes):
+    schema = pa.schema([(name, pa.int64()) for name in ("ts", "user", "n")])
+    table = pa.table([[n // 9 for n in range(6_000)], [n % 7 for n in range(6_000)], list(range(6_000))], schema=schema)
+    pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count(), latest=od.last("n"))
+    fronted = od.Pipeline(schema).map(tuple, schema=schema).key_by("user").scan(seen=od.count())
+    frame, cached = in_pieces(spark)
+    for one in (pipeline, fronted):
+        found = apply(one, frame, order_by="ts", nodes=nodes, presorted=True).toArrow()
+        assert rows_of(found) == [tuple(row) for row in run_serial(one, table).rows]
+    cached.unpersist()
+    wrong, cached = in_pieces(spark, wrong=True)
+    for one in (pipeline, fronted):
+        with pytest.raises(Exception, match=r"row 4322 of the source comes before row \d+ in the order ts"):
+            apply(one, wrong, order_by="ts", nodes=nodes, presorted=True).collect()
+    cached.unpersist()
+
+
+def test_rows_of_one_partition_are_neither_moved_nor_sorted(spark):
+    schema = pa.schema([("id", pa.int64())])
+    counts = od.Pipeline(schema).key_by("id").count()
+    ordered = spark.range(0, 100, 1, 4)
+    plans = [apply(counts, frame, order_by="id", presorted=True) for frame in (ordered.coalesce(1), ordered, ordered.union(ordered))]
+    texts = [plan._jdf.queryExecution().executedPlan().toString() for plan in plans]
+    assert [text.count("Sort") + text.count("Exchange") for text in texts] == [0, 0, 1]
+
+
+# ------------------------------------------------------------------------------------------------ a streaming frame
+
+
+def test_a_streaming_frame_is_refused(spark):
+    rate = spark.readStream.format("rate").load().selectExpr("value as ts", "value as user")
+    pipeline = od.Pipeline(pa.schema([("ts", pa.int64()), ("user", pa.int64())])).key_by("user").count()
+    for use in (apply, shed_log, shed_rows):
+        for more in ({}, {"presorted": True}):
+            with pytest.raises(od.PlanError, match="a streaming DataFrame can't be run in order"):
+                use(pipeline, rate, order_by="ts", **more)
+    with pytest.raises(od.PlanError, match="streaming"):
+        apply(pipeline, rate, order_by="ts", nodes=2, presorted=True)
