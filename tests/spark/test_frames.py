@@ -51,7 +51,8 @@ def test_users_columns_keep_their_names_and_values_whatever_they_are_called(spar
     passed = od.Pipeline(table.schema).filter(od.col("a.b") >= 0)
     found = apply(passed, frame, order_by=["t.s", "__ordstream_serial"], nodes=nodes).toArrow()
     assert found.schema.names == table.schema.names
-    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == [tuple(row) for row in run_serial(passed, table).rows]
+    columns = [column.to_pylist() for column in found.columns]
+    assert list(zip(*columns, strict=True)) == [tuple(row) for row in run_serial(passed, table).rows]
 
 
 @pytest.mark.parametrize(("nodes", "grouping", "presorted"), [(1, "hash", False), (2, "hash", True), (3, "dkg", False), (2, "dkg", True)])
