@@ -336,6 +336,9 @@ def node_function(
     of `apply`, but for `part`. Shed stages decide by the number of the partition that Spark gives the task, so let no
     `coalesce` or `union` follow in the same stage if the log is to be found again.
 
+    A task cannot tell whether its rows are a micro-batch of a stream, with which every state begins anew: `apply` refuses a
+    streaming DataFrame, this can't.
+
     Parameters
     ----------
     part : str
