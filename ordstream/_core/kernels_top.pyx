@@ -489,7 +489,8 @@ cdef int32_t top_process(
 
     Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window of rows[j] is null or the
     window is earlier than the one before (state untouched), or without memory. Cost: grows: ~1-2 ns for a row below the k-th, else
-    ~100 ns; otherwise a map upsert and a copy of the row. Updates: O(k) more for a row among the best; without grows O(log keys + k) more for every row.
+    ~100 ns; otherwise a map upsert and a copy of the row. Updates: O(k) more for a row among the best; without grows O(log keys + k)
+    more for every row.
     """
     cdef TopContext* x = <TopContext*> k.ctx
     cdef TopBucket* b = <TopBucket*> state
