@@ -132,7 +132,7 @@ class DataFolder:
             self._check_columns(file, first)
         if files[0].suffix == ".parquet":
             return sum(int(pq.read_metadata(file).num_rows) for file in files)
-        return sum(batch.num_rows for file in files for batch in _read(file, first, 0))
+        return sum(batch.num_rows for file in files for batch in _read(file, first, 0, TABLES[table]))
 
     def clicks(self, batch_rows: int = 65_536, *, sort: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the click stream (`schema.CLICK_STREAM`) in canonical order.
@@ -250,13 +250,13 @@ class DataFolder:
         for number, file in enumerate(self.files(table)):
             self._check_columns(file, schema)
             row = 0
-            try:
-                for batch in _read(file, schema, batch_rows):
-                    yield _Piece(file, number, row, _align(batch, schema, file, row))
-                    row += batch.num_rows
-            except (pa.ArrowException, OSError) as error:
-                cell = _first_bad_cell(file, schema) if file.suffix == ".csv" else None
-                raise SourceError(f"can't read {file}: {cell or error}") from error
+            for batch in _read(file, schema, batch_rows, schema):
+                try:
+                    rows = _align(batch, schema, file, row)
+                except pa.ArrowException as error:
+                    raise SourceError(f"can't read {file}: {error}") from error
+                yield _Piece(file, number, row, rows)
+                row += batch.num_rows
 
     def _stream(
         self,
@@ -328,7 +328,16 @@ def _header(file: Path) -> list[str]:
         return next(csv.reader(lines), [])
 
 
-def _read(file: Path, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _read(file: Path, schema: pa.Schema, batch_rows: int, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The file's rows, in the columns of `schema`; of a table, which says what is wrong in a file that can't be read (SourceError)."""
+    try:
+        yield from _parsed(file, schema, batch_rows)
+    except (pa.ArrowException, OSError) as error:
+        cell = _first_bad_cell(file, table) if file.suffix == ".csv" else None
+        raise SourceError(f"can't read {file}: {cell or error}") from error
+
+
+def _parsed(file: Path, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if file.suffix == ".parquet":
         with pq.ParquetFile(file) as parquet:
             yield from parquet.iter_batches(batch_rows, columns=schema.names)

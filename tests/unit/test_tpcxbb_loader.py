@@ -207,6 +207,9 @@ def test_a_row_of_another_length_is_told_with_file_and_line(tmp_path, good, bad,
         clicks_of(tmp_path, text, encoding)
     place = f"row {good + empty + 1} has {bad} values for {width} columns, at line {good + empty + 2} of the file"
     assert str(raised.value) == f"can't read {tmp_path / 'web_clickstreams.csv'}: {place}"
+    with pytest.raises(SourceError) as raised:
+        DataFolder(tmp_path).rows("web_clickstreams")  # what a command asks first, of one column
+    assert str(raised.value) == f"can't read {tmp_path / 'web_clickstreams.csv'}: {place}"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
