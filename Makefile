@@ -19,7 +19,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input
 JAVA := JAVA_HOME="$$(tools/bootstrap.sh java-home)"; export JAVA_HOME;
 # One build apart from the one in the tree: its folder goes before everything else on the path, and the suite
 # checks that it is really the one being tested (tests/conftest.py).
-BUILD_APART = $(PY) setup.py -q build --build-base build/$(1) --build-lib build/$(1)/lib
+BUILD_APART = ORDSTREAM_LAB=1 $(PY) setup.py -q build --build-base build/$(1) --build-lib build/$(1)/lib
 USE_APART = PYTHONPATH="$(CURDIR)/build/$(1)/lib" ORDSTREAM_EXPECT_BUILD="$(CURDIR)/build/$(1)/lib"
 CXX_OF_PYTHON = $$($(PY) -c 'import os, sysconfig; print((os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++").split()[0])')
 RUNTIME = $$("$(CXX_OF_PYTHON)" -print-file-name=$(1))

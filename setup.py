@@ -9,6 +9,9 @@ the package stands in ``pyproject.toml``. Environment variables that change the 
     Instrumented, ``-g -O1``; ``address`` brings ``undefined`` along.
 ``ORDSTREAM_NATIVE=1``
     ``-march=native``; never in a wheel, which must run on any processor of its family.
+``ORDSTREAM_LAB=1``
+    Also the laboratory (``ordstream/_core/lab``: test doors, benchmark kernels, the simulator) in a build that is not in place.
+    A build in place, as in a checkout, always has it; a wheel never needs it.
 ``ORDSTREAM_NO_CORE=1``
     No extension at all: ``make develop`` installs the package and its requirements so, then builds the core
     in place, where a compiler's messages are seen.
@@ -43,10 +46,13 @@ DEBUG = asked("ORDSTREAM_DEBUG")
 NATIVE = asked("ORDSTREAM_NATIVE")
 SANITIZE = os.environ.get("ORDSTREAM_SANITIZE", "")
 
-INCLUDE_DIRS = ["ordstream/_core", "ordstream/include"]
+INCLUDE_DIRS = ["ordstream/_core/ground", "ordstream/_core/state", "ordstream/include"]
 
 # Modules that look into NumPy arrays; the headers of NumPy 2 serve NumPy 1 as well.
-NUMPY_ARRAYS = ("kernels_batch",)
+NUMPY_ARRAYS = ("map_batches",)
+
+#: Modules that only a checkout has.
+LAB = "ordstream._core.lab."
 
 DIRECTIVES = {
     "language_level": 3,
@@ -154,6 +160,8 @@ class BuildCore(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or jobs()
+        if not (self.inplace or asked("ORDSTREAM_LAB")):
+            self.extensions = [module for module in self.extensions if not module.name.startswith(LAB)]
 
     def build_extensions(self) -> None:
         base = Path(self.get_finalized_command("build").build_base)

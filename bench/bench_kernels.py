@@ -16,7 +16,7 @@ import pytest
 from targets import Figure
 
 import ordstream as od
-from ordstream import node
+from ordstream.node import node
 
 pytestmark = pytest.mark.benchmark(group="kernels", timer=harness.replayed_clock)
 

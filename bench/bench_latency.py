@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 from targets import Figure
 
-from ordstream import node, plan
+from ordstream.node import node
+from ordstream.plan import stages as plan
 
 pytestmark = pytest.mark.benchmark(group="latency", timer=harness.replayed_clock)
 

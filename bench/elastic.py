@@ -26,9 +26,9 @@ import pyarrow as pa
 from harness import ROOT, check, data, spins_for, stateless
 from tpcxbb import about
 
-from ordstream import node
 from ordstream.commands.engines import Job, by_sql
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.node import node
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.queries import QUERIES
 

@@ -36,7 +36,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "rivals"))
 from python_jobs import library
 
 from ordstream.commands.engines import Job, by_sql
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.queries import QUERIES
 

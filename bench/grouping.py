@@ -34,8 +34,8 @@ import pyarrow.csv
 from ordstream.balance.baselines import optimal_approximation, universal
 from ordstream.balance.dkg import DKG
 from ordstream.balance.metrics import imbalance, tuple_loads
-from ordstream.evaluation import prototypes, spark_jobs
-from ordstream.simulation import streams
+from ordstream.lab.evaluation import prototypes, spark_jobs
+from ordstream.lab.simulation import streams
 
 NODES, SEEDS, KEYS = 4, 100, 10_000
 SECONDS = 0.0005  # a tuple of the keyed stage

@@ -26,9 +26,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ordstream import kernels, node, plan
-from ordstream._core import _bench, _bench_costs
-from ordstream.cpus import allowed_cpus
+from ordstream._core.lab import bench_costs as _bench_costs
+from ordstream._core.lab import bench_kernels as _bench
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.node import node
+from ordstream.operators import kernels
+from ordstream.plan import stages as plan
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"

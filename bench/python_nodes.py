@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
-from ordstream.cpus import allowed_cpus
-from ordstream.piece import Route
+from ordstream.fragments.fragment_node import Route
+from ordstream.ground.cpus import allowed_cpus
 
 USERS = 10_000
 SOURCE = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("x", pa.int64())])

@@ -34,7 +34,7 @@ from harness import BUILD, ROOT, Contest
 from query_rivals import LIMIT, TIMEOUT, duckdb_answer, loop_answer, loop_q2, polars_answer
 
 import ordstream as od
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
 from ordstream.tpcxbb.queries import QUERIES
 from ordstream.tpcxbb.schema import CLICK_STREAM
 

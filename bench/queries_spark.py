@@ -72,7 +72,7 @@ def serve(kind: str, parquet: str) -> None:
     """A session: runs the job named on each line of stdin, answers with a line of JSON."""
     import psutil
 
-    from ordstream.cpus import allowed_cpus
+    from ordstream.ground.cpus import allowed_cpus
     from ordstream.spark import local_session
 
     cores = allowed_cpus()

@@ -5,7 +5,7 @@
 Pipelines: stateless, keyed (Zipf-1) and mixed, 1 us and more of work, and a chain of 10 us operators; chunks 1, 64 and auto; the five
 TPCx-BB queries. Every output is verified first (closed form; `run_serial` for the queries). JSON and a Markdown table with machine and
 commit go to bench/results/; `--keep` puts the JSON where `ordstream bench sim-fig8` finds it and sets it beside its prediction
-(ordstream/simulation/scaling; without it: ORDSTREAM_SCALING=bench/results).
+(ordstream/lab/simulation/scaling; without it: ORDSTREAM_SCALING=bench/results).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ordstream.cpus import allowed_cpus
-from ordstream.evaluation import ordered_subjects, simulated, simulation
-from ordstream.simulation import calibrate, real
-from ordstream.simulation.cost_model import CostModel, chosen_path
-from ordstream.simulation.node import Stage, simulate
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.lab.evaluation import ordered_subjects, simulated, simulation
+from ordstream.lab.simulation import calibrate, real
+from ordstream.lab.simulation.cost_model import CostModel, chosen_path
+from ordstream.lab.simulation.node import Stage, simulate
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SECONDS = 0.5

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
-from ordstream._core.las import Shedding
+from ordstream._core.balance.las import Shedding
 from ordstream.balance.las import AverageLatency
-from ordstream.evaluation.experiment import Chart, Curve, Result, draw, write_csv
-from ordstream.simulation import streams
-from ordstream.simulation.queues import run_operator
-from ordstream.testing import run_serial
+from ordstream.lab.evaluation.experiment import Chart, Curve, Result, draw, write_csv
+from ordstream.lab.simulation import streams
+from ordstream.lab.simulation.queues import run_operator
+from ordstream.reference.run_serial import run_serial
 
 ENTITIES = 500
 COSTS_MS = (1.0, 5.0, 25.0)

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
         SinkError,
         SourceError,
     )
-    from ordstream.expressions import col, if_else, lit, when
-    from ordstream.node import Result
-    from ordstream.operators import (
+    from ordstream.expressions.expr import col, if_else, lit, when
+    from ordstream.ground.ordertags import OrderTag
+    from ordstream.node.node import Result
+    from ordstream.operators.arguments import (
         codec,
         count,
         equal_ranges,
@@ -42,9 +43,8 @@ if TYPE_CHECKING:
         ranges,
         sum,
     )
-    from ordstream.ordertags import OrderTag
-    from ordstream.pipeline import KeyedPipeline, Pipeline
-    from ordstream.shedding import Frozen
+    from ordstream.operators.shed import Frozen
+    from ordstream.pipeline.pipeline import KeyedPipeline, Pipeline
 
 __version__ = "0.1.0"
 
@@ -97,9 +97,9 @@ _HOMES = {
         "SinkError",
         "SourceError",
     ),
-    "expressions": ("col", "if_else", "lit", "when"),
-    "node": ("Result",),
-    "operators": (
+    "expressions.expr": ("col", "if_else", "lit", "when"),
+    "node.node": ("Result",),
+    "operators.arguments": (
         "codec",
         "count",
         "equal_ranges",
@@ -114,15 +114,15 @@ _HOMES = {
         "ranges",
         "sum",
     ),
-    "ordertags": ("OrderTag",),
+    "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
-    "shedding": ("Frozen",),
+    "operators.shed": ("Frozen",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 #: Submodules reached as attributes without an import of their own.
 _SUBMODULES = frozenset(
-    {"balance", "errors", "expressions", "node", "operators", "pipeline", "shedding", "simulation", "spark", "testing", "tpcxbb"}
+    {"balance", "errors", "expressions", "lab", "node", "operators", "pipeline", "spark", "testing", "tpcxbb"}
 )
 
 

@@ -2,13 +2,13 @@
 
 import sys
 
-from ordstream import ctrl_c
+from ordstream.commands import ctrl_c
 
 
 def main() -> int:
-    """Run the command that the process was started with; returns its exit status (`ordstream.cli.main`)."""
+    """Run the command that the process was started with; returns its exit status (`ordstream.commands.cli.main`)."""
     ctrl_c.listen()
-    from ordstream.cli import main as command
+    from ordstream.commands.cli import main as command
 
     return ctrl_c.run(command)
 

@@ -46,7 +46,7 @@ class OperatorError(OrdstreamError, RuntimeError):
     Attributes
     ----------
     order_tag : bytes
-        Of the tuple, in a pipeline that is cut over nodes (`ordstream.ordertags`); else empty.
+        Of the tuple, in a pipeline that is cut over nodes (`ordstream.ground.ordertags`); else empty.
     """
 
     order_tag: bytes = b""

@@ -89,7 +89,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Processes of ``pytest -n auto``: most tests start threads of their own, so more would only take turns."""
-    from ordstream.cpus import allowed_cpus
+    from ordstream.ground.cpus import allowed_cpus
 
     return min(allowed_cpus(), 4)
 
@@ -155,7 +155,7 @@ Counts = Callable[[], dict[str, int]]
 def live_counts() -> Counts | None:
     """The debug build's door: a function from nothing to {what: how many are alive}; None in other builds."""
     try:
-        core: Any = importlib.import_module("ordstream._core")
+        core: Any = importlib.import_module("ordstream._core.flow.run")
     except ImportError:
         return None
     counts: Counts | None = getattr(core, "debug_counts", None)
@@ -169,7 +169,7 @@ def missed_waits() -> Callable[[], int] | None:
     Parked workers of this process wait for seconds, not for tenths of one: a wake-up that is missing stops them, and is counted.
     """
     try:
-        door: Any = importlib.import_module("ordstream._core._testing_run")
+        door: Any = importlib.import_module("ordstream._core.lab.testing_run")
     except ImportError:
         return None
     door.set_waits(LONG_WAIT_MS, LONG_WAIT_MS, LONG_WAIT_MS, GRACE_MS)

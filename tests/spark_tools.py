@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from spark_cancel import seconds_of_work_after_cancel
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("item", pa.string()), ("n", pa.uint32())])
 AT = pa.schema([*SOURCE, ("at", pa.timestamp("ns"))])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ordstream._core._testing_udf import PyKernel
-from ordstream.kernels_python import build_compiled
-from ordstream.plan import Stage
-from ordstream.testing import run_serial
+from ordstream._core.lab.testing_udf import PyKernel
+from ordstream.operators.kernels_python import build_compiled
+from ordstream.plan.stages import Stage
+from ordstream.reference.run_serial import run_serial
 
 I64 = pa.int64()
 SOURCE = pa.schema([pa.field("k", I64), pa.field("x", I64)])

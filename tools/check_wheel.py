@@ -52,7 +52,7 @@ def check_answer() -> int:
     import pyarrow as pa
 
     import ordstream as od
-    from ordstream.testing import run_serial
+    from ordstream.reference.run_serial import run_serial
 
     schema = pa.schema([("user", pa.int64()), ("item", pa.string())])
     rows = 5_000

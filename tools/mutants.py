@@ -40,8 +40,8 @@ class Mutant:
 
 
 WAKEUPS = "tests/stress/test_wakeups.py::"
-RUNTIME = "ordstream/_core/runtime.pyx"
-OPERATOR = "ordstream/_core/operator.pyx"
+RUNTIME = "ordstream/_core/flow/runtime.pyx"
+OPERATOR = "ordstream/_core/flow/operator.pyx"
 
 MUTANTS = (
     Mutant(

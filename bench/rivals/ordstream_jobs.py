@@ -9,7 +9,7 @@ import pyarrow as pa
 from jobs import DYNAMIC_BELOW, LIMIT, ORDER_BELOW, TIMEOUT
 
 import ordstream as od
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
 
 _latency: dict[str, float] = {}
 

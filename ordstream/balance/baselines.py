@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import hashing, key_route
+from ordstream._core.balance import hashing, key_route
 from ordstream.balance.dkg import Cost, cost_function, schedule
 from ordstream.balance.grouping import Instances, KeyMap
 from ordstream.balance.keys import key_words

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import hashing, key_route
+from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked

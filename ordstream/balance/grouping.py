@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import hashing, key_route
+from ordstream._core.balance import hashing, key_route
 from ordstream.balance.keys import Key, key_word, key_words
 from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
 

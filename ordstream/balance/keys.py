@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from ordstream._core import hashing
+from ordstream._core.balance import hashing
 from ordstream.errors import SchemaError
 
 Words: TypeAlias = npt.NDArray[np.uint64]

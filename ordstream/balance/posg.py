@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import cost_learner, count_min, hashing, posg
+from ordstream._core.balance import cost_learner, count_min, hashing, posg
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Key, key_word, key_words
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked

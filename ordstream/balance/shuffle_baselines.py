@@ -1,7 +1,7 @@
 """What POSG is compared with: Round-Robin, greedy with full knowledge, and the least outstanding tuples.
 
 Same interface as POSG where it fits: `route(keys)`, in order, gives an int32 array. For the simulator each has a policy
-(`ordstream._core.posg_policies`). Source: POSG, section V-A (Round-Robin, Full Knowledge); least outstanding is the usual reactive
+(`ordstream._core.lab.posg_policies`). Source: POSG, section V-A (Round-Robin, Full Knowledge); least outstanding is the usual reactive
 scheduler (POSG, section III).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import posg
+from ordstream._core.balance import posg
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import key_words
 from ordstream.balance.posg import MAX_INSTANCES

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import count_min, hashing, space_saving
+from ordstream._core.balance import count_min, hashing, space_saving
 from ordstream.balance.keys import Key, key_at, key_word, key_words, plain_key, stored_keys
 from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
 from ordstream.errors import PlanError

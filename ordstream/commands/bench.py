@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ordstream.cpus import allowed_cpus
 from ordstream.errors import PlanError
-from ordstream.evaluation import experiments
-from ordstream.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
-from ordstream.evaluation.machine import about
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.lab.evaluation import experiments
+from ordstream.lab.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
+from ordstream.lab.evaluation.machine import about
 from ordstream.spark.apart import apart
 
 #: Options that only one kind of experiment takes.

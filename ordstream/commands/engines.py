@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ordstream.commands.console import Bar
 from ordstream.commands.reports import merged
-from ordstream.console import Bar
-from ordstream.cpus import allowed_cpus
-from ordstream.pipeline import Pipeline
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.whole_file import check_place, write_whole
+from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.apart import apart
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import Query
 from ordstream.tpcxbb.schema import CLICK_ORDER, SALES_ORDER
-from ordstream.whole_file import check_place, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

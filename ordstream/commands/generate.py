@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ordstream.console import Bar
+from ordstream.commands.console import Bar
 from ordstream.tpcxbb.generator import expected_rows, generate_clicks, is_generated
 from ordstream.tpcxbb.schema import FACT_DAYS, Sizes
 

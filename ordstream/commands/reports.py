@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ordstream.report import Skipped, first_of
+from ordstream.node.report import Skipped, first_of
 
 Report = dict[str, Any]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ordstream.commands.console import report_text, table
 from ordstream.commands.engines import Job, Outcome, Rows, by_sql, check_writable, on_node, on_spark, saved, say
 from ordstream.commands.generate import generated
-from ordstream.console import report_text, table
-from ordstream.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS
+from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.parameters import read_parameters

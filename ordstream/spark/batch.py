@@ -15,13 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ordstream import cut, plan
 from ordstream.errors import PlanError, SchemaError
-from ordstream.final import final
-from ordstream.ordertags import TAG_NAMES
-from ordstream.pipeline import Pipeline
-from ordstream.settings import make_settings
-from ordstream.shedding import LOG_SCHEMA, check_repeatable, only_shed, set_aside
+from ordstream.fragments import fragmenting as cut
+from ordstream.ground.ordertags import TAG_NAMES
+from ordstream.ground.types import names_beside
+from ordstream.node.settings import make_settings
+from ordstream.operators.shed import LOG_SCHEMA, check_repeatable, only_shed, set_aside
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan import stages as plan
+from ordstream.plan.final import final
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
@@ -29,7 +31,6 @@ from ordstream.spark.interrupt import interruptible
 from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.session import PANDAS_NOTICE
-from ordstream.types import names_beside
 
 _WIDER = {  # Arrow types that Spark has not, and what they become in the result
     pa.uint8(): pa.int16(),
@@ -83,14 +84,14 @@ def apply(
         checks `order_by` (over several nodes: within each partition, or where a key comes first within each node's rows); ties
         are taken as they come.
     nodes : int or "auto", optional
-        More than one: the pipeline is cut where the key changes and each piece runs in so many nodes on all
+        More than one: the pipeline is cut where the key changes and each fragment runs in so many nodes on all
         executors; the output is the same. "auto": as many as this Spark runs at a time. Default: one node.
     nodes_per_executor : int or "auto"
         "auto": one node per executor, with a thread per core; one node per core, without threads, where plain
         Python functions do the work. Another task size than the session's needs stage-level profiles, which
         a local Spark has not. `explain` tells.
     emit : "updates" or "final", optional
-        "final": only the answer at the end of the stream (`ordstream.final`); what can be is combined in each
+        "final": only the answer at the end of the stream (`ordstream.plan.final`); what can be is combined in each
         node first.
     grouping : "hash", "dkg", "posg", "pkg", DKG, POSG, a deployed map or model, Balancer, or mapping
         What chooses a row's node; the output is the same. "hash": a hash of the key; rows of stateless operators in front
@@ -147,7 +148,7 @@ def shed_log(
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The log of what `apply` with the same arguments sheds (`ordstream.shedding.ShedOutcome.log`), by a job of its own.
+    """The log of what `apply` with the same arguments sheds (`ordstream.operators.shed.ShedOutcome.log`), by a job of its own.
 
     Frozen decisions are the same in every run, so this runs the operators through the last shed stage again, and nothing
     behind it. The log of a node is held in memory until the node ends, 40 bytes per shed tuple.
@@ -317,7 +318,7 @@ def explain(
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
     resolved = resolve(grouping, cut.cut(pipeline), layout.nodes, _names(order_by))
-    return cut.explain(pipeline, layout.nodes, how=layout.text, pieces=resolved.pieces, spread=resolved.texts(layout.nodes))
+    return cut.explain(pipeline, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=resolved.texts(layout.nodes))
 
 
 def node_function(

@@ -2,7 +2,7 @@
 
 Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one. So a frame's columns are renamed by
 position before anything else happens, and are called by their place from then on: d0, d1, ... those of the frame; c0, c1, ... those of
-a pipeline's or a piece's source; o0, o1, ... those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with
+a pipeline's or a fragment's source; o0, o1, ... those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with
 ``__ordstream_``, which none of these does. The user's names come back with the output.
 
 Times. A TIMESTAMP is an instant, a TIMESTAMP_NTZ the reading of a wall clock, a DATE a day of the calendar; a pipeline has the first as a
@@ -29,8 +29,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DateType, MapType, StructType, TimestampNTZType, TimestampType, VariantType
 
 from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.ground.types import is_list
 from ordstream.spark.executor import SERIAL, carried_name
-from ordstream.types import is_list
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"
 
@@ -181,7 +181,7 @@ def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
 
 
 def user_names(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The first columns of a piece's output under the user's names."""
+    """The first columns of a fragment's output under the user's names."""
     return rows.select(*(F.col(carried_name(number)).alias(name) for number, name in enumerate(names)))
 
 

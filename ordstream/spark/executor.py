@@ -27,15 +27,15 @@ import pyarrow.types as pat
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from ordstream.cut import Piece
 from ordstream.errors import SourceError
-from ordstream.ordercheck import OrderCheck
-from ordstream.ordertags import TAG, RunningIndex, source_serials, source_tags
-from ordstream.piece import Route
-from ordstream.pipeline import Pipeline
+from ordstream.fragments.fragment_node import Route
+from ordstream.fragments.fragmenting import Fragment
+from ordstream.ground.ordercheck import OrderCheck
+from ordstream.ground.ordertags import TAG, RunningIndex, source_serials, source_tags
+from ordstream.ground.types import is_list
+from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.progress import Door, Reporter, TaskKey
 from ordstream.spark.shipped import Shipped
-from ordstream.types import is_list
 
 if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
@@ -56,7 +56,7 @@ ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
 
 
 def carried_name(number: int) -> str:
-    """Name inside a job of a column of a pipeline's, or a piece's, source or output: users' names are no names for Spark."""
+    """Name inside a job of a column of a pipeline's, or a fragment's, source or output: users' names are no names for Spark."""
     return f"c{number}"
 
 
@@ -203,34 +203,35 @@ class ShedNode(Iterator[pa.RecordBatch]):
 
 
 @dataclass(frozen=True)
-class PieceFunction(Shipped):
-    """Run one piece of a cut pipeline in one ordered node over one partition (`DataFrame.mapInArrow`).
+class FragmentFunction(Shipped):
+    """Run one fragment of a cut pipeline in one ordered node over one partition (`DataFrame.mapInArrow`).
 
     Parameters
     ----------
-    piece : Piece
+    fragment : Fragment
         Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their serial (from 0) instead: in any
-        order to the first piece, unless it checks theirs.
+        order to the first fragment, unless it checks theirs.
     number : int
-        Of the piece, from 1; for the report.
+        Of the fragment, from 1; for the report.
     route : Route or None
-        Where rows go from here; None: this is the last piece.
+        Where rows go from here; None: this is the last fragment.
     output : pyarrow.Schema
-        Columns that Spark expects: the piece's, the tag and, with a route, the node.
+        Columns that Spark expects: the fragment's, the tag and, with a route, the node.
     order_by, ordering : tuple of str
         Columns in which the source's rows must ascend as they come; the names under which they arrive.
     workers, options, door
         As for `NodeFunction`.
     tell_times, tell_keys : Tell, optional
-        Where to report execution times that were measured in the piece, and the keys of the rows that leave.
+        Where to report execution times that were measured in the fragment, and the keys of the rows that leave.
     learns : DKG, optional
         Parameters of the learner of keys.
     unread : tuple of str
-        Columns of the piece's source that neither it nor a later one reads. They need not arrive at the first piece, are null behind it
+        Columns of the fragment's source that neither it nor a later one reads. They need not arrive at the first fragment, are null behind
+        it
         then, and not shown in a failing row.
     """
 
-    piece: Piece
+    fragment: Fragment
     number: int
     route: Route | None
     output: pa.Schema
@@ -245,21 +246,21 @@ class PieceFunction(Shipped):
     ordering: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the piece's output with its tags.
+        """Yield the fragment's output with its tags.
 
         Raises
         ------
         SourceError, OperatorError
-            As `PieceNode` does.
+            As `FragmentNode` does.
         """
-        from ordstream.piece import PieceNode
+        from ordstream.fragments.fragment_node import FragmentNode
 
         options = _workers(self.workers) | self.options | {"absent": self.unread}
         route: Any = self.route
         if route is not None and self.learns is not None:
             route = _LearningRoute(route, self.learns.learner(route.nodes))
-        node = PieceNode(self.piece, self._arrivals(batches), route, options)
-        yield from _watched(node, self.output, self.door, {"piece": self.number})
+        node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
+        yield from _watched(node, self.output, self.door, {"fragment": self.number})
         if self.tell_times is not None:
             for times in node.models.values():
                 self.tell_times(times.to_bytes())
@@ -267,7 +268,7 @@ class PieceFunction(Shipped):
             self.tell_keys(route.learner.to_bytes())
 
     def _arrivals(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source, check = self.piece.source, OrderCheck(self.ordering)
+        source, check = self.fragment.source, OrderCheck(self.ordering)
         tagged = pa.schema([*source, pa.field(TAG, pa.binary(), False)])
         last = 0  # serial (from 1) of the row before the batch
         for batch in batches:
@@ -277,7 +278,7 @@ class PieceFunction(Shipped):
                 columns = [self._column(batch, number, column) for number, column in enumerate(source)]
                 tags = _tags_of(batch)
             except (KeyError, pa.ArrowException) as error:
-                raise SourceError(f"arriving rows don't fit piece {self.number}: {error}") from error
+                raise SourceError(f"arriving rows don't fit fragment {self.number}: {error}") from error
             if self.ordering and batch.num_rows:
                 serials = batch.column(SERIAL)
                 if row is not None:
@@ -327,19 +328,19 @@ class _LearningRoute:
 
 @dataclass(frozen=True)
 class LearnFunction(Shipped):
-    """Learn the keys of the rows that leave a piece (`DataFrame.mapInArrow`): one row per partition, a learner's bytes.
+    """Learn the keys of the rows that leave a fragment (`DataFrame.mapInArrow`): one row per partition, a learner's bytes.
 
     Parameters
     ----------
-    function : PieceFunction
-        The piece; without route.
+    function : FragmentFunction
+        The fragment; without route.
     key : tuple of int
         Key columns of its output.
     parameters : DKG
     nodes : int
     """
 
-    function: PieceFunction
+    function: FragmentFunction
     key: tuple[int, ...]
     parameters: DKG
     nodes: int
@@ -347,7 +348,7 @@ class LearnFunction(Shipped):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row."""
         learner = self.parameters.learner(self.nodes)
-        route = Route(self.function.piece.output, self.key, self.nodes)
+        route = Route(self.function.fragment.output, self.key, self.nodes)
         for batch in self.function(batches):
             learner.learn(route.keys(batch))
         yield pa.RecordBatch.from_arrays([pa.array([learner.to_bytes()], pa.binary())], names=["learnt"])
@@ -601,6 +602,6 @@ def _processed(node: Any) -> int:
 
 def _open_node(pipeline: Pipeline, batches: Iterator[pa.RecordBatch], options: dict[str, Any]) -> Any:
     """Start a node that takes its rows on the calling thread, as Spark's streams want it."""
-    from ordstream import node  # the compiled core, which a driver need not load
+    from ordstream.node import node  # the compiled core, which a driver need not load
 
     return node.stream(pipeline, batches, **{"partial_after": BATCH_SECONDS} | options | {"feeder": "caller"})

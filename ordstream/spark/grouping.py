@@ -1,6 +1,6 @@
 """What chooses a row's node in Spark: hash, DKG or PKG for a keyed stage, POSG for the stateless stage in front.
 
-A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the pieces of the pipeline when the
+A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the fragments of the pipeline when the
 job is built, and frozen before the first row moves: a row's node is then a pure function of the frozen model, a seed, and the rows
 before it in its partition, so a task that runs again sends every row where it went before. What the tasks of one job learn (key
 sketches, execution times) reaches the driver through an accumulator, and a `Balancer` takes it into the next job. The output does not
@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructType
 
-from ordstream import cut, plan
 from ordstream.balance.baselines import PKG, Modulo
 from ordstream.balance.dkg import DKG, DKGLearner
 from ordstream.balance.grouping import KeyMap, SplitKeyMap
@@ -31,11 +30,13 @@ from ordstream.balance.posg import POSG, FrozenPosg
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
-from ordstream.piece import NODE
-from ordstream.plan import Stage
-from ordstream.spark.executor import SERIAL, LearnFunction, PieceFunction, Tell, carried_name, cast_column
+from ordstream.fragments import fragmenting as cut
+from ordstream.fragments.fragment_node import NODE
+from ordstream.ground.types import key_type
+from ordstream.plan import stages as plan
+from ordstream.plan.stages import Stage
+from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, Tell, carried_name, cast_column
 from ordstream.spark.shipped import Shipped
-from ordstream.types import key_type
 
 NAMES = ("hash", "dkg", "posg", "pkg")
 LEARN = ("sample", "all", "previous")
@@ -214,12 +215,12 @@ def _map_from(data: bytes) -> KeyMap:
 
 @dataclass(eq=False)
 class Choice:
-    """How the rows of one piece go to nodes.
+    """How the rows of one fragment go to nodes.
 
     Attributes
     ----------
     operator : str
-        Keyed piece: its first operator. Stateless piece: the operator that is measured.
+        Keyed fragment: its first operator. Stateless fragment: the operator that is measured.
     given : DKG, POSG, KeyMap, Modulo, FrozenPosg or "pkg"
     balancer : Balancer or None
     key : tuple of str
@@ -243,7 +244,7 @@ class Choice:
         return self.balancer is None or self.balancer.learn != "previous"
 
     def key_map(self, nodes: int) -> Any:
-        """The frozen grouping of a keyed piece, where nothing has to be learnt."""
+        """The frozen grouping of a keyed fragment, where nothing has to be learnt."""
         if isinstance(self.given, SplitKeyMap):
             return self.given.fresh()
         if isinstance(self.given, KeyMap | Modulo):
@@ -256,7 +257,7 @@ class Choice:
         return self.given.learner(nodes).build()
 
     def scheduler(self, nodes: int) -> FrozenPosg:
-        """The frozen scheduler of the stateless piece."""
+        """The frozen scheduler of the stateless fragment."""
         if isinstance(self.given, FrozenPosg):
             return self.given
         times = None if self.balancer is None else self.balancer.times
@@ -289,31 +290,31 @@ class Choice:
 
 @dataclass(eq=False)
 class Plan:
-    """The pieces of a job and what chooses their rows' nodes.
+    """The fragments of a job and what chooses their rows' nodes.
 
     Attributes
     ----------
-    pieces : tuple of Piece
-        Those of `ordstream.cut`; a keyed one whose keys are split is a part and a merge.
+    fragments : tuple of Fragment
+        Those of `ordstream.fragments.fragmenting`; a keyed one whose keys are split is a part and a merge.
     choices : dict
-        Position of a piece in `pieces` -> Choice. Others: by hash, or where the rows are.
+        Position of a fragment in `fragments` -> Choice. Others: by hash, or where the rows are.
     """
 
-    pieces: tuple[cut.Piece, ...]
+    fragments: tuple[cut.Fragment, ...]
     choices: dict[int, Choice] = field(default_factory=dict)
 
     def texts(self, nodes: int) -> dict[int, str]:
-        """What `explain` says, by number of the piece from 1."""
+        """What `explain` says, by number of the fragment from 1."""
         found = {}
         for position, choice in self.choices.items():
-            piece = self.pieces[position]
-            columns = ", ".join(piece.source.names[index] for index in piece.key or ())
+            fragment = self.fragments[position]
+            columns = ", ".join(fragment.source.names[index] for index in fragment.key or ())
             found[position + 1] = choice.text(columns, nodes)
         return found
 
 
-def resolve(grouping: Grouping, pieces: Sequence[cut.Piece], nodes: int, order_by: Sequence[str] = ()) -> Plan:
-    """Check a grouping against the pieces of a pipeline.
+def resolve(grouping: Grouping, fragments: Sequence[cut.Fragment], nodes: int, order_by: Sequence[str] = ()) -> Plan:
+    """Check a grouping against the fragments of a pipeline.
 
     Raises
     ------
@@ -326,28 +327,28 @@ def resolve(grouping: Grouping, pieces: Sequence[cut.Piece], nodes: int, order_b
     chosen: dict[int, Choice] = {}
     if isinstance(grouping, Mapping):
         for operator, single in grouping.items():
-            position, stage = _find(operator, pieces)
+            position, stage = _find(operator, fragments)
             made = _choice(single, stage.name, nodes)
             if made is None:
                 continue
-            _check_fits(made, stage, position, pieces[position])
+            _check_fits(made, stage, position, fragments[position])
             if position in chosen and chosen[position].given != made.given:
                 raise PlanError(
                     f"grouping: {operator!r} runs in the same nodes as {chosen[position].operator!r}: they can't have two groupings"
                 )
             chosen[position] = made
     elif (whole := _choice(grouping, "", nodes)) is not None:
-        for position in _fitting(whole, pieces):
+        for position in _fitting(whole, fragments):
             made = _choice(grouping, "", nodes)
             assert made is not None
             chosen[position] = made
     for position, choice in chosen.items():
         if position:
-            choice.operator = pieces[position].stages[0].name
-            _check_keys(pieces[position])
+            choice.operator = fragments[position].stages[0].name
+            _check_keys(fragments[position])
         else:
-            _measured(choice, pieces[0], order_by)
-    return _split(tuple(pieces), chosen)
+            _measured(choice, fragments[0], order_by)
+    return _split(tuple(fragments), chosen)
 
 
 def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
@@ -377,16 +378,16 @@ def _splits(choice: Choice) -> bool:
     return given == "pkg" or isinstance(given, SplitKeyMap) or (isinstance(given, DKG) and given.variant == "pkg")
 
 
-def _find(operator: str, pieces: Sequence[cut.Piece]) -> tuple[int, Stage]:
-    for position, piece in enumerate(pieces):
-        for stage in piece.stages:
+def _find(operator: str, fragments: Sequence[cut.Fragment]) -> tuple[int, Stage]:
+    for position, fragment in enumerate(fragments):
+        for stage in fragment.stages:
             if stage.name == operator:
                 return position, stage
-    names = ", ".join(stage.name for piece in pieces for stage in piece.stages)
+    names = ", ".join(stage.name for fragment in fragments for stage in fragment.stages)
     raise PlanError(f"grouping: no operator is called {operator!r}; there are {names or 'none'}")
 
 
-def _check_fits(choice: Choice, stage: Stage, position: int, piece: cut.Piece) -> None:
+def _check_fits(choice: Choice, stage: Stage, position: int, fragment: cut.Fragment) -> None:
     if _is_shuffle(choice):
         if stage.kind != "SL":
             raise PlanError(
@@ -394,38 +395,38 @@ def _check_fits(choice: Choice, stage: Stage, position: int, piece: cut.Piece) -
             )
         if position:
             raise PlanError(
-                f"grouping: {stage.name!r} runs in the nodes of {piece.stages[0].name!r}; POSG is for the stateless operators in front"
+                f"grouping: {stage.name!r} runs in the nodes of {fragment.stages[0].name!r}; POSG is for the stateless operators in front"
             )
         return
     if stage.kind == "SL":
         raise PlanError(f"grouping: {stage.name!r} keeps no state by key; a grouping of keys is for keyed operators, POSG for this one")
-    if not piece.key:
+    if not fragment.key:
         raise PlanError(f"grouping: {stage.name!r} has one state for all rows and runs in one node: there is nothing to group")
 
 
-def _fitting(choice: Choice, pieces: Sequence[cut.Piece]) -> list[int]:
-    """The pieces that a grouping without operator name is for."""
+def _fitting(choice: Choice, fragments: Sequence[cut.Fragment]) -> list[int]:
+    """The fragments that a grouping without operator name is for."""
     if _is_shuffle(choice):
-        if not pieces[0].stages:
-            first = next((stage.name for piece in pieces for stage in piece.stages), None)
+        if not fragments[0].stages:
+            first = next((stage.name for fragment in fragments for stage in fragment.stages), None)
             begins = "has no operators" if first is None else f"begins with {first!r}, which keeps state"
             raise PlanError(f"grouping: POSG spreads the stateless operators in front over nodes; this pipeline {begins}")
         return [0]
-    found = [position for position, piece in enumerate(pieces) if piece.key]
+    found = [position for position, fragment in enumerate(fragments) if fragment.key]
     if not found:
         raise PlanError("grouping: DKG, PKG and maps of keys are for keyed operators; this pipeline has none (POSG is for stateless ones)")
     return found
 
 
-def _check_keys(piece: cut.Piece) -> None:
-    for index in piece.key or ():
-        column = piece.source.field(index)
+def _check_keys(fragment: cut.Fragment) -> None:
+    for index in fragment.key or ():
+        column = fragment.source.field(index)
         key_words(pa.array([], column.type))  # SchemaError for a type that groupings can't take
 
 
-def _measured(choice: Choice, piece: cut.Piece, order_by: Sequence[str]) -> None:
+def _measured(choice: Choice, fragment: cut.Fragment, order_by: Sequence[str]) -> None:
     """Fill in what POSG measures: the operator, and the columns that its time depends on."""
-    stages, source = piece.stages, piece.source
+    stages, source = fragment.stages, fragment.source
     asked = choice.operator or (choice.balancer.operator if choice.balancer is not None else None)
     if asked:
         at = next((k for k, stage in enumerate(stages) if stage.name == asked), None)
@@ -439,7 +440,7 @@ def _measured(choice: Choice, piece: cut.Piece, order_by: Sequence[str]) -> None
     key = asked_key
     if key is None:
         key = tuple(field.name for field in source if field.name not in order_by and _may_be_key(field))
-    places = _places(piece, at)
+    places = _places(fragment, at)
     for name in key:
         if name not in source.names:
             raise unknown_column(name, source.names, "the pipeline's source")
@@ -462,10 +463,10 @@ def _may_be_key(column: pa.Field) -> bool:
     return True
 
 
-def _places(piece: cut.Piece, at: int) -> dict[int, int]:
+def _places(fragment: cut.Fragment, at: int) -> dict[int, int]:
     """Source column -> column of the input of stage `at` that is the same, as far as is known: behind a function, by name and type."""
-    places = {index: index for index in range(len(piece.source))}
-    for stage in piece.stages[:at]:
+    places = {index: index for index in range(len(fragment.source))}
+    for stage in fragment.stages[:at]:
         passed = {column: out for out, column in plan.columns_passed(stage).items()}
         if stage.is_python or stage.op == "compiled":
             names = stage.output.names
@@ -478,21 +479,21 @@ def _places(piece: cut.Piece, at: int) -> dict[int, int]:
     return places
 
 
-def _split(pieces: tuple[cut.Piece, ...], chosen: dict[int, Choice]) -> Plan:
-    """Pieces whose keys are split as a part and a merge."""
-    made: list[cut.Piece] = []
+def _split(fragments: tuple[cut.Fragment, ...], chosen: dict[int, Choice]) -> Plan:
+    """Fragments whose keys are split as a part and a merge."""
+    made: list[cut.Fragment] = []
     choices: dict[int, Choice] = {}
-    for position, piece in enumerate(pieces):
+    for position, fragment in enumerate(fragments):
         choice = chosen.get(position)
         if choice is not None:
             choices[len(made)] = choice
         if choice is None or not _splits(choice):
-            made.append(piece)
+            made.append(fragment)
             continue
-        parts = cut.split(piece)
+        parts = cut.split(fragment)
         if parts is None:
             raise PlanError(
-                f"grouping: PKG splits the rows of a key over nodes, and operator {piece.stages[0].name!r} has no declared merge of "
+                f"grouping: PKG splits the rows of a key over nodes, and operator {fragment.stages[0].name!r} has no declared merge of "
                 "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) with emit='final' have one"
             )
         made += parts
@@ -502,24 +503,24 @@ def _split(pieces: tuple[cut.Piece, ...], chosen: dict[int, Choice]) -> Plan:
 # ------------------------------------------------------------------------------------------------ in a job
 
 
-def with_costs(piece: cut.Piece, choice: Choice) -> cut.Piece:
-    """The stateless piece with its operator's execution times measured: a shed stage in front that sheds nothing learns them."""
-    from ordstream.shedding import shed_stage
+def with_costs(fragment: cut.Fragment, choice: Choice) -> cut.Fragment:
+    """The stateless fragment with its operator's execution times measured: a shed stage in front that sheds nothing learns them."""
+    from ordstream.operators.shed import shed_stage
 
-    at = next(k for k, stage in enumerate(piece.stages) if stage.name == choice.operator)
-    places = _places(piece, at)
-    schema = piece.stages[at].input
+    at = next(k for k, stage in enumerate(fragment.stages) if stage.name == choice.operator)
+    places = _places(fragment, at)
+    schema = fragment.stages[at].input
     parameters = choice.given if isinstance(choice.given, POSG) else POSG()
-    names = {stage.name for stage in piece.stages}
+    names = {stage.name for stage in fragment.stages}
     name = f"{choice.operator} (times)"
     while name in names:
         name += "_"
     measuring = shed_stage(
         schema,
-        piece.stages[:at],
+        fragment.stages[:at],
         name,
         max_latency="inf s",
-        cost_key=[schema.names[places[piece.source.names.index(one)]] for one in choice.key],
+        cost_key=[schema.names[places[fragment.source.names.index(one)]] for one in choice.key],
         goal="average",
         most_dropped=0.0,
         model=None,
@@ -532,7 +533,7 @@ def with_costs(piece: cut.Piece, choice: Choice) -> cut.Piece:
         seed=parameters.seed,
         sync_every=0,
     )
-    return replace(piece, stages=(*piece.stages[:at], measuring, *piece.stages[at:]))
+    return replace(fragment, stages=(*fragment.stages[:at], measuring, *fragment.stages[at:]))
 
 
 @dataclass(frozen=True)
@@ -562,10 +563,10 @@ class ScheduleFunction(Shipped):
             yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(nodes)], names=[*batch.schema.names, NODE])
 
 
-def scheduled(rows: DataFrame, choice: Choice, piece: cut.Piece, nodes: int) -> DataFrame:
+def scheduled(rows: DataFrame, choice: Choice, fragment: cut.Fragment, nodes: int) -> DataFrame:
     """Numbered rows in the nodes that POSG sends them to, in order."""
-    places = [piece.source.names.index(name) for name in choice.key]
-    key = tuple(piece.source.field(place).with_name(carried_name(place)) for place in places)
+    places = [fragment.source.names.index(name) for name in choice.key]
+    key = tuple(fragment.source.field(place).with_name(carried_name(place)) for place in places)
     schema = StructType([*rows.schema.fields]).add(NODE, IntegerType(), False)
     sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes), key), schema)
     return sent.repartitionById(nodes, F.col(NODE)).drop(NODE).sortWithinPartitions(SERIAL)
@@ -580,13 +581,13 @@ def sample_of(df: DataFrame, choice: Choice) -> DataFrame:
     return df if rows <= m else df.sample(withReplacement=False, fraction=m / rows, seed=choice.given.seed % (1 << 31))
 
 
-def learnt_map(rows: DataFrame, function: PieceFunction, choice: Choice, key: tuple[int, ...], nodes: int) -> KeyMap:
-    """Learn from the rows that reach a piece, on the executors, merge on the driver, and build.
+def learnt_map(rows: DataFrame, function: FragmentFunction, choice: Choice, key: tuple[int, ...], nodes: int) -> KeyMap:
+    """Learn from the rows that reach a fragment, on the executors, merge on the driver, and build.
 
     Parameters
     ----------
     rows : DataFrame
-        What `function`, the piece in front, takes.
+        What `function`, the fragment in front, takes.
     key : tuple of int
         Key columns of its output.
     """

@@ -1,7 +1,7 @@
-"""A pipeline over many executors: cut where the key changes, each piece in nodes, a Spark shuffle between two pieces.
+"""A pipeline over many executors: cut where the key changes, each fragment in nodes, a Spark shuffle between two fragments.
 
 The source's rows get their serials before anything moves: Spark sorts them, unless they come sorted, and numbers them.
-From then on a row's place in the order is its tag, whatever Spark does with it: a piece's rows go to nodes by a
+From then on a row's place in the order is its tag, whatever Spark does with it: a fragment's rows go to nodes by a
 partition id that the sender computes from the key, arrive sorted by tag (the node checks it), and a last sort by tag
 restores the order of the output. A task that runs again, anywhere, sees the same rows in the same order.
 
@@ -34,18 +34,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ordstream import cut, plan
 from ordstream.balance.dkg import DKG
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ordertags import TAG
-from ordstream.piece import NODE, Route
-from ordstream.pipeline import Pipeline
-from ordstream.processes import prepare
+from ordstream.fragments import fragmenting as cut
+from ordstream.fragments.fragment_node import NODE, Route
+from ordstream.fragments.processes import prepare
+from ordstream.ground.ordertags import TAG
+from ordstream.ground.types import is_list, is_temporal
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan import stages as plan
 from ordstream.spark.columns import Carried, user_names
-from ordstream.spark.executor import SERIAL, PieceFunction, RestoreFunction, carried_name
+from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import Choice, Grouping, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
 from ordstream.spark.progress import Door
-from ordstream.types import is_list, is_temporal
 
 # Consecutive rows that go to one node where the source's rows are spread by no key.
 BLOCK_ROWS = 1_024
@@ -60,7 +61,7 @@ class Layout:
     Attributes
     ----------
     nodes : int
-        Of every keyed piece.
+        Of every keyed fragment.
     cpus : int
         Processors of a node's task.
     profile : ResourceProfile or None
@@ -180,21 +181,22 @@ def over_nodes(
     ordered = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
     if not hasattr(ordered, "zipWithIndex"):
         raise PlanError("more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1")
-    pieces, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
-    resolved = resolve(grouping, pieces, layout.nodes, order_by)
-    pieces, choices = cut.combined(resolved.pieces), resolved.choices
+    fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
+    resolved = resolve(grouping, fragments, layout.nodes, order_by)
+    fragments, choices = cut.combined(resolved.fragments), resolved.choices
     del chosen["workers"]
     if workers is None and layout.cpus == 1:
         workers = 0
     spark = ordered.sparkSession
     for balancer in {choice.balancer for choice in choices.values() if choice.balancer is not None}:
         balancer._begin(spark, layout.nodes)
-    pieces = tuple(with_costs(piece, choices[0]) if not k and _measures(choices.get(0)) else piece for k, piece in enumerate(pieces))
+    first = with_costs(fragments[0], choices[0]) if _measures(choices.get(0)) else fragments[0]
+    fragments = (first, *fragments[1:])
     rows = ordered.zipWithIndex(SERIAL)
-    direct = len(pieces) > 1 and not pieces[0].stages and not choices and _hashes_alike(rows, pieces[1])
+    direct = len(fragments) > 1 and not fragments[0].stages and not choices and _hashes_alike(rows, fragments[1])
     checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
-    job = _Job(pieces, choices, layout, *checked, workers, chosen, door, direct)
-    for number in range(2, len(pieces) + 1):
+    job = _Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
+    for number in range(2, len(fragments) + 1):
         choice = choices.get(number - 1)
         if choice is None:
             continue
@@ -205,10 +207,10 @@ def over_nodes(
             job.groupings[number] = learnt
         else:
             job.groupings[number] = choice.key_map(layout.nodes)
-    numbered, rows = rows, job.through(rows, len(pieces))
-    schema = _carriers(pieces[-1].output, last=True)
-    one = pieces[-1].nodes(layout.nodes) == 1 and pieces[-1].key is not None
-    names = pieces[-1].output.names
+    numbered, rows = rows, job.through(rows, len(fragments))
+    schema = _carriers(fragments[-1].output, last=True)
+    one = fragments[-1].nodes(layout.nodes) == 1 and fragments[-1].key is not None
+    names = fragments[-1].output.names
     if not tags:
         return user_names(rows if one else rows.repartition(1).sortWithinPartitions(TAG), names)
     count = numbered.agg(F.count("*").alias(SERIAL)).withColumn(TAG, F.lit(b""))
@@ -221,15 +223,15 @@ def over_nodes(
 
 
 def _measures(choice: Choice | None) -> bool:
-    """The stateless piece is to measure execution times: there is a balancer to learn them."""
+    """The stateless fragment is to measure execution times: there is a balancer to learn them."""
     return choice is not None and choice.balancer is not None
 
 
 @dataclass
 class _Job:
-    """The pieces of one job and what they run with; `groupings`: of keyed pieces, by number from 1, where not the hash."""
+    """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from 1, where not the hash."""
 
-    pieces: tuple[cut.Piece, ...]
+    fragments: tuple[cut.Fragment, ...]
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
@@ -241,26 +243,26 @@ class _Job:
     groupings: dict[int, Any] = field(default_factory=dict)
 
     def through(self, rows: DataFrame, last: int) -> DataFrame:
-        """Numbered rows through the pieces 1 to `last`; those that a further piece takes have their node."""
+        """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have their node."""
         nodes = self.layout.nodes
-        for number, piece in enumerate(self.pieces[:last], 1):
+        for number, fragment in enumerate(self.fragments[:last], 1):
             if number == 1 and self.direct:
-                rows = rows.withColumn(NODE, _node(self.pieces[1], nodes))
+                rows = rows.withColumn(NODE, _node(self.fragments[1], nodes))
                 continue
             rows = self._arriving(rows, number)
-            following = self.pieces[number] if number < len(self.pieces) else None
+            following = self.fragments[number] if number < len(self.fragments) else None
             route = None
             if following is not None:
-                route = Route(piece.output, following.key or (), following.nodes(nodes), self.groupings.get(number + 1))
-            schema = _carriers(piece.output, last=following is None)
+                route = Route(fragment.output, following.key or (), following.nodes(nodes), self.groupings.get(number + 1))
+            schema = _carriers(fragment.output, last=following is None)
             function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
             rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
         return rows
 
     def learn(self, number: int, sample: DataFrame, carried: Carried, presorted: bool) -> Any:
-        """The map of the keyed piece `number`, from what a sample of the source becomes in front of it."""
-        key = self.pieces[number - 1].key or ()
-        before = self.pieces[number - 2]
+        """The map of the keyed fragment `number`, from what a sample of the source becomes in front of it."""
+        key = self.fragments[number - 1].key or ()
+        before = self.fragments[number - 2]
         if number == 2:  # stateless operators only: the rows' order is of no account
             rows = carried.of(sample).withColumn(SERIAL, F.monotonically_increasing_id())
         else:
@@ -272,33 +274,33 @@ class _Job:
         return learnt_map(rows, function, self.choices[number - 1], key, self.layout.nodes)
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
-        """The rows where piece `number` takes them."""
-        piece, nodes = self.pieces[number - 1], self.layout.nodes
+        """The rows where fragment `number` takes them."""
+        fragment, nodes = self.fragments[number - 1], self.layout.nodes
         if number > 1:
             place = SERIAL if number == 2 and self.direct else TAG
-            return rows.repartitionById(piece.nodes(nodes), F.col(NODE)).drop(NODE).sortWithinPartitions(place)
+            return rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE).sortWithinPartitions(place)
         choice = self.choices.get(0)
         if choice is not None:
-            return scheduled(rows, choice, piece, nodes)
-        if not cut.uses_python(piece.stages):
+            return scheduled(rows, choice, fragment, nodes)
+        if not cut.uses_python(fragment.stages):
             return rows
         # Spark makes few partitions of few bytes, however long the functions take.
         rows = rows.repartitionById(nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int"))
         by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)  # what looks at the rows before a row
         return rows.sortWithinPartitions(SERIAL) if by_place else rows
 
-    def _function(self, number: int, route: Route | None, output: pa.Schema) -> PieceFunction:
+    def _function(self, number: int, route: Route | None, output: pa.Schema) -> FragmentFunction:
         measured, following = self.choices.get(0) if number == 1 else None, self.choices.get(number)
         times = keys = learns = None
         if measured is not None and measured.balancer is not None:
             times = measured.balancer._tell(measured.operator)
         if following is not None and following.balancer is not None and isinstance(following.given, DKG):
             keys, learns = following.balancer._tell(following.operator), unbounded(following.given)
-        piece = self.pieces[number - 1]
-        used = plan.used_source_columns([stage for later in self.pieces[number - 1 :] for stage in later.stages], piece.source)
-        return PieceFunction(
-            piece=piece,
-            unread=() if self.choices else tuple(name for name, is_used in zip(piece.source.names, used, strict=True) if not is_used),
+        fragment = self.fragments[number - 1]
+        used = plan.used_source_columns([stage for later in self.fragments[number - 1 :] for stage in later.stages], fragment.source)
+        return FragmentFunction(
+            fragment=fragment,
+            unread=() if self.choices else tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
             number=number,
             route=route,
             output=output,
@@ -313,17 +315,17 @@ class _Job:
         )
 
 
-def _node(piece: cut.Piece, nodes: int) -> Column:
-    """The node of each row of a keyed piece, by Spark's hash of the key."""
-    if not piece.key or nodes == 1:
+def _node(fragment: cut.Fragment, nodes: int) -> Column:
+    """The node of each row of a keyed fragment, by Spark's hash of the key."""
+    if not fragment.key or nodes == 1:
         return F.lit(0)
-    key = [F.col(carried_name(index)) for index in piece.key]
+    key = [F.col(carried_name(index)) for index in fragment.key]
     return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
 
 
-def _hashes_alike(rows: DataFrame, piece: cut.Piece) -> bool:
+def _hashes_alike(rows: DataFrame, fragment: cut.Fragment) -> bool:
     """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1" and "01" as integers."""
-    return all(_same_family(rows.schema[carried_name(index)].dataType, piece.source.field(index).type) for index in piece.key or ())
+    return all(_same_family(rows.schema[carried_name(index)].dataType, fragment.source.field(index).type) for index in fragment.key or ())
 
 
 def _same_family(given: DataType, wanted: pa.DataType) -> bool:
@@ -340,7 +342,7 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
 
 
 def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
-    """Spark's schema of a piece's output: the last one's own types, else types that carry every value unchanged."""
+    """Spark's schema of a fragment's output: the last one's own types, else types that carry every value unchanged."""
     from ordstream.spark.batch import spark_schema
 
     if last:

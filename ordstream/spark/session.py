@@ -23,7 +23,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
 from ordstream.spark.interrupt import repair, without_traces
 
 PANDAS_NOTICE = "PySpark does not yet fully support pandas"

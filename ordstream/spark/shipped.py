@@ -88,7 +88,7 @@ def _unpacker() -> Callable[[Origin, bytes], Any]:
                     f"this Spark worker imports another ordstream than the driver: {own} in {place}, the driver's is {version} in "
                     f"{folder}. {advice}"
                 )
-            if importlib.util.find_spec("ordstream._core.run") is None:
+            if importlib.util.find_spec("ordstream._core.flow.run") is None:
                 raise ImportError(f"this Spark worker imports an ordstream whose core is not built: {own} in {place}. {advice}")
             found._like_driver = driver  # type: ignore[attr-defined]
         kind, state = pickle.loads(data)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ordstream.ground.types import INT64_MIN
 from ordstream.tpcxbb.schema import SECONDS_PER_DAY
-from ordstream.types import INT64_MIN
 
 Some = Sequence[int] | None
 """Values to keep; None keeps all."""

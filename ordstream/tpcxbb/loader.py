@@ -25,7 +25,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ordstream.errors import SourceError
-from ordstream.ordercheck import OrderCheck
+from ordstream.ground.ordercheck import OrderCheck
+from ordstream.ground.types import INT64_MAX, INT64_MIN
 from ordstream.tpcxbb.queries import SideTables
 from ordstream.tpcxbb.schema import (
     CLICK_ORDER,
@@ -36,7 +37,6 @@ from ordstream.tpcxbb.schema import (
     STORE_SALES,
     TABLES,
 )
-from ordstream.types import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

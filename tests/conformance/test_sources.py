@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream import node, source
+from ordstream.node import node, source
 
 N = 500
 TABLE = pa.table(

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from property.compare import agree, run_core
 
-from ordstream.final import final
-from ordstream.testing import run_serial
+from ordstream.plan.final import final
+from ordstream.reference.run_serial import run_serial
 from ordstream.tpcxbb.queries import QUERIES, SideTables
 from ordstream.tpcxbb.schema import CLICK_STREAM, SALES_STREAM
 

@@ -1,4 +1,4 @@
-/* Reorder buffer, Fig. 4 of the ordered paper as ordstream/_core/reorder_buffer.pxd has it: gate at dispatch, tail call as a loop,
+/* Reorder buffer, Fig. 4 of the ordered paper as ordstream/_core/flow/reorder_buffer.pxd has it: gate at dispatch, tail call as a loop,
  * tickets from 1. W workers, S slots, N tickets. Sequentially consistent but for the flag's clear under -DWEAK_CLEAR.
  *
  * Checked: units leave in ticket order, each once; no ready unit is left when nobody is in send; everything leaves (no

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, SourceError
-from ordstream.ordertags import OrderTag
-from ordstream.plan import used_source_columns
-from ordstream.testing import SerialResult, run_serial
-from ordstream.types import storage_values
+from ordstream.ground.ordertags import OrderTag
+from ordstream.ground.types import storage_values
+from ordstream.plan.stages import used_source_columns
+from ordstream.reference.run_serial import SerialResult, run_serial
 
 
 @dataclass

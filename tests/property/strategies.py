@@ -26,8 +26,7 @@ from hypothesis import strategies as st
 from property import functions
 
 import ordstream as od
-from ordstream import plan
-from ordstream.types import (
+from ordstream.ground.types import (
     from_storage,
     integer_range,
     is_binary,
@@ -37,6 +36,7 @@ from ordstream.types import (
     is_temporal,
     round_float32,
 )
+from ordstream.plan import stages as plan
 
 WORKERS = (0, 1, 2, 4, "auto")
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from property.compare import exact_rows, run_core
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("ts", pa.int64())])
 EVERY = od.every("ts", 10)

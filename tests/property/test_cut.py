@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from property import strategies as s
 from property.compare import Outcome, agree, exact_rows, run_reference
 
-from ordstream import cut, processes
-from ordstream.combine import UNDECIDED
 from ordstream.errors import OperatorError
-from ordstream.final import final
+from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import processes
+from ordstream.fragments.partial import UNDECIDED
+from ordstream.plan.final import final
 
 LARGE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example])
 NODES = st.sampled_from((1, 2, 3, 5))
@@ -21,10 +22,10 @@ NODES = st.sampled_from((1, 2, 3, 5))
 def check(case: s.Case, nodes: int, block_rows: int, emit: str = "updates") -> None:
     options = {name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")}
     expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
-    pieces, chosen, tags = processes.prepare(case.pipeline, options | {"tags": True, "emit": emit}, "nodes")
+    fragments, chosen, tags = processes.prepare(case.pipeline, options | {"tags": True, "emit": emit}, "nodes")
     rows, found_tags, error, report, schema = [], [], None, None, case.pipeline.schema
     try:
-        result = processes.run_pieces(pieces, case.source, nodes, chosen, processes.SameProcess(), tags, block_rows)
+        result = processes.run_fragments(fragments, case.source, nodes, chosen, processes.SameProcess(), tags, block_rows)
     except OperatorError as failure:
         error = failure
         if expected.error is not None:  # a failed run has no output
@@ -73,13 +74,13 @@ def test_answers_that_are_combined_in_each_node_first(case, nodes, block_rows):
 
 @LARGE
 @given(s.answers(), NODES, BLOCKS)
-def test_halves_in_the_nodes_of_the_piece_in_front(case, nodes, block_rows):
+def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
     """As Spark runs them: an answer is the sequential one, and only an overflow may be an error that it is not."""
     expected = run_reference(final(case.pipeline), case.batches)
-    pieces, chosen, _ = processes.prepare(case.pipeline, {"emit": "final"}, "nodes")
+    fragments, chosen, _ = processes.prepare(case.pipeline, {"emit": "final"}, "nodes")
     error = None
     try:
-        result = processes.run_pieces(cut.combined(pieces), case.source, nodes, chosen, processes.SameProcess(), False, block_rows)
+        result = processes.run_fragments(cut.combined(fragments), case.source, nodes, chosen, processes.SameProcess(), False, block_rows)
     except OperatorError as failure:
         error = failure
     if error is None:

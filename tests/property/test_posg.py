@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordstream._core import posg_policies
+from ordstream._core.lab import posg_policies
 from ordstream.balance.posg import POSG, FrozenPosg, Matrices, SyncReply, SyncRequest
 from ordstream.balance.shuffle_baselines import FullKnowledge, LeastOutstanding, RoundRobin
-from ordstream.simulation.queues import Outcome, Policy, run_operator
+from ordstream.lab.simulation.queues import Outcome, Policy, run_operator
 
 TIMES = st.integers(0, 64).map(float)
 STREAM = st.lists(st.tuples(st.integers(0, 12), TIMES), min_size=1, max_size=200)

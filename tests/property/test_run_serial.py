@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from property import strategies as s
 from property.compare import agree, exact_rows, run_core, run_reference
 
-from ordstream.final import final
-from ordstream.types import is_list
+from ordstream.ground.types import is_list
+from ordstream.plan.final import final
 
 LARGE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]

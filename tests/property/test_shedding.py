@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ordstream as od
-from ordstream._core.kernels_shed import virtual_time
+from ordstream._core.kernels.shed import virtual_time
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("text", pa.string()), ("number", pa.float64()), ("small", pa.int16()), ("value", pa.int64()), ("raw", pa.binary())])
 KEYS = (["text"], ["number"], ["small"], ["raw"], ["text", "small"], ["raw", "number", "value"])

@@ -12,7 +12,7 @@ import spark_tools
 from spark_tools import fail, kill, once
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 

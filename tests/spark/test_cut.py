@@ -17,7 +17,7 @@ from spark_cancel import seconds_of_work_after_cancel, seconds_of_work_after_int
 from spark_tools import SOURCE, chain, fail, kill, once, rows_of, stream, write_files
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 
@@ -54,9 +54,9 @@ def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, se
     assert rows_of(found.drop(["_serial", "_index"])) == rows_of(serial.table)
     assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == serial.tags
     if nodes > 1:
-        pieces = [report["piece"] for report in channel.latest.values()]
-        assert {piece: pieces.count(piece) for piece in (2, 3, 4)} == {2: nodes, 3: nodes, 4: nodes}
-        assert sum(r["rows_out"] for r in channel.latest.values() if r["piece"] == 4) == len(serial.tags)
+        fragments = [report["fragment"] for report in channel.latest.values()]
+        assert {fragment: fragments.count(fragment) for fragment in (2, 3, 4)} == {2: nodes, 3: nodes, 4: nodes}
+        assert sum(r["rows_out"] for r in channel.latest.values() if r["fragment"] == 4) == len(serial.tags)
 
 
 @pytest.mark.parametrize("act", [fail, kill])
@@ -124,7 +124,7 @@ def test_query_2_over_nodes_equals_one_node(spark, shared_data):
         channel = Channel()
         found = apply(q2(), clicks, order_by=CLICK_ORDER, nodes=nodes, emit=emit, report=channel)
         assert q2_answer([tuple(row) for row in found.collect()]) == answer
-        (last,) = [report for report in channel.latest.values() if report["piece"] == 4]
+        (last,) = [report for report in channel.latest.values() if report["fragment"] == 4]
         assert (last["tuples"] <= 30 * nodes * 16) == (emit == "final")  # combined in each node first
 
 
@@ -141,7 +141,7 @@ def test_query_4_is_combined_in_each_node_first(spark, shared_data):
         channel = Channel()
         found = apply(pipeline, clicks, order_by=CLICK_ORDER, nodes=3, emit=emit, report=channel).toArrow()
         assert query.answer(rows_of(found)) == answer
-        (last,) = [report for report in channel.latest.values() if report["piece"] == 3]
+        (last,) = [report for report in channel.latest.values() if report["fragment"] == 3]
         if emit == "final":
             assert last["tuples"] <= 3
             assert found.num_rows == 1

@@ -8,7 +8,7 @@ import pytest
 from spark_tools import rows_of
 
 import ordstream as od
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 
@@ -191,7 +191,7 @@ def test_a_node_of_one_s_own_refuses_to_take_an_instant_for_a_reading(new_york):
 # ------------------------------------------------------------------------------------------------ the order of partitions
 
 
-def in_pieces(spark, wrong=False):
+def in_fragments(spark, wrong=False):
     """Rows in ties of nine over six partitions, of which Spark's `coalesce` takes the last three first: they are cached."""
     first, last = spark.range(0, 3_000, 1, 3), spark.range(3_000, 6_000, 1, 3).cache()
     assert last.count() == 3_000
@@ -205,12 +205,12 @@ def test_presorted_partitions_are_taken_in_their_order(spark, nodes):
     table = pa.table([[n // 9 for n in range(6_000)], [n % 7 for n in range(6_000)], list(range(6_000))], schema=schema)
     pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count(), latest=od.last("n"))
     fronted = od.Pipeline(schema).map(tuple, schema=schema).key_by("user").scan(seen=od.count())
-    frame, cached = in_pieces(spark)
+    frame, cached = in_fragments(spark)
     for one in (pipeline, fronted):
         found = apply(one, frame, order_by="ts", nodes=nodes, presorted=True).toArrow()
         assert rows_of(found) == [tuple(row) for row in run_serial(one, table).rows]
     cached.unpersist()
-    wrong, cached = in_pieces(spark, wrong=True)
+    wrong, cached = in_fragments(spark, wrong=True)
     for one in (pipeline, fronted):
         with pytest.raises(Exception, match=r"row 4322 of the source comes before row \d+ in the order ts"):
             apply(one, wrong, order_by="ts", nodes=nodes, presorted=True).collect()

@@ -13,7 +13,7 @@ import ordstream as od
 from ordstream.balance.baselines import universal
 from ordstream.balance.metrics import imbalance
 from ordstream.balance.posg import FrozenPosg
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 
@@ -62,8 +62,8 @@ def skewed(n=20_000, seed=3):
     )
 
 
-def tuples_of(channel, piece):
-    return [report["tuples"] for _, report in sorted(channel.latest.items()) if report["piece"] == piece]
+def tuples_of(channel, fragment):
+    return [report["tuples"] for _, report in sorted(channel.latest.items()) if report["fragment"] == fragment]
 
 
 GROUPINGS = {
@@ -167,7 +167,7 @@ def test_the_keys_sent_in_one_job_make_the_map_of_the_next(spark):
 
 @pytest.mark.parametrize(("grouping", "what"), [("pkg", "totals"), (od.DKG(variant="pkg"), "counted")])
 def test_split_keys_are_merged(spark, grouping, what):
-    from ordstream.final import final
+    from ordstream.plan.final import final
 
     table = skewed(6_000)
     start = od.Pipeline(table.schema).key_by("key")
@@ -270,7 +270,7 @@ def test_a_balancer_refuses_what_it_cannot_use():
 def test_a_route_is_a_pure_function_of_the_rows_in_order():
     """Whatever the batches they come in, and each time; no Spark needed."""
     from ordstream.balance.baselines import PKG
-    from ordstream.piece import NODE, Route
+    from ordstream.fragments.fragment_node import NODE, Route
     from ordstream.spark.grouping import ScheduleFunction
 
     table = skewed(5_000)

@@ -1,6 +1,6 @@
 """Two prototype experiments and their jobs, small: one process with a Spark of its own, whose nodes overlap and meet.
 
-The other experiments run the same jobs; what they make of them is in tests/unit/test_prototypes.py.
+The other experiments run the same jobs; what they make of them is in tests/unit/lab/test_prototypes.py.
 """
 
 import csv
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import ordstream as od
-from ordstream.cpus import allowed_cpus
+from ordstream.ground.cpus import allowed_cpus
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import sys
-from ordstream import cli
+from ordstream.commands import cli
 small = ["--tuples", "1000", "--no-plot", "--out", sys.argv[1]]
 sys.exit(
     cli.main(["bench", "posg-fig12", "--busy-wait", "--time-scale", "0.03", *small])

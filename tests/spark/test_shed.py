@@ -9,7 +9,7 @@ from spark_tools import SOURCE, fail, kill, once, rows_of, stream, write_files
 
 import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.testing import run_serial
+from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 

@@ -18,8 +18,11 @@ import pytest
 from stress_tools import SCHEMA, batches, rows_of, table
 
 import ordstream as od
-from ordstream import col, kernels, node, plan
-from ordstream._core._testing_run import BEFORE_PARKING, WHILE_PUBLISHING, ProbeKernel, RunDoor, set_waits, waits
+from ordstream import col
+from ordstream._core.lab.testing_run import BEFORE_PARKING, WHILE_PUBLISHING, ProbeKernel, RunDoor, set_waits, waits
+from ordstream.node import node
+from ordstream.operators import kernels
+from ordstream.plan import stages as plan
 
 DEADLINE_S = 5.0
 LONG_SLICE = {"slice_us": 1e6, "chunk_rows": 1}

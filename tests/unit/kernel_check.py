@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import ordstream as od
-from ordstream.failure import EARLIER, backwards
-from ordstream.testing import run_serial
-from ordstream.types import from_storage
+from ordstream.ground.types import from_storage
+from ordstream.node.run_failure import EARLIER, backwards
+from ordstream.reference.run_serial import run_serial
 
-testing = pytest.importorskip("ordstream._core._testing_kernels", reason="the core is not built")
-builtin = pytest.importorskip("ordstream._core.builtin", reason="the core is not built")
+testing = pytest.importorskip("ordstream._core.lab.testing_kernels", reason="the core is not built")
+builtin = pytest.importorskip("ordstream.operators.builtin", reason="the core is not built")
 
 SCHEMA = pa.schema(
     [

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core import key_route
+from ordstream._core.balance import key_route
 from ordstream.balance.mixed.statistics import Floats, Statistics, summed_by
 
 Positions = npt.NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""Sketches, POSG, DKG's and LAS's inner loops."""

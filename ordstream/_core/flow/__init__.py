@@ -1,0 +1,1 @@
+"""Tuples on their way: ingress, operators and their worklists, reorder buffer, scheduler, worker pool, egress."""

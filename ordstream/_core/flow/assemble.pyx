@@ -1,0 +1,465 @@
+"""Merging part outputs (assemble.pxd states the contract)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport *
+from ordstream._core.state.keyed_state cimport KeySpec, key_compare
+from ordstream._core.flow.steps cimport StepLog, steps_append
+from ordstream._core.ground.stopping cimport stop_due, worker_stops
+
+cdef extern from *:
+    """
+    #include "stoppable_sort.hpp"
+    struct OrdFlushRow { int64_t time; uint64_t order; const char* key; int32_t part; int32_t row; };
+
+    static inline uint64_t ord_flush_word(const OrdFlushRow& r, int field) {
+        return field == 0 ? r.order : static_cast<uint64_t>(r.time) ^ (uint64_t(1) << 63);
+    }
+
+    static const int64_t ORD_FLUSH_BLOCK = 1 << 14;           // rows of a pass between two looks at the stop flag
+
+    // Stable, by (time, order), byte after byte from the lowest; bytes that all rows share are skipped. `spare`: room for n rows.
+    // False: `stops(context)` said so.
+    static inline bool ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, int (*stops)(void*), void* context) {
+        OrdFlushRow* from = rows;
+        OrdFlushRow* to = spare;
+        for (int field = 0; field < 2; field++) {
+            uint64_t differs = 0;
+            const uint64_t first = ord_flush_word(from[0], field);
+            for (int64_t i = 0; i < n;) {
+                if (stops(context)) return false;
+                for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++) differs |= ord_flush_word(from[i], field) ^ first;
+            }
+            for (int shift = 0; shift < 64; shift += 8) {
+                if (((differs >> shift) & 255) == 0) continue;
+                int64_t at[256] = {0}, sum = 0;
+                for (int64_t i = 0; i < n;) {
+                    if (stops(context)) return false;
+                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
+                        at[(ord_flush_word(from[i], field) >> shift) & 255]++;
+                }
+                for (int b = 0; b < 256; b++) {
+                    const int64_t count = at[b];
+                    at[b] = sum;
+                    sum += count;
+                }
+                for (int64_t i = 0; i < n;) {
+                    if (stops(context)) return false;
+                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
+                        to[at[(ord_flush_word(from[i], field) >> shift) & 255]++] = from[i];
+                }
+                std::swap(from, to);
+            }
+        }
+        if (from != rows) std::copy(from, from + n, rows);
+        return true;
+    }
+
+    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows).
+    // False: `stops(context)` said so.
+    template <typename Compare>
+    static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare, const void* keys,
+                                      int (*stops)(void*), void* context) {
+        auto before = [=](const OrdFlushRow& a, const OrdFlushRow& b) {
+            if (a.time != b.time) return a.time < b.time;
+            if (a.order != b.order) return a.order < b.order;
+            if (a.key && b.key) {
+                const int order = compare(keys, a.key, b.key);
+                if (order) return order < 0;
+            }
+            if (a.part != b.part) return a.part < b.part;
+            return a.row < b.row;
+        };
+        if (spare == nullptr) {
+            std::sort(rows, rows + n, before);
+            return true;
+        }
+        if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
+        for (int64_t i = 0, end; i < n; i = end) {            // keys that `order` does not tell apart
+            bool sorted = true;
+            for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
+                if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
+                sorted = sorted && before(rows[end - 1], rows[end]);
+            }
+            if (!sorted && !ord_sort_unless(rows + i, spare + i, end - i, before, stops, context)) return false;
+        }
+        return true;
+    }
+    """
+    struct OrdFlushRow:
+        int64_t time
+        uint64_t order         # the key's order_prefix
+        const char* key
+        int32_t part
+        int32_t row
+    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
+                        const void*, int (*)(void*) noexcept nogil, void*) noexcept nogil
+
+cdef enum:
+    RADIX_ROWS = 512           # flushes of at least this many rows are sorted by radix
+
+
+cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
+    return key_compare(<const KeySpec*> keys, a, b)
+
+
+cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nogil:
+    """A number that never falls as key records ascend: most comparisons of a sort need no more. Cost: ~2 ns.
+
+    The first key column as an unsigned number; 0 for null, which no other key precedes.
+    """
+    cdef const View* v
+    cdef uint64_t word
+    cdef int32_t type
+    cdef int64_t i
+    if keys.ncols == 0 or (<const uint64_t*> record)[0] & 1:
+        return 0
+    type = keys.type[0]
+    word = (<const uint64_t*> (record + keys.offset[0]))[0]
+    if type == PT_VIEW:
+        v = <const View*> (record + keys.offset[0])
+        word = 0
+        for i in range(min(v.size, <int64_t> 8)):
+            word |= <uint64_t> (<const uint8_t*> v.data)[i] << (56 - 8 * i)
+    elif type == PT_F64 or type == PT_F32:                   # bits of a double in its normal form: NaN is the largest
+        word = ~word if word >> 63 else word | (<uint64_t> 1) << 63
+    elif type >= PT_I8 and type <= PT_I64:
+        word ^= (<uint64_t> 1) << 63
+    return word
+
+
+cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil:
+    """out[i] = data[slots[i]] for values of `width` bytes."""
+    cdef int64_t i
+    if width == 8:
+        for i in range(n):
+            (<int64_t*> out)[i] = (<const int64_t*> data)[slots[i]]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> out)[i] = (<const int32_t*> data)[slots[i]]
+    elif width == 1:
+        for i in range(n):
+            out[i] = data[slots[i]]
+    else:
+        for i in range(n):
+            memcpy(out + i * width, data + <int64_t> slots[i] * width, width)
+
+
+cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil:
+    """out[to[i]] = data[i]."""
+    cdef int64_t i
+    if width == 0:
+        return
+    if width == 8:
+        for i in range(n):
+            (<int64_t*> out)[to[i]] = (<const int64_t*> data)[i]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> out)[to[i]] = (<const int32_t*> data)[i]
+    elif width == 1:
+        for i in range(n):
+            out[to[i]] = data[i]
+    else:
+        for i in range(n):
+            memcpy(out + <int64_t> to[i] * width, data + i * width, width)
+
+
+cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil:
+    """Serial of each output row: that of the input row at `origin`. 0, or -1: no memory."""
+    cdef int32_t i
+    out.serials = <int64_t*> chunk_alloc(w, out, <int64_t> out.n * 8 + 8)
+    if out.serials == NULL:
+        return -1
+    for i in range(out.n):
+        out.serials[i] = slot_serial(source, out.origin[i])
+    return 0
+
+
+cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil:
+    """Make `out` a one-row chunk with deep copies of the values at `slot`. 0, or -1: no memory."""
+    cdef int32_t j
+    cdef int64_t k
+    cdef char* data
+    cdef char* bytes
+    cdef View* v
+    cdef View* inner
+    cdef int64_t size
+    out.ncols = layout.ncols
+    out.n = 1
+    out.slots = 1
+    for j in range(layout.ncols):
+        out.cols[j].valid = NULL
+        data = chunk_alloc(w, out, 16)
+        if data == NULL:
+            return -1
+        out.cols[j].data = data
+        if cols[j].data == NULL:                              # a source column that nothing reads: shown as null
+            out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
+            if out.cols[j].valid == NULL:
+                return -1
+            out.cols[j].valid[0] = 0
+            memset(data, 0, 16)
+            continue
+        memcpy(data, cols[j].data + <int64_t> slot * layout.width[j], layout.width[j])
+        if cols[j].valid != NULL and not cols[j].valid[slot]:
+            out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
+            if out.cols[j].valid == NULL:
+                return -1
+            out.cols[j].valid[0] = 0
+            memset(data, 0, 16)
+            continue
+        if layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST:
+            v = <View*> data
+            size = v.size
+            if layout.type[j] == PT_LIST:
+                size *= element_width(layout.element[j])
+            bytes = chunk_alloc(w, out, size + 1)
+            if bytes == NULL:
+                return -1
+            if size:
+                memcpy(bytes, v.data, size)
+            v.data = bytes
+            if layout.type[j] == PT_LIST and layout.element[j] == PT_VIEW:
+                inner = <View*> bytes
+                for k in range(v.size):
+                    bytes = chunk_alloc(w, out, inner[k].size + 1)
+                    if bytes == NULL:
+                        return -1
+                    if inner[k].size:
+                        memcpy(bytes, inner[k].data, inner[k].size)
+                    inner[k].data = bytes
+    return 0
+
+
+cdef inline int32_t element_width(int32_t type) noexcept nogil:
+    if type == PT_VIEW or type == PT_FIXED16:
+        return 16
+    if type == PT_I64 or type == PT_U64 or type == PT_F64:
+        return 8
+    if type == PT_I32 or type == PT_U32 or type == PT_F32:
+        return 4
+    if type == PT_I16 or type == PT_U16:
+        return 2
+    return 1
+
+
+cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noexcept nogil:
+    if n > 0x7fffffff:
+        return -1
+    return chunk_reserve(w, out, layout, <int32_t> n)
+
+
+cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nogil:
+    """`out`, whose columns of width 0, which its operator did not make, say so: they have no data."""
+    cdef int32_t j
+    for j in range(layout.ncols):
+        if layout.width[j] == 0:
+            out.cols[j].data = NULL
+    return out
+
+
+cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil:
+    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot are dropped.
+
+    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where views point into
+    them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one pass over the slots, one per column.
+    """
+    cdef int32_t k
+    cdef int32_t j
+    cdef int32_t i
+    cdef int32_t n
+    cdef int64_t total = 0
+    cdef int32_t used = 0
+    cdef Chunk* only = NULL
+    cdef Chunk* part
+    cdef Chunk* out
+    cdef int32_t* position
+    cdef int32_t* to
+    cdef int32_t before
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        while part.n and part.origin[part.n - 1] >= before_slot:
+            part.n -= 1
+        part.slots = part.n
+        if part.n:
+            used += 1
+            only = part
+            total += part.n
+    if used == 0 or (used == 1 and c.nparts == 1):
+        if only == NULL:
+            for k in range(c.nparts):
+                if only == NULL and c.parts[k].out != NULL:
+                    only = c.parts[k].out
+            if only == NULL:
+                only = chunk_new(w)
+                if only == NULL:
+                    return NULL
+                if ensure_rows(w, only, layout, 1) != 0:
+                    return NULL
+            elif only.capacity == 0 and ensure_rows(w, only, layout, 1) != 0:
+                return NULL
+        for k in range(c.nparts):
+            if c.parts[k].out != NULL and c.parts[k].out != only:
+                chunk_free(w, c.parts[k].out)
+            c.parts[k].out = NULL
+        return without_unmade(only, layout)
+    out = chunk_new(w)
+    if out == NULL or ensure_rows(w, out, layout, total) != 0:
+        return NULL
+    arena_reset(&w.scratch, w.pool)
+    position = <int32_t*> scratch_alloc(w, <int64_t> (c.slots + 1) * 4)
+    to = <int32_t*> scratch_alloc(w, total * 4)
+    if position == NULL or to == NULL:
+        return NULL
+    memset(position, 0, <size_t> (c.slots + 1) * 4)
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part != NULL:
+            for i in range(part.n):
+                position[part.origin[i]] += 1
+    n = 0
+    for i in range(c.slots):
+        before = position[i]
+        position[i] = n
+        n += before
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        n = part.n
+        for i in range(n):
+            before = part.origin[i]
+            to[i] = position[before]
+            position[before] += 1
+            out.origin[to[i]] = before
+        for j in range(layout.ncols):
+            if n:
+                scatter(out.cols[j].data, part.cols[j].data, to, n, layout.width[j])
+                if part.cols[j].valid != NULL:
+                    out.n = <int32_t> total
+                    if chunk_set_valid(w, out, j) != 0:
+                        return NULL
+                    scatter(<char*> out.cols[j].valid, <char*> part.cols[j].valid, to, n, 1)
+        c.parts[k].out = NULL
+        if has_views:
+            chunk_hold(out, part)
+        else:
+            chunk_free(w, part)
+    out.n = <int32_t> total
+    out.slots = out.n
+    return without_unmade(out, layout)
+
+
+cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
+    chunk_free(w, out)
+    return NULL
+
+
+cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
+                        const char* cut, StepLog* steps) noexcept nogil:
+    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
+
+    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key is logged, and
+    out.origin[i] is the number of row i's step (0 without).
+
+    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what the parts made is still theirs.
+    `keys` NULL (a stateful operator): emission order is kept.
+    Cost: O(n log n) comparisons of key records.
+    """
+    cdef int64_t total = 0
+    cdef int32_t k
+    cdef int32_t j
+    cdef int64_t i
+    cdef Chunk* part
+    cdef Chunk* out
+    cdef OrdFlushRow* rows
+    cdef OrdFlushRow* spare = NULL
+    cdef int32_t width
+    cdef char* data
+    cdef bint valid
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part != NULL:
+            total += part.n
+    out = chunk_new(w)
+    if out == NULL or ensure_rows(w, out, layout, total if total else 1) != 0:
+        return NULL
+    if total:
+        rows = <OrdFlushRow*> chunk_alloc(w, out, total * <int64_t> sizeof(OrdFlushRow))
+        if rows == NULL:
+            return NULL
+        total = 0
+        for k in range(c.nparts):
+            part = c.parts[k].out
+            if part == NULL:
+                continue
+            for i in range(part.n):
+                if stop_due(w, i):
+                    return give_up(w, out)
+                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i], cut) >= 0:
+                    continue
+                rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
+                rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
+                rows[total].order = order_prefix(keys, rows[total].key) if keys != NULL and rows[total].key != NULL else 0
+                rows[total].part = k
+                rows[total].row = <int32_t> i
+                total += 1
+        if keys != NULL:
+            if total >= RADIX_ROWS:
+                arena_reset(&w.scratch, w.pool)
+                spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
+                if spare == NULL:
+                    return NULL
+            if not ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w):
+                return give_up(w, out)
+        for j in range(layout.ncols):
+            width = layout.width[j]
+            data = out.cols[j].data
+            if width == 8:
+                for i in range(total):
+                    if stop_due(w, i):
+                        return give_up(w, out)
+                    (<int64_t*> data)[i] = (<const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
+            elif width:
+                for i in range(total):
+                    if stop_due(w, i):
+                        return give_up(w, out)
+                    memcpy(data + i * width, c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
+            valid = False
+            for k in range(c.nparts):
+                part = c.parts[k].out
+                valid = valid or (part != NULL and part.n > 0 and part.cols[j].valid != NULL)
+            if not valid:
+                continue
+            for i in range(total):
+                if stop_due(w, i):
+                    return give_up(w, out)
+                part = c.parts[rows[i].part].out
+                if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
+                    out.n = <int32_t> total
+                    if chunk_set_valid(w, out, j) != 0:
+                        return NULL
+                    out.cols[j].valid[i] = 0
+        for i in range(total):
+            if stop_due(w, i):
+                return give_up(w, out)
+            out.origin[i] = 0
+            if steps == NULL:
+                continue
+            if (i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
+                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps, keys, rows[i].key) != 0:
+                return NULL
+            out.origin[i] = <int32_t> (steps.n - 1)
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        c.parts[k].out = NULL
+        if has_views:
+            chunk_hold(out, part)
+        else:
+            chunk_free(w, part)
+    out.n = <int32_t> total
+    out.slots = out.n
+    return without_unmade(out, layout)

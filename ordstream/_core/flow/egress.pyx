@@ -1,0 +1,320 @@
+"""Writing output batches (egress.pxd states the design)."""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.arrow cimport Output, offset_limit, output_append, output_free, output_new, rows_within
+from ordstream._core.flow.assemble cimport copy_row
+from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.chunk cimport *
+from ordstream._core.flow.ingress cimport Ingress
+from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
+from ordstream._core.ground.threads cimport now_ns
+
+cdef enum:
+    READY_SLOTS = 4096
+    SAMPLES = 1 << 16
+    FIRST_ROWS = 1024
+    BATCH_BYTES = 64 << 20     # memory of one output batch: at most this, and
+    BATCH_PART = 8             # at most the cap through this,
+    LEAST_BATCH = 64 << 10     # but not less than this: what a cap can't bound finely is no reason for batches of a row
+
+
+cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* pool, bint tags) noexcept nogil:
+    """0, or -1: no memory."""
+    memset(<void*> e, 0, sizeof(Egress))
+    e.layout = layout
+    e.ingress = g
+    e.pool = pool
+    e.tags = tags
+    e.batch_rows = 65536
+    e.first_rows = FIRST_ROWS
+    egress_bound(e, <int64_t> 1 << 60)
+    e.max_ready = 64
+    e.sample_every = 1
+    e.row_index = -1
+    e.sample_capacity = SAMPLES
+    e.samples = <LatencySample*> malloc(SAMPLES * sizeof(LatencySample))
+    if e.samples == NULL:
+        return -1
+    return spsc_init(&e.ready, READY_SLOTS, 0)
+
+
+cdef void egress_bound(Egress* e, int64_t max_bytes) noexcept nogil:
+    """Set the cap on what is in flight, and with it how large a batch may get. Before the run."""
+    e.max_bytes = max_bytes
+    e.batch_bytes = min(max(max_bytes // BATCH_PART, <int64_t> LEAST_BATCH), <int64_t> BATCH_BYTES)
+
+
+cdef void egress_free(Egress* e) noexcept nogil:
+    cdef Output* o
+    if e.ready.slots != NULL:
+        while True:
+            o = <Output*> as_pointer(spsc_try_take(&e.ready))
+            if o == NULL:
+                break
+            output_free(o)
+    if e.current != NULL:
+        output_free(e.current)
+        e.current = NULL
+    free(e.samples)
+    free(e.failure)
+    e.failure = NULL
+    spsc_free(&e.ready)
+
+
+cdef bint egress_has_room(Egress* e) noexcept nogil:
+    """True when a unit may be delivered: no finished batch waits, or few do and what is in flight is below the cap. Any thread; what it
+    reads may be late, and who changes it (the reader that takes a batch, a worker that frees a chunk) looks for parked work afterwards."""
+    cdef int64_t waiting = spsc_size_approx(&e.ready)
+    return waiting == 0 or (waiting < e.max_ready and load_relaxed(&e.pool.bytes) < e.max_bytes)
+
+
+cdef inline void written_through(Egress* e, const Chunk* c, int32_t first, int32_t n) noexcept nogil:
+    """n > 0 selected rows of a chunk, from `first`, were written: advance the order tag of the last row. Writer only.
+
+    Cost: two loads where a tuple gives one row; else logarithmic in n: serials ascend within a chunk.
+    """
+    cdef int32_t low = first
+    cdef int32_t high = first + n - 1
+    cdef int32_t middle
+    cdef int64_t serial = slot_serial(c, row_slot(c, high))
+    if c.serials == NULL:                                     # every slot is another tuple
+        low = high
+    elif slot_serial(c, row_slot(c, low)) != serial:
+        while high - low > 1:                                 # rows at `low` are of earlier tuples, those at `high` are not
+            middle = low + (high - low) // 2
+            if slot_serial(c, row_slot(c, middle)) == serial:
+                high = middle
+            else:
+                low = middle
+        low = high
+    if low > first or serial != e.row_serial:
+        e.row_serial = serial
+        e.row_index = -1
+    e.row_index += first + n - low
+
+
+cdef void egress_commit_point(Egress* e, int64_t* serial, int64_t* index) noexcept nogil:
+    """The order tag through which all outputs, and none behind it, were written. The writer, or anyone when the workers have ended."""
+    serial[0] = load_relaxed(&e.ingress.emitted_serial)       # own value
+    index[0] = -1
+    if e.row_index >= 0 and e.row_serial >= serial[0]:
+        serial[0] = e.row_serial
+        index[0] = e.row_index
+
+
+cdef void egress_publish(Egress* e) noexcept nogil:
+    """Hand the current batch over if it has rows. Writer only; the queue has room (max_ready < READY_SLOTS)."""
+    publish(e, load_relaxed(&e.ingress.emitted_serial))       # own value
+
+
+cdef void publish(Egress* e, int64_t through) noexcept nogil:
+    """egress_publish, where every output through serial `through` is in the batch or in an earlier one."""
+    if e.current == NULL or e.current.rows == 0:
+        return
+    e.current.emitted_through = through
+    egress_commit_point(e, &e.current.point_serial, &e.current.point_index)
+    # The next batch will probably be about as large: room for it from the beginning, instead of growing step by step.
+    e.first_rows = min(max(e.current.rows, <int64_t> FIRST_ROWS), e.batch_rows + e.batch_rows // 8)
+    spsc_try_push(&e.ready, as_int(e.current))
+    e.current = NULL
+    store_relaxed(&e.writing, 0)                          # a hint; no partner
+
+
+cdef void sample(Egress* e, Chunk* c) noexcept nogil:
+    """Record a marker's two latencies; when the array is full keep every second one from then on."""
+    cdef int64_t now
+    cdef int64_t k
+    e.sample_seen += 1
+    if e.sample_seen % e.sample_every != 0:
+        return
+    if e.nsamples == e.sample_capacity:
+        for k in range(e.nsamples // 2):
+            e.samples[k] = e.samples[2 * k + 1]
+        e.nsamples //= 2
+        e.sample_every *= 2
+    now = now_ns()
+    e.samples[e.nsamples].serial = c.last_serial
+    e.samples[e.nsamples].processing_ns = now - c.dispatched_ns
+    e.samples[e.nsamples].end_to_end_ns = now - c.arrived_ns
+    e.samples[e.nsamples].emitted_ns = now
+    e.nsamples += 1
+
+
+cdef int new_batch(Egress* e) noexcept nogil:
+    """A batch to write to, counted as in flight. 0, or -1: no memory."""
+    # Half of the batch's memory at most for what is fixed in width: strings and lists want the rest.
+    cdef Output* o = output_new(e.layout, min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
+    if o == NULL:
+        return -1
+    o.budget = e.batch_bytes
+    o.keep = e.max_bytes
+    o.pool = e.pool
+    add_relaxed(&e.pool.bytes, o.bytes)                       # who decides by it may be late; no partner
+    e.current = o
+    store_relaxed(&e.writing, as_int(o))                      # a hint; no partner
+    return 0
+
+
+cdef enum Written:
+    WRITTEN_ALL
+    WRITTEN_PART               # a batch is full, and there is no room for the next one
+    WRITTEN_NO_MEMORY
+    WRITTEN_TOO_WIDE           # no batch can hold the next row
+
+
+cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
+    """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is handed over at once."""
+    cdef int64_t n
+    cdef int64_t bytes
+    while True:
+        if e.current == NULL and new_batch(e) != 0:
+            return WRITTEN_NO_MEMORY
+        # A chunk of usual size that passes batch_rows is not torn for it.
+        n = output_append(e.current, c, e.written, min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
+        if n < 0:
+            return WRITTEN_NO_MEMORY
+        if n:
+            written_through(e, c, <int32_t> e.written, <int32_t> n)
+        store_relaxed(&e.rows_out, load_relaxed(&e.rows_out) + n)   # one writer; a statistic for others
+        bytes = load_relaxed(&e.pool.bytes)
+        if bytes > load_relaxed(&e.peak):
+            store_relaxed(&e.peak, bytes)                     # own value
+        e.written += n
+        if e.written == c.n:
+            e.written = 0
+            return WRITTEN_ALL
+        if n == 0 and e.current.rows == 0:
+            return WRITTEN_TOO_WIDE
+        # The batch ends in the middle of a chunk: of the next row's serial some outputs may be in it, but not all.
+        publish(e, max(load_relaxed(&e.ingress.emitted_serial), slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
+        if not egress_has_room(e):
+            return WRITTEN_PART
+
+
+cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
+    """The failure of the `written`-th row of a chunk, which no batch can hold; it is kept without the value that is too long."""
+    cdef int32_t slot = row_slot(c, <int32_t> e.written)
+    cdef int32_t j = e.current.over
+    cdef const View* v = &(<const View*> c.cols[j].data)[slot]
+    cdef int64_t size = v.size
+    cdef int64_t i
+    cdef char[160] text
+    cdef Column* cols
+    if e.layout.element[j] == PT_VIEW and e.layout.type[j] == PT_LIST and size <= offset_limit:
+        size = 0
+        for i in range(v.size):
+            size += (<const View*> v.data)[i].size
+    snprintf(text, 160, b"a value of %lld %s; an output batch holds at most %lld", <long long> size,
+             b"elements" if e.layout.type[j] == PT_LIST and v.size > offset_limit else b"bytes", <long long> offset_limit)
+    e.failure = failure_new(j, FAIL_OVERFLOW, text)
+    e.failed_operator = -3
+    e.failed_serial = slot_serial(c, slot)
+    e.failed = chunk_new(w)
+    cols = <Column*> chunk_alloc(w, c, e.layout.ncols * <int64_t> sizeof(Column))
+    if e.failed == NULL or cols == NULL:
+        return
+    memcpy(cols, c.cols, e.layout.ncols * sizeof(Column))
+    cols[j].data = NULL                                       # shown as null
+    if copy_row(w, e.failed, cols, e.layout, slot) != 0:
+        e.failed.n = 0
+
+
+cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
+    """Write a unit's rows and free its chunks. False: there is no room; nothing was taken, or a part: the same unit comes again.
+
+    Thread safety: one worker at a time. Ownership of the unit: taken on True. Cost: one gather per column.
+    """
+    cdef Chunk* c = unit
+    cdef Chunk* following
+    cdef Written rc
+    cdef int64_t retired = 0
+    cdef int64_t emitted = -1
+    cdef bint over = False     # `unit`, by whose address a parked unit is known, is freed last
+    if not egress_has_room(e):
+        return False
+    while c != NULL:
+        following = c.link
+        if load_relaxed(&e.ended):
+            # After a failure nothing is delivered; chunks behind it only give their memory back.
+            retired += c.counted
+            if c.failure != NULL:
+                c.link = e.dropped
+                e.dropped = c
+            elif c == unit:
+                over = True
+            else:
+                chunk_free(w, c)
+            c = following
+            continue
+        if c.kind == DATA:
+            rc = write_rows(e, c) if c.n else WRITTEN_ALL
+            if rc == WRITTEN_ALL:
+                if c.dispatched_ns:
+                    sample(e, c)
+                if c.counted:
+                    emitted = c.last_serial
+            elif rc == WRITTEN_PART:
+                if c != unit:                             # what is behind us must not be done again
+                    unit.n = 0
+                    unit.counted = 0
+                    unit.dispatched_ns = 0
+                    unit.kind = DATA
+                    unit.link = c
+                if emitted >= 0:
+                    store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+                if retired:
+                    # pairs with load_acquire in the ingress's admits
+                    store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+                return False
+            elif rc == WRITTEN_NO_MEMORY:
+                e.no_memory = 1
+                e.failure = failure_new(-1, FAIL_MEMORY, b"no memory for an output batch")
+                e.failed_operator = -2
+                e.failed_serial = c.last_serial
+                store_release(&e.ended, 1)                # pairs with the reader's load_acquire
+            else:
+                refuse_row(e, w, c)
+                emitted = max(max(emitted, e.failed_serial - 1), load_relaxed(&e.ingress.emitted_serial))   # own value
+                store_release(&e.ended, 1)                # pairs with the reader's load_acquire
+                store_relaxed(&e.ingress.stop, 1)         # no need to admit what will not be delivered; no partner
+        elif c.kind == FAILURE:
+            if emitted >= 0:
+                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+            egress_publish(e)
+            e.failure = c.failure
+            c.failure = NULL
+            e.failed_operator = c.failed_operator
+            e.failed_serial = c.first_serial
+            e.failed = c
+            store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
+            retired += c.counted
+            c = following
+            continue
+        elif c.kind == END_OF_STREAM:
+            if emitted >= 0:
+                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+            egress_publish(e)
+            store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
+        elif c.kind == TIME:
+            e.markers_time += 1
+        else:
+            e.markers_snapshot += 1
+        retired += c.counted
+        if c == unit:
+            over = True
+        else:
+            chunk_free(w, c)
+        c = following
+    if over:
+        chunk_free(w, unit)
+    if emitted >= 0:
+        store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+    if retired:
+        # pairs with load_acquire in the ingress's admits
+        store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+    if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes or load_relaxed(&e.wanted) != 0):
+        store_relaxed(&e.wanted, 0)
+        egress_publish(e)
+    return True

@@ -1,0 +1,1 @@
+"""The three worklists of the ordered paper, section 4: shared, partitioned, hybrid."""

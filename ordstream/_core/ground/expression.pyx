@@ -1,0 +1,603 @@
+"""The expression machine's loader and interpreter. See expression.pxd; the kernels that use it are kernels_expression.pyx."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport (
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, row_slot,
+    scratch_alloc, slot_serial,
+)
+from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
+from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    cppclass ByteView "ord::View":
+        const char* data
+        int64_t size
+    cppclass BinaryEntry:
+        binary_t run
+        mark2_t mark
+        char operand
+        char result
+    cppclass UnaryEntry:
+        unary_t run
+        mark1_t mark
+        char operand
+        char result
+    const BinaryEntry* find_binary(const char* name)
+    const UnaryEntry* find_unary(const char* name)
+    void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
+    void clear_null_views(ByteView* views, const uint8_t* valid, int64_t n)
+    int64_t store(void* data, int type, const int32_t* sel, const void* values, int scalar, int64_t n)
+    void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar, int64_t n)
+    void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b, const uint8_t* bv,
+                int64_t n)
+    void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb, int64_t n)
+    void in_i64(uint8_t* r, const int64_t* a, int64_t n, const int64_t* members, int64_t m)
+    void in_view(uint8_t* r, const ByteView* a, int64_t n, const ByteView* members, int64_t m)
+    void lookup(int64_t* r, uint8_t* rv, const int64_t* a, const uint8_t* av, int64_t n, const int64_t* table, const uint8_t* valid,
+                int64_t size)
+    void both_valid(uint8_t* r, const uint8_t* a, const uint8_t* b, int64_t n)
+    int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n)
+    int64_t first_bad(const uint8_t* bad, int64_t n)
+
+cdef uint8_t[16] ZERO      # readable, never written: false, null, 0
+cdef uint8_t ONE = 1
+memset(ZERO, 0, 16)
+
+
+# ---------------------------------------------------------------------------------------------- interpreter
+
+
+cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
+    """`e.bad` exists. 0, or -1: no memory."""
+    if e.bad == NULL:
+        e.bad = <uint8_t*> scratch_alloc(w, e.n)
+        if e.bad == NULL:
+            return -1
+        memset(e.bad, 0, e.n)
+    return 0
+
+
+cdef int fail_all(Evaluation* e, Worker* w, uint8_t code) noexcept nogil:
+    """Every row failed with `code` (keeps earlier reasons). 0, or -1: no memory."""
+    cdef int32_t i
+    if mark_begin(e, w) != 0:
+        return -1
+    for i in range(e.n):
+        if e.bad[i] == 0:
+            e.bad[i] = code
+    return 0
+
+
+cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
+    v.data = <char*> ZERO
+    v.valid = ZERO
+    v.scalar = 1
+    v.width = width
+
+
+cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity, Value* v) noexcept nogil:
+    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With `validity` a null test
+    follows: the values are not touched (there may be none)."""
+    cdef const char* data = c.cols[op.column].data
+    cdef uint8_t* valid = c.cols[op.column].valid
+    cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL or op.type == PT_U64
+                                          or (op.type == PT_VIEW and valid == NULL) or op.type == PT_LIST)
+    v.scalar = 0
+    v.width = op.width
+    v.valid = valid
+    if valid != NULL and e.sel != NULL:
+        v.valid = <uint8_t*> scratch_alloc(w, e.n)
+        if v.valid == NULL:
+            return -1
+        load(v.valid, PT_BOOL, valid, e.sel, e.n)
+    if direct or validity:
+        v.data = <char*> data
+        if validity:
+            return 0
+    else:
+        v.data = scratch_alloc(w, <int64_t> e.n * (16 if op.type == PT_LIST else op.width))
+        if v.data == NULL:
+            return -1
+        load(v.data, op.type, data, e.sel, e.n)
+        if op.type == PT_VIEW and valid != NULL:
+            clear_null_views(<ByteView*> v.data, v.valid, e.n)
+    if op.unary != NULL:                                   # uint64: the same bits, checked; list: its length
+        data = v.data
+        v.data = scratch_alloc(w, <int64_t> e.n * 8)
+        if v.data == NULL:
+            return -1
+        if op.unary(v.data, data, e.n) < 0:
+            if mark_begin(e, w) != 0:
+                return -1
+            op.mark1(e.bad, v.valid, data, e.n)
+    return 0
+
+
+cdef int run_unary(const Instruction* op, Worker* w, Evaluation* e, Value* v) noexcept nogil:
+    cdef int64_t m = 1 if v.scalar else e.n
+    cdef char* a = v.data
+    cdef uint8_t code = 0
+    v.data = scratch_alloc(w, m * op.width)
+    if v.data == NULL:
+        return -1
+    v.width = op.width
+    if op.unary(v.data, a, m) < 0:
+        if v.scalar:
+            op.mark1(&code, v.valid, a, 1)
+            return fail_all(e, w, code) if code else 0
+        if mark_begin(e, w) != 0:
+            return -1
+        op.mark1(e.bad, v.valid, a, m)
+    return 0
+
+
+cdef inline bint is_null_scalar(const Value* v) noexcept nogil:
+    return v.scalar and v.valid != NULL and v.valid[0] == 0
+
+
+cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, Value* b) noexcept nogil:
+    """a = a op b."""
+    cdef int32_t scalar = a.scalar & b.scalar
+    cdef int64_t m = 1 if scalar else e.n
+    cdef char* x = a.data
+    cdef uint8_t* valid
+    cdef uint8_t* other
+    cdef uint8_t code = 0
+    cdef int64_t alarm
+    cdef int32_t sx = a.scalar
+    if is_null_scalar(a) or is_null_scalar(b):
+        null_in_every_row(a, op.width)
+        return 0
+    valid = <uint8_t*> NULL if a.scalar else a.valid
+    other = <uint8_t*> NULL if b.scalar else b.valid
+    if valid == NULL:
+        valid = other
+    elif other != NULL and other != valid:
+        a.valid = <uint8_t*> scratch_alloc(w, e.n)
+        if a.valid == NULL:
+            return -1
+        both_valid(a.valid, valid, other, e.n)
+        valid = a.valid
+    a.data = scratch_alloc(w, m * op.width)
+    if a.data == NULL:
+        return -1
+    a.valid = valid
+    a.scalar = scalar
+    a.width = op.width
+    alarm = op.binary(a.data, x, sx, b.data, b.scalar, m)
+    if alarm < 0:
+        if scalar:
+            op.mark2(&code, NULL, x, 1, b.data, 1, 1)
+            return fail_all(e, w, code) if code else 0
+        if mark_begin(e, w) != 0:
+            return -1
+        op.mark2(e.bad, valid, x, sx, b.data, b.scalar, m)
+    return 0
+
+
+cdef int densify(Value* v, Worker* w, Evaluation* e) noexcept nogil:
+    """A bool scalar becomes n values. 0, or -1: no memory."""
+    cdef uint8_t value
+    if v.scalar:
+        value = v.data[0]
+        v.data = scratch_alloc(w, e.n)
+        if v.data == NULL:
+            return -1
+        memset(v.data, value, e.n)
+        v.scalar = 0
+        if v.valid != NULL:
+            value = v.valid[0]
+            v.valid = <uint8_t*> scratch_alloc(w, e.n)
+            if v.valid == NULL:
+                return -1
+            memset(v.valid, value, e.n)
+    return 0
+
+
+cdef int run_logic(bint is_or, Worker* w, Evaluation* e, Value* a, Value* b) noexcept nogil:
+    """a = a and/or b, Kleene."""
+    cdef uint8_t* r
+    cdef uint8_t* rv = NULL
+    if a.scalar and a.valid == NULL:                         # a constant, such as "x is not null" of a chunk without nulls
+        if (a.data[0] != 0) != is_or:
+            a[0] = b[0]
+        return 0
+    if b.scalar and b.valid == NULL:
+        if (b.data[0] != 0) == is_or:
+            a[0] = b[0]
+        return 0
+    if densify(a, w, e) != 0 or densify(b, w, e) != 0:
+        return -1
+    r = <uint8_t*> scratch_alloc(w, e.n)
+    if a.valid != NULL or b.valid != NULL:
+        rv = <uint8_t*> scratch_alloc(w, e.n)
+        if rv == NULL:
+            return -1
+    if r == NULL:
+        return -1
+    kleene(is_or, r, rv, <uint8_t*> a.data, a.valid, <uint8_t*> b.data, b.valid, e.n)
+    a.data = <char*> r
+    a.valid = rv
+    return 0
+
+
+cdef int run_is_null(bint negated, Worker* w, Evaluation* e, Value* v) noexcept nogil:
+    cdef int32_t i
+    cdef uint8_t* r
+    if v.valid == NULL:
+        v.data = <char*> (&ONE if negated else ZERO)
+        v.scalar = 1
+    elif v.scalar:
+        v.data = <char*> (&ONE if (v.valid[0] != 0) == negated else ZERO)
+    elif negated:
+        v.data = <char*> v.valid
+    else:
+        r = <uint8_t*> scratch_alloc(w, e.n)
+        if r == NULL:
+            return -1
+        for i in range(e.n):
+            r[i] = v.valid[i] ^ 1
+        v.data = <char*> r
+    v.valid = NULL
+    v.width = 1
+    return 0
+
+
+cdef int choose(Worker* w, Evaluation* e, const uint8_t* pick, const Value* a, const Value* b, Value* r) noexcept nogil:
+    """r[i] = a[i] where pick[i], else b[i]; r may be a."""
+    cdef char* data = scratch_alloc(w, <int64_t> e.n * a.width)
+    cdef uint8_t* valid = NULL
+    if data == NULL:
+        return -1
+    select(a.width, data, pick, a.data, a.scalar, b.data, b.scalar, e.n)
+    if a.valid != NULL or b.valid != NULL:
+        valid = <uint8_t*> scratch_alloc(w, e.n)
+        if valid == NULL:
+            return -1
+        select(1, valid, pick, a.valid if a.valid != NULL else &ONE, a.scalar or a.valid == NULL,
+               b.valid if b.valid != NULL else &ONE, b.scalar or b.valid == NULL, e.n)
+    r.width = a.width
+    r.data = data
+    r.valid = valid
+    r.scalar = 0
+    return 0
+
+
+cdef int run_if(Worker* w, Evaluation* e, Value* condition, Value* a, Value* b) noexcept nogil:
+    """condition = a where condition is true, else b."""
+    cdef uint8_t* pick = <uint8_t*> condition.data
+    if condition.scalar:
+        condition[0] = a[0] if pick[0] and not is_null_scalar(condition) else b[0]
+        return 0
+    if condition.valid != NULL:
+        pick = <uint8_t*> scratch_alloc(w, e.n)
+        if pick == NULL:
+            return -1
+        both_valid(pick, <uint8_t*> condition.data, condition.valid, e.n)
+    return choose(w, e, pick, a, b, condition)
+
+
+cdef int run_member(const Instruction* op, Worker* w, Evaluation* e, Value* v) noexcept nogil:
+    """isin and lookup: one operand and a table."""
+    cdef int64_t m = 1 if v.scalar else e.n
+    cdef char* a = v.data
+    cdef uint8_t* valid = v.valid
+    v.data = scratch_alloc(w, m * op.width)
+    if v.data == NULL:
+        return -1
+    v.width = op.width
+    if op.op == OP_LOOKUP:
+        v.valid = <uint8_t*> scratch_alloc(w, m)
+        if v.valid == NULL:
+            return -1
+        lookup(<int64_t*> v.data, v.valid, <int64_t*> a, valid, m, <const int64_t*> op.table, op.table_valid, op.size)
+    elif op.op == OP_IN_I64:
+        in_i64(<uint8_t*> v.data, <int64_t*> a, m, <const int64_t*> op.table, op.size)
+    else:
+        in_view(<uint8_t*> v.data, <ByteView*> a, m, <const ByteView*> op.table, op.size)
+    return 0
+
+
+cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
+    """True when instruction i, a column that needs no check, is only tested for null."""
+    cdef int32_t following = code.instructions[i + 1].op if i + 1 < code.n else <int32_t> OP_COLUMN
+    return (following == OP_IS_NULL or following == OP_IS_NOT_NULL) and code.instructions[i].unary == NULL
+
+
+cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
+    """Run a program over the rows of `e` (at least one).
+
+    Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the code: valid until the
+    next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in e.bad. Cost: ~5 ns per instruction plus
+    0.1-1 ns per row and instruction.
+    """
+    cdef Value* stack = <Value*> scratch_alloc(w, code.depth * <int64_t> sizeof(Value))
+    cdef Value* top                                          # the last value
+    cdef const Instruction* op
+    cdef int32_t i
+    cdef int status = 0
+    if stack == NULL:
+        return -1
+    top = stack - 1
+    for i in range(code.n):
+        op = &code.instructions[i]
+        if op.op == OP_COLUMN:
+            top += 1
+            status = run_column(op, w, c, e, tests_null(code, i), top)
+        elif op.op == OP_LITERAL:
+            top += 1
+            top.data = <char*> op.constant
+            top.valid = <uint8_t*> NULL if op.constant_valid else <uint8_t*> ZERO
+            top.scalar = 1
+            top.width = op.width
+        elif op.op == OP_BINARY:
+            top -= 1
+            status = run_binary(op, w, e, top, top + 1)
+        elif op.op == OP_UNARY:
+            status = run_unary(op, w, e, top)
+        elif op.op == OP_AND or op.op == OP_OR:
+            top -= 1
+            status = run_logic(op.op == OP_OR, w, e, top, top + 1)
+        elif op.op == OP_IS_NULL or op.op == OP_IS_NOT_NULL:
+            status = run_is_null(op.op == OP_IS_NOT_NULL, w, e, top)
+        elif op.op == OP_COALESCE:
+            top -= 1
+            if is_null_scalar(top):
+                top[0] = top[1]
+            elif top.valid != NULL and not top.scalar:
+                status = choose(w, e, top.valid, top, top + 1, top)
+        elif op.op == OP_IF:
+            top -= 2
+            status = run_if(w, e, top, top + 1, top + 2)
+        else:
+            status = run_member(op, w, e, top)
+        if status != 0:
+            return -1
+    result[0] = top[0]
+    return 0
+
+
+cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil:
+    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of range is a failure).
+
+    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1 ns per row.
+    """
+    cdef int64_t size = c.slots
+    cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
+    cdef uint8_t* valid = NULL
+    if data == NULL:
+        return -1
+    if store(data, code.type, e.sel, value.data, value.scalar, e.n) < 0:
+        if not is_null_scalar(value):
+            if mark_begin(e, w) != 0:
+                return -1
+            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data, value.scalar, e.n)
+    if value.valid != NULL:
+        valid = <uint8_t*> chunk_alloc(w, c, size)
+        if valid == NULL:
+            return -1
+        store(valid, PT_BOOL, e.sel, value.valid, value.scalar, e.n)
+    c.cols[column].data = data
+    c.cols[column].valid = valid
+    return 0
+
+
+cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil:
+    """All selected rows of a chunk, none failed."""
+    e.n = c.n
+    e.sel = c.sel
+    e.bad = NULL
+
+
+cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil:
+    """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the chunk's selection.
+
+    With the policy "fail" the chunk gets its failure; with "skip" the first row is noted in the kernel.
+    Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows skipped, or -1: no memory.
+    Cost: nothing when no row failed.
+    """
+    cdef int64_t k
+    cdef int64_t serial
+    cdef int32_t i
+    cdef int32_t m
+    cdef int32_t* sel
+    if e.bad == NULL:
+        return 0
+    k = first_bad(e.bad, e.n)
+    if k == e.n:
+        return 0
+    if kernel.on_error != ON_ERROR_SKIP:
+        chunk_fail(c, row_slot(c, <int32_t> k), e.bad[k])
+        c.n = <int32_t> k
+        if c.sel == NULL:
+            c.slots = c.n
+        return 0
+    serial = slot_serial(c, row_slot(c, <int32_t> k))
+    if skip_is_first(kernel, serial):
+        skip_note(kernel, serial, False, e.bad[k], failure_text(e.bad[k]))
+    for i in range(e.n):
+        e.bad[i] = e.bad[i] == 0
+    sel = c.sel
+    if sel == NULL:
+        sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
+        if sel == NULL:
+            return -1
+    m = narrow(sel, c.sel, e.bad, NULL, c.n)
+    c.sel = sel
+    c.n = m
+    return e.n - m
+
+
+# ---------------------------------------------------------------------------------------------- loader
+
+
+cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16}
+cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16}
+
+
+cdef class CodeOwner:
+    """A program compiled against a layout.
+
+    Parameters
+    ----------
+    program : ordstream.expressions.bound.BoundExpr
+    layout : LayoutOwner
+        Of the operator's input.
+    type : int
+        PhysicalType of the result column.
+
+    Raises
+    ------
+    ValueError
+        An instruction is unknown or the stack does not balance: a defect of the lowering.
+    """
+
+    def __cinit__(self, program, LayoutOwner layout, int type):
+        cdef Instruction* op
+        cdef int32_t depth = 0
+        self.references = []
+        self.code.n = <int32_t> len(program.code)
+        self.code.type = type
+        self.code.instructions = <Instruction*> calloc(self.code.n + 1, sizeof(Instruction))
+        if self.code.instructions == NULL:
+            raise MemoryError
+        op = self.code.instructions
+        for name, *operands in program.code:
+            depth += self.load(op, name, operands, layout)
+            self.code.depth = max(self.code.depth, depth)
+            if depth < 1:
+                raise ValueError(f"the stack runs empty at {name} in {program!r}")
+            op += 1
+        if depth != 1:
+            raise ValueError(f"{program!r} leaves {depth} values")
+
+    def __dealloc__(self):
+        free(self.code.instructions)
+
+    cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
+        """Fill one instruction; returns by how much it grows the stack."""
+        cdef const BinaryEntry* binary
+        cdef const UnaryEntry* unary
+        cdef bytes encoded = name.encode()
+        kind, _, vm = name.rpartition("_")
+        if kind == "col":
+            op.op = OP_COLUMN
+            op.column = operands[0]
+            if not 0 <= op.column < layout.layout.ncols:
+                raise ValueError(f"{name}: no column {op.column}")
+            op.type = layout.layout.type[op.column]
+            op.width = STACK_WIDTH[vm]
+            if op.type == PT_U64:
+                unary = find_unary(b"load_u64")
+                op.unary = unary.run
+                op.mark1 = unary.mark
+            return 1
+        if name == "len_list":
+            op.op = OP_COLUMN
+            op.column = operands[0]
+            op.type = PT_LIST
+            op.width = 8
+            unary = find_unary(b"len_view")
+            op.unary = unary.run
+            return 1
+        if kind == "lit":
+            self.load_literal(op, vm, operands[0])
+            return 1
+        if name in ("and", "or"):
+            op.op = OP_AND if name == "and" else OP_OR
+            op.width = 1
+            return -1
+        if kind in ("is_null", "is_not_null"):
+            op.op = OP_IS_NULL if kind == "is_null" else OP_IS_NOT_NULL
+            op.width = 1
+            return 0
+        if kind in ("coalesce", "if"):
+            op.op = OP_COALESCE if kind == "coalesce" else OP_IF
+            op.width = STACK_WIDTH[vm]
+            return -1 if kind == "coalesce" else -2
+        if kind in ("in", "lookup"):
+            self.load_table(op, name, operands)
+            return 0
+        binary = find_binary(encoded)
+        if binary != NULL:
+            op.op = OP_BINARY
+            op.binary = binary.run
+            op.mark2 = binary.mark
+            op.width = RESULT_WIDTH[chr(binary.result)]
+            return -1
+        unary = find_unary(encoded)
+        if unary == NULL:
+            raise ValueError(f"unknown instruction {name!r}")
+        op.op = OP_UNARY
+        op.unary = unary.run
+        op.mark1 = unary.mark
+        op.width = RESULT_WIDTH[chr(unary.result)]
+        return 0
+
+    cdef int load_literal(self, Instruction* op, str vm, value) except -1:
+        cdef bytes data
+        cdef double real
+        op.op = OP_LITERAL
+        op.constant_valid = vm != "null"
+        if vm == "null":
+            op.width = STACK_WIDTH[value]
+            return 0
+        op.width = STACK_WIDTH[vm]
+        if vm == "i64":
+            op.constant[0] = value
+        elif vm == "f64":
+            real = value
+            memcpy(op.constant, &real, 8)
+        elif vm == "bool":
+            (<uint8_t*> op.constant)[0] = bool(value)
+        else:
+            data = bytes(value)
+            self.references.append(data)
+            (<View*> op.constant).data = data
+            (<View*> op.constant).size = len(data)
+        return 0
+
+    cdef int load_table(self, Instruction* op, str name, list operands) except -1:
+        """Members of isin, sorted; or the arrays of a lookup."""
+        import numpy as np
+
+        cdef int64_t i
+        cdef int64_t address
+        cdef View* views
+        cdef bytes member
+        if name == "in_i64":
+            op.op = OP_IN_I64
+            op.width = 1
+            table = np.array(sorted(set(operands[0])), dtype=np.int64)
+        elif name == "in_view":
+            op.op = OP_IN_VIEW
+            op.width = 1
+            members = sorted({bytes(m) for m in operands[0]})
+            table = np.zeros((len(members) + 1, 2), dtype=np.int64)
+            address = table.ctypes.data
+            views = <View*> address
+            for i, member in enumerate(members):
+                views[i].data = member
+                views[i].size = len(member)
+            self.references.append(members)
+            op.size = len(members)
+            self.references.append(table)
+            op.table = <const void*> address
+            return 0
+        else:
+            op.op = OP_LOOKUP
+            op.width = 8
+            table = np.ascontiguousarray(operands[0], dtype=np.int64 if name == "lookup_i64" else np.float64)
+            if len(operands) > 1 and operands[1] is not None:
+                valid = np.ascontiguousarray(operands[1], dtype=np.bool_)
+                if len(valid) != len(table):
+                    raise ValueError(f"{name}: {len(table)} values but {len(valid)} validity flags")
+                self.references.append(valid)
+                address = valid.ctypes.data
+                op.table_valid = <const uint8_t*> address
+        self.references.append(table)
+        address = table.ctypes.data
+        op.table = <const void*> address
+        op.size = len(table)
+        return 0

@@ -1,0 +1,18 @@
+from typing import Any
+
+from ordstream._core.ground.chunk import LayoutOwner
+
+class KernelOwner:
+    input_layout: LayoutOwner
+    output_layout: LayoutOwner
+    references: Any
+    @property
+    def kind(self) -> int: ...
+    @property
+    def on_error(self) -> int: ...
+    @property
+    def max_workers(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def first_skip(self) -> tuple[int, bool, int, str] | None: ...

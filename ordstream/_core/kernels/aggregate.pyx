@@ -1,0 +1,229 @@
+"""Aggregations per key, or over all rows: scan (the input row with the running values) and aggregate (key columns and values,
+per row and at the end of the stream). With no key they are stateful (SF) operators with a single state. Contract: kernel.pxd (b), (c)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from ordstream._core.ground.chunk cimport (
+    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, Block, Chunk, Column, Failure, Worker, chunk_alloc, failure_set,
+)
+from ordstream._core.state.fold cimport (
+    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store, fold_value,
+)
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
+from ordstream._core.state.keyed_state cimport (
+    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record, keyed_state,
+)
+from ordstream._core.ground.stopping cimport stop_due
+
+
+cdef struct AggregateContext:
+    # Read-only while a run lasts. Memory ownership: the kernel's owner.
+    const KeySpec* keys    # NULL: SF
+    const Fold* fold
+    int32_t first          # column of the first running value: columns of the input
+    int32_t conditions     # column of the first condition's bytes, behind the running values
+    int32_t emits          # 1: running values are written for every row
+
+
+cdef void* aggregate_new(Kernel* k, int32_t bucket) noexcept nogil:
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    return new_bucket(x.keys, x.fold.size)
+
+
+cdef int aggregate_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """Add the running values' columns behind the input's; evaluate conditions."""
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    cdef int32_t j
+    cdef Column* col
+    if fold_prepare(x.fold, w, c, x.conditions) != 0:
+        return -1
+    if not x.emits:
+        return 0
+    for j in range(x.fold.n):
+        col = &c.cols[x.first + j]
+        col.valid = NULL
+        col.data = chunk_alloc(w, c, <int64_t> c.slots * 8 + 8)
+        if col.data == NULL:
+            return -1
+        if x.fold.accumulators[j].may_be_null:
+            col.valid = <uint8_t*> chunk_alloc(w, c, c.slots + 1)
+            if col.valid == NULL:
+                return -1
+    return 0
+
+
+cdef int32_t aggregate_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Fold rows into their keys' states; with `emits` each row gets the values that include it.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when a condition fails at rows[j] or its sum overflows (no
+    state of it changed). Cost: keyed_lookup plus ~3 ns per row and accumulator.
+    """
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    cdef Bucket* b = <Bucket*> state
+    cdef const Fold* fold = x.fold
+    cdef FoldBlock block
+    cdef LookupAhead ahead
+    cdef int32_t[LOOKUP_BLOCK] slots
+    cdef char* s = b.single
+    cdef Block* scratch
+    cdef char* top
+    cdef int32_t k0 = 0
+    cdef int32_t m
+    cdef int32_t good
+    cdef int32_t i
+    cdef int32_t j
+    cdef int32_t row
+    if fold_begin(fold, w, &block) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    scratch = w.scratch.current
+    top = w.scratch.top
+    ahead.n = 0
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        if w.scratch.current == scratch:                     # nothing of the last block is needed any more
+            w.scratch.top = top
+        good = fold_load(fold, w, c, rows + k0, m, x.conditions, &block, f)
+        if good and x.keys != NULL and keyed_lookup_block(&b.keyed, w, c, rows + k0, good, min(n - k0 - good, <int32_t> LOOKUP_BLOCK),
+                                                          &ahead, slots) != 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
+        for i in range(good):
+            if x.keys != NULL:
+                s = keyed_state(&b.keyed, slots[i])
+            if fold.any_checked and fold_overflows(fold, s, &block, i):
+                failure_set(f, rows[k0 + i], FAIL_OVERFLOW, failure_text(FAIL_OVERFLOW))
+                return k0 + i
+            fold_row(fold, s, &block, i)
+            if x.emits:
+                row = rows[k0 + i]
+                for j in range(fold.n):
+                    put_word(c.cols[x.first + j].data, fold.accumulators[j].result, row, fold_value(&fold.accumulators[j], s))
+                    if fold.accumulators[j].may_be_null:
+                        c.cols[x.first + j].valid[row] = s[1 + j]
+        k0 += good
+        if good < m:
+            return k0
+    return n
+
+
+cdef int scan_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """The running values already lie behind the input's columns."""
+    c.ncols = k.output.ncols
+    return 0
+
+
+cdef int aggregate_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """Output columns: the key columns, then the running values."""
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    cdef Column[65] keys
+    cdef int32_t nkeys = 0
+    cdef int32_t j
+    if x.keys != NULL:
+        nkeys = x.keys.ncols
+        if normal_keys(x.keys, w, c, keys) != 0:
+            return -1
+    for j in range(nkeys):
+        c.cols[j] = keys[j]
+    for j in range(x.fold.n):
+        c.cols[nkeys + j] = c.cols[x.first + j]
+    c.ncols = nkeys + x.fold.n
+    return 0
+
+
+cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+    """At the end of the stream one row per key that had a tuple. Any order: the runtime sorts by flush_key."""
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    cdef Bucket* b = <Bucket*> state
+    cdef int64_t n
+    cdef int64_t i
+    cdef char* record
+    cdef char* key
+    if punctuation.kind != END_OF_STREAM:
+        return 0
+    n = 1 if x.keys == NULL else b.keyed.count
+    if n == 0 or (x.keys == NULL and b.single[0] == 0):
+        return 0
+    if n > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> n) != 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    for i in range(n):
+        if stop_due(w, i):
+            return 0
+        record = b.single
+        key = NULL
+        if x.keys != NULL:
+            record = keyed_state(&b.keyed, i)
+            if record[0] == 0:                               # its only tuples failed
+                continue
+            key = chunk_alloc(w, out, x.keys.size)
+            if (key == NULL or key_copy(x.keys, keyed_record(&b.keyed, i), w, out, key) != 0
+                    or key_store(x.keys, keyed_record(&b.keyed, i), w, out, out.n) != 0):
+                failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return -1
+        if fold_store(x.fold, record, w, out, x.keys.ncols if x.keys != NULL else 0, out.n) != 0:
+            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return -1
+        out.origin[out.n] = 0
+        out.flush_time[out.n] = 0
+        out.flush_key[out.n] = key
+        out.n += 1
+        out.slots = out.n
+    return 0
+
+
+cdef class FoldKernel(KernelOwner):
+    # What scan and aggregate share. Memory ownership: the context, the key's arrays, the accumulators.
+    cdef AggregateContext context
+    cdef KeySpecOwner keys
+    cdef FoldOwner fold
+
+    cdef int setup(self, stage, int32_t before) except -1:
+        """Everything but emission. `before`: output columns in front of the values."""
+        owner_setup(self, stage, PS if stage.key else SF)
+        aggregates = stage.params["aggregates"]
+        if self.kernel.output.ncols != before + len(aggregates):
+            raise ValueError(f"{stage.name!r}: the output schema must end with one column per aggregate")
+        if stage.key:
+            self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+            self.context.keys = &self.keys.spec
+        self.fold = FoldOwner(aggregates, self.input_layout, self.output_layout.types[before:])
+        self.context.fold = &self.fold.fold
+        self.context.first = self.kernel.input.ncols
+        self.context.conditions = self.context.first + self.fold.fold.n
+        self.kernel.ctx = <void*> &self.context
+        self.kernel.uses_hash = 1 if stage.key else 0
+        self.kernel.extra_cols = 2 * self.fold.fold.n
+        self.kernel.prepare = aggregate_prepare
+        self.kernel.process = aggregate_process
+        self.kernel.bucket_new = aggregate_new
+        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_bytes = bytes_of_bucket
+        return 0
+
+    cdef int emit_updates(self) except -1:
+        self.context.emits = 1
+        self.kernel.in_place = 1
+        return 0
+
+
+cdef class ScanKernel(FoldKernel):
+    """Operator "scan": params {"aggregates": [BoundAggregation, ...]}; the key is stage.key (empty: SF)."""
+
+    def __init__(self, stage):
+        self.setup(stage, len(stage.input))
+        self.emit_updates()
+        self.kernel.finish = scan_finish
+
+
+cdef class AggregateKernel(FoldKernel):
+    """Operator "aggregate": params {"aggregates": [BoundAggregation, ...], "emit": "updates" | "final"}."""
+
+    def __init__(self, stage):
+        self.setup(stage, len(stage.key))
+        if stage.params["emit"] == "updates":
+            self.emit_updates()
+            self.kernel.finish = aggregate_finish
+        self.kernel.punctuate = aggregate_punctuate

@@ -1,0 +1,82 @@
+"""Kernels that call a compiled user function (Numba, C, Cython) once per chunk, without the GIL.
+
+a) The contract with the function is ordstream/include/ordstream_kernel.h; this file adds nothing to it that a user must know.
+b) Room for n * fan_out outputs is reserved before the call, and keys get their records before it, so that no pointer that the
+   function sees moves while it runs.
+c) Rollback of a failed row's state. A Numba kernel saves a row's record before each row (constant size, a few vector moves) and
+   restores it itself: `trusted`. For an opaque C function the records of all rows are copied before the call (`preimage`);
+   when row k fails, they are put back and rows 0..k-1 run again.
+d) With `liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its first row succeeded: a key whose
+   only rows failed has no state, as in a run that never saw them.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
+from ordstream._core.ground.kernel cimport Kernel, KernelOwner
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
+from ordstream._core.state.python_values cimport RowReader, RowWriter
+
+cdef extern from "ordstream_kernel.h" nogil:
+    int ORDSTREAM_KERNEL_VERSION
+    ctypedef struct ordstream_column:
+        char* data
+        uint8_t* valid
+    ctypedef struct ordstream_call:
+        int32_t version
+        int32_t fan_out
+        const ordstream_column* columns
+        const int32_t* rows
+        char* states
+        int64_t state_stride
+        const int32_t* records
+        const ordstream_column* out
+        int32_t* origin
+        int64_t capacity
+        int64_t n_out
+        char* (*alloc)(ordstream_call*, int64_t) noexcept nogil
+        void* runtime
+
+ctypedef int64_t (*row_function)(int64_t, void*, void*) noexcept nogil
+
+cdef struct CompiledContext:
+    # Ownership: the CompiledKernel; the arrays too.
+    row_function plain         # no column of `reads` has nulls in the chunk
+    row_function nulls         # used where one has; the same function where it makes no difference
+    void* user_data
+    int32_t fan_out
+    int32_t exact              # every row must emit exactly fan_out rows (checked here where not `trusted`)
+    int32_t nreads
+    int32_t* reads             # nullable input columns that the function reads: these decide between plain and nulls
+    uint8_t* may_be_null       # per output column: the function may write a null
+    int32_t state_size         # bytes of one user state (multiple of 8); 0: stateless
+    int32_t liveness           # 0, or 8: bytes before the user state
+    int32_t keyed              # 1: PS, 0: SF
+    int32_t trusted            # 1: compiled by ordstream.udf.functions: rolls its state back, and origins are right by construction
+    int32_t has_replay
+    int32_t unsigned_          # 1: rows or state may hold a uint64, which a compiled function takes only below 2**63
+    const KeySpec* keys
+    ChunkPool* heap            # counts the keys' string bytes
+    void* owner                # borrowed: the CompiledKernel
+
+cdef struct CompiledBucket:
+    KeyedState keyed           # PS
+    char* single               # SF: the one record, else NULL
+
+cdef class CompiledStates(Callbacks):
+    # States as records: `load` makes a State of a record's bytes, `save` writes it back.
+    cdef StateSpec spec
+    cdef object dtype          # numpy structured dtype of a user state
+    cdef int32_t liveness
+    cdef State state_of(self, bytes record)
+
+cdef class CompiledKernel(KernelOwner):
+    # Memory ownership: owns `context` and its arrays, and (in `references`) what keeps the function alive.
+    cdef CompiledContext context
+    cdef ChunkPool heap
+    cdef RowReader reader
+    cdef RowWriter writer
+    cdef object function             # the interpreted function, or None
+    cdef CompiledStates states       # None: stateless
+    cdef object output_schema
+    cdef object key_spec             # KeySpecOwner, or None
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1

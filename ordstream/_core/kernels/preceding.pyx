@@ -1,0 +1,336 @@
+"""Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b).
+
+A key's record holds its ring: place of the oldest entry, number of entries, and the entries, of fixed size (time, one byte whether the
+condition on entries was true, one byte per column whether it is null, 8 bytes per column). A small ring lies in the record, and nothing
+is allocated per row. A large one lies apart: it has room for a few entries first and doubles as they come, up to n, so that memory
+follows what is held and not what could be.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from ordstream._core.ground.carry cimport carry_values
+from ordstream._core.ground.chunk cimport (
+    FAIL_MEMORY, FAIL_NULL, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_reserve,
+    chunk_set_valid, failure_set,
+)
+from ordstream._core.ground.earlier cimport failure_earlier
+from ordstream._core.ground.expression cimport Code, CodeOwner, Evaluation, Value, evaluate
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
+from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.keyed_state cimport (
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+)
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
+    int64_t first_bad(const uint8_t* bad, int64_t n)
+
+cdef enum:
+    RING_FIRST = 4         # entries that a ring apart first has room for
+    RING_INSIDE = 256      # bytes of entries up to which they lie in the record
+
+cdef struct Ring:
+    # State of a key; the entries follow (`inside`), or it is part of a RingApart.
+    int32_t oldest         # place of the oldest entry; 0 until there are n
+    int32_t n              # entries
+
+cdef struct RingApart:
+    # State of a key. Ownership: `entries` is the bucket's.
+    Ring ring
+    int64_t room           # places
+    char* entries          # NULL: no room yet
+
+cdef struct PrecedingBucket:
+    # Memory ownership: the runtime, through bucket_new / bucket_free; owns the entries of its rings.
+    KeyedState keyed
+    ChunkPool pool         # counts the bytes of the keys' strings; only `bytes` is used
+    int64_t entry_bytes    # of all rings together
+
+cdef struct PrecedingContext:
+    # Read-only while a run lasts. Memory ownership: PrecedingKernel.
+    const KeySpec* keys
+    int32_t n              # length of the ring
+    bint inside            # entries lie in the record
+    int32_t entry          # bytes of an entry: 8 (time), flags rounded up to 8, 8 per column
+    int32_t values         # offset of the first column's value in an entry
+    int32_t time           # input column; -1: entries never get too old
+    int32_t time_type
+    int64_t within
+    const Code* when       # NULL: every row looks
+    const Code* where      # NULL: every entry counts
+    int32_t ncolumns
+    int32_t* column        # input column of each
+    int32_t* type          # PhysicalType of each
+    int32_t ncarry
+    int32_t* carry
+
+
+cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place) noexcept nogil:
+    return (<char*> (ring + 1) if x.inside else (<RingApart*> ring).entries) + <int64_t> place * x.entry
+
+
+cdef int grow(const PrecedingContext* x, PrecedingBucket* b, RingApart* a) noexcept nogil:
+    """Room for one entry more in a ring apart that holds less than n. 0, or -1: no memory, nothing changed.
+
+    Thread safety: the bucket's holder. Cost: amortized, a copy of each entry.
+    """
+    cdef int64_t room = min(2 * a.room if a.room else <int64_t> RING_FIRST, <int64_t> x.n)
+    cdef char* entries
+    if a.ring.n < a.room:
+        return 0
+    entries = <char*> realloc(a.entries, room * x.entry)     # oldest is 0: the entries lie in order
+    if entries == NULL:
+        return -1
+    b.entry_bytes += (room - a.room) * x.entry
+    a.entries = entries
+    a.room = room
+    return 0
+
+
+cdef inline bint recent(const PrecedingContext* x, int64_t now, int64_t time) noexcept nogil:
+    """time >= now - within, without overflow, where time <= now."""
+    return <uint64_t> now - <uint64_t> time <= <uint64_t> x.within
+
+
+cdef inline int64_t latest(const PrecedingContext* x, Ring* ring) noexcept nogil:
+    """Time of the newest entry; there is one."""
+    cdef int32_t place = ring.oldest + ring.n - 1
+    return (<const int64_t*> entry_of(x, ring, place - x.n if place >= x.n else place))[0]
+
+
+cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t* holds) noexcept nogil:
+    """Where the condition is true, for each row of `e`. 0, or -1: no memory."""
+    cdef Value v
+    cdef int32_t i
+    cdef uint8_t all = 1
+    if code == NULL:
+        for i in range(e.n):
+            holds[i] = 1
+        return 0
+    if evaluate(code, w, c, e, &v) != 0:
+        return -1
+    if v.scalar:
+        all = v.data[0] != 0 and (v.valid == NULL or v.valid[0] != 0)
+        for i in range(e.n):
+            holds[i] = all
+    else:
+        for i in range(e.n):
+            holds[i] = <uint8_t> v.data[i] & (v.valid[i] if v.valid != NULL else 1)
+    return 0
+
+
+cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* ring, int32_t row, int64_t now, Chunk* out) noexcept nogil:
+    """Emit what a row sees. 0, or -1: no memory, and nothing was emitted."""
+    cdef const char* entry
+    cdef int32_t before = out.n
+    cdef int32_t place
+    cdef int32_t i
+    cdef int32_t j
+    if out.n + ring.n > out.capacity and chunk_reserve(w, out, k.output, max(ring.n, <int32_t> 64)) != 0:
+        return -1
+    for i in range(ring.n):
+        place = ring.oldest + i
+        entry = entry_of(x, ring, place - x.n if place >= x.n else place)
+        if entry[8] == 0 or (x.time >= 0 and not recent(x, now, (<const int64_t*> entry)[0])):
+            continue
+        if carry_values(x.carry, x.ncarry, k.output, w, c, out, row, 1) != 0:
+            out.n = before
+            return -1
+        for j in range(x.ncolumns):
+            put_word(out.cols[x.ncarry + j].data, x.type[j], out.n, (<const int64_t*> (entry + x.values))[j])
+            if entry[9 + j] == 0:
+                if chunk_set_valid(w, out, x.ncarry + j) != 0:
+                    out.n = before
+                    return -1
+                out.cols[x.ncarry + j].valid[out.n] = 0
+            elif out.cols[x.ncarry + j].valid != NULL:
+                out.cols[x.ncarry + j].valid[out.n] = 1
+        out.n += 1
+    out.slots = out.n
+    return 0
+
+
+cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now, uint8_t counts) noexcept nogil:
+    """Put a row into a ring that has room for it, in place of the oldest one when it is full."""
+    cdef int32_t place = ring.oldest + ring.n
+    cdef char* entry
+    cdef uint8_t truth
+    cdef int32_t j
+    entry = entry_of(x, ring, place - x.n if place >= x.n else place)
+    if ring.n < x.n:
+        ring.n += 1
+    else:
+        ring.oldest = ring.oldest + 1 if ring.oldest + 1 < x.n else 0
+    (<int64_t*> entry)[0] = now
+    entry[8] = <char> counts
+    for j in range(x.ncolumns):
+        entry[9 + j] = c.cols[x.column[j]].valid == NULL or c.cols[x.column[j]].valid[row] != 0
+        if entry[9 + j] == 0:
+            (<int64_t*> (entry + x.values))[j] = 0
+        elif x.type[j] == PT_BOOL:
+            truth = <uint8_t> c.cols[x.column[j]].data[row]
+            (<int64_t*> (entry + x.values))[j] = truth
+        else:
+            load(entry + x.values + 8 * j, x.type[j], c.cols[x.column[j]].data, &row, 1)
+
+
+cdef void* preceding_new(Kernel* k, int32_t bucket) noexcept nogil:
+    cdef PrecedingContext* x = <PrecedingContext*> k.ctx
+    cdef PrecedingBucket* b = <PrecedingBucket*> calloc(1, sizeof(PrecedingBucket))
+    cdef int32_t size = <int32_t> sizeof(Ring) + x.n * x.entry if x.inside else <int32_t> sizeof(RingApart)
+    if b != NULL and keyed_init(&b.keyed, x.keys, size, &b.pool) != 0:
+        free(b)
+        return NULL
+    return b
+
+
+cdef void preceding_free(Kernel* k, void* state) noexcept nogil:
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
+    cdef int64_t slot
+    if not (<PrecedingContext*> k.ctx).inside:
+        for slot in range(b.keyed.count):
+            free((<RingApart*> keyed_state(&b.keyed, slot)).entries)
+    keyed_free(&b.keyed)
+    free(b)
+
+
+cdef int64_t preceding_bytes(Kernel* k, void* state) noexcept nogil:
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
+    return keyed_bytes(&b.keyed) + b.entry_bytes
+
+
+cdef int32_t preceding_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Rows look at their keys' rings, then are put into them.
+
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a
+    condition fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per
+    row, ~5 ns per output, the conditions.
+    """
+    cdef PrecedingContext* x = <PrecedingContext*> k.ctx
+    cdef PrecedingBucket* b = <PrecedingBucket*> state
+    cdef Evaluation e
+    cdef int32_t[LOOKUP_BLOCK] slots
+    cdef int64_t[LOOKUP_BLOCK] times
+    cdef uint8_t[LOOKUP_BLOCK] looks
+    cdef uint8_t[LOOKUP_BLOCK] counts
+    cdef const uint8_t* valid = c.cols[x.time].valid if x.time >= 0 else NULL
+    cdef Ring* ring
+    cdef Block* scratch = w.scratch.current
+    cdef char* top = w.scratch.top
+    cdef int64_t now = 0
+    cdef int32_t k0 = 0
+    cdef int32_t m
+    cdef int32_t clean
+    cdef int32_t end
+    cdef int32_t i
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        if w.scratch.current == scratch:                     # nothing of the last block is needed any more
+            w.scratch.top = top
+        clean = m
+        if valid != NULL:
+            clean = 0
+            while clean < m and valid[rows[k0 + clean]] != 0:
+                clean += 1
+        end = clean
+        if clean:
+            e.n = clean
+            e.sel = rows + k0
+            e.bad = NULL
+            if (condition(x.when, w, c, &e, looks) != 0 or condition(x.where, w, c, &e, counts) != 0
+                    or keyed_lookup(&b.keyed, w, c, rows + k0, clean, slots) != 0):
+                failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0
+            if e.bad != NULL:
+                end = <int32_t> first_bad(e.bad, clean)
+            if x.time >= 0:
+                load(times, x.time_type, c.cols[x.time].data, rows + k0, end)
+        for i in range(end):
+            ring = <Ring*> keyed_state(&b.keyed, slots[i])
+            if x.time >= 0:
+                now = times[i]
+                if ring.n and now < latest(x, ring):
+                    failure_earlier(f, rows[k0 + i], x.time, now, latest(x, ring))
+                    return k0 + i
+            if not x.inside and ring.n < x.n and grow(x, b, <RingApart*> ring) != 0:
+                failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
+            if looks[i] and ring.n and look(x, k, w, c, ring, rows[k0 + i], now, out) != 0:
+                failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
+            push(x, c, ring, rows[k0 + i], now, counts[i])
+        k0 += end
+        if end < clean:
+            failure_set(f, rows[k0], e.bad[end], failure_text(e.bad[end]))
+            return k0
+        if clean < m:
+            failure_set(f, rows[k0], FAIL_NULL, "a null time: filter such tuples out before preceding")
+            return k0
+    return n
+
+
+cdef class PrecedingKernel(KernelOwner):
+    """Operator "preceding": params {"n", "columns", "carry", "time", "within", "when", "where"}; the key is stage.key."""
+
+    cdef PrecedingContext context
+    cdef KeySpecOwner keys
+
+    def __init__(self, stage):
+        cdef int32_t j
+        cdef LayoutOwner layout
+        cdef CodeOwner code
+        owner_setup(self, stage, PS)
+        params = stage.params
+        layout = self.input_layout
+        columns = list(params["columns"])
+        carry = list(params["carry"])
+        self.keys = KeySpecOwner(stage.key, layout.types)
+        self.context.keys = &self.keys.spec
+        self.context.n = params["n"]
+        self.context.ncolumns = <int32_t> len(columns)
+        self.context.ncarry = <int32_t> len(carry)
+        if self.kernel.output.ncols != self.context.ncarry + self.context.ncolumns:
+            raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and those of an entry")
+        self.context.values = 8 + ((1 + self.context.ncolumns + 7) & ~7)
+        self.context.entry = self.context.values + 8 * self.context.ncolumns
+        self.context.inside = <int64_t> self.context.n * self.context.entry <= RING_INSIDE
+        self.context.time = -1
+        if params["within"] is not None:
+            self.context.time = params["time"]
+            self.context.time_type = layout.layout.type[self.context.time]
+            self.context.within = params["within"]
+        if params["when"] is not None:
+            code = CodeOwner(params["when"], layout, PT_BOOL)
+            self.references.append(code)
+            self.context.when = &code.code
+        if params["where"] is not None:
+            code = CodeOwner(params["where"], layout, PT_BOOL)
+            self.references.append(code)
+            self.context.where = &code.code
+        self.context.column = <int32_t*> calloc(self.context.ncolumns + 1, sizeof(int32_t))
+        self.context.type = <int32_t*> calloc(self.context.ncolumns + 1, sizeof(int32_t))
+        self.context.carry = <int32_t*> calloc(self.context.ncarry + 1, sizeof(int32_t))
+        if self.context.column == NULL or self.context.type == NULL or self.context.carry == NULL:
+            raise MemoryError
+        for j in range(self.context.ncolumns):
+            self.context.column[j] = columns[j]
+            self.context.type[j] = layout.layout.type[self.context.column[j]]
+            if self.context.type[j] > PT_BOOL:
+                raise TypeError(f"{stage.name!r}: only numbers, bool and dates/times can be kept")
+        for j in range(self.context.ncarry):
+            self.context.carry[j] = carry[j]
+            if layout.layout.type[self.context.carry[j]] in (PT_VIEW, PT_LIST):
+                self.kernel.keeps_views = 1
+        self.kernel.ctx = <void*> &self.context
+        self.kernel.uses_hash = 1
+        self.kernel.process = preceding_process
+        self.kernel.bucket_new = preceding_new
+        self.kernel.bucket_free = preceding_free
+        self.kernel.bucket_bytes = preceding_bytes
+
+    def __dealloc__(self):
+        free(self.context.column)
+        free(self.context.type)
+        free(self.context.carry)

@@ -1,0 +1,104 @@
+"""Kernels that call Python functions row by row, without and with a state per key (batches: kernels_batch.pxd).
+
+a) The GIL is taken once per kernel call. Values cross as in values.pxd; a function never sees pooled memory.
+b) A row that fails: its outputs are dropped and (policy "skip") its state is put back. Under "fail" the run ends at that row, so
+   nobody can look at the state any more and it is not copied beforehand, which would cost more than the call.
+c) `max_workers` is 1 unless the interpreter has no GIL or the function releases it.
+d) Of a BaseException that is no Exception (KeyboardInterrupt, SystemExit) nothing is ever skipped.
+e) A run that is cancelled stops before the next row: one row may take long. That row is then the failing one, with `Cancelled`, so nothing
+   behind it is delivered.
+f) Where the reading thread has been woken and wants the GIL, a worker lets it go first, once. Whoever waits for the GIL is woken whenever
+   it is free, between any two calls, and then mostly finds it taken again: that cost a third of a batch function's time (decisions.md).
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
+from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Worker
+from ordstream._core.ground.kernel cimport KernelOwner
+from ordstream._core.state.keyed_state cimport KeyedState
+from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
+from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
+from ordstream._core.state.python_values cimport RowReader, RowWriter
+
+cdef enum:
+    TURN_LIMIT = 2_000             # pauses of a worker that lets the reading thread pass, some 15 to 50 ns each
+
+
+cdef inline bint is_cancelled(a64* stop) noexcept nogil:
+    """Whether the run was cancelled. `stop` NULL: there is none. Cost: one load."""
+    return stop != NULL and load_relaxed(stop) != 0           # a hint: the worker loop's acquire load decides
+
+
+cdef inline void let_reader_pass(a64* turn, a64* passed) noexcept nogil:
+    """Before the GIL is taken: give the reading thread some 20 us to take it and do its work, if it has been woken since the last time.
+
+    turn: RunState.reader_turn, NULL outside a run; passed: the kernel's memory of it. Thread safety: any worker; of several that read the
+    same `passed` each may wait. Cost: two loads, or the wait.
+    """
+    cdef int64_t now
+    cdef int rounds = 0
+    if turn == NULL:
+        return
+    now = load_relaxed(turn)                                  # a hint, with store_relaxed in Run.wait
+    if now & 1 and now != load_relaxed(passed):
+        store_relaxed(passed, now)
+        while load_relaxed(turn) == now and rounds < TURN_LIMIT:
+            rounds += 1
+            if rounds % SPIN_LIMIT == 0:                      # its core may be this one
+                cpu_yield()
+            else:
+                cpu_pause()
+
+
+cdef class PythonKernel(KernelOwner):
+    # Base of the SL kernels. `kernel.ctx` borrows the owner itself.
+    cdef a64* stop                 # the run's, borrowed while it lasts; NULL outside a run
+    cdef a64* reader_turn          # the same
+    cdef a64 passed                # let_reader_pass
+    cdef object fn
+    cdef RowReader reader
+    cdef RowWriter writer
+    cdef bint makes_chunk          # `run` is given a fresh output chunk
+    cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL
+    cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL
+    cdef list read(self, Chunk* c, const int32_t* rows, int32_t n)
+    cdef int failed(self, Chunk* c, int32_t slot, object error) except -1
+    cdef int fails_with(self, Chunk* c, int32_t slot, object error) except -1
+
+cdef class RowsKernel(PythonKernel):
+    pass
+
+cdef class FilterKernel(PythonKernel):
+    pass
+
+cdef class FlatKernel(PythonKernel):
+    pass
+
+cdef struct PythonBucket:
+    # A record's 8 bytes are the position of the key's state in `states`, plus 1; 0: the key has no state.
+    KeyedState keyed           # PS
+    int64_t single             # SF: the one record
+    void* states               # list, owned; touched with the GIL only
+    int64_t count              # len(states), for bucket_bytes
+
+cdef class PythonStates(Callbacks):
+    cdef StateSpec spec        # declared state, or None
+    cdef object codec
+    cdef object init
+    cdef object new_state(self)
+
+cdef class ProcessKernel(KernelOwner):
+    # Memory ownership: `heap` counts the keys' string bytes.
+    cdef a64* stop             # these three as PythonKernel's
+    cdef a64* reader_turn
+    cdef a64 passed
+    cdef object fn
+    cdef RowReader reader
+    cdef RowWriter writer
+    cdef PythonStates states
+    cdef object key_spec       # KeySpecOwner, None for SF
+    cdef ChunkPool heap
+    cdef int64_t state_bytes   # of one state, a guess
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+                      Emitter emit, Failure* f) except -1
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+                         Chunk* out, Failure* f) noexcept

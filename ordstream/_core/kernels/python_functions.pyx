@@ -1,0 +1,430 @@
+"""Python kernels. See kernels_python.pxd."""
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from ordstream._core.ground.atomics cimport add_relaxed
+from ordstream._core.ground.chunk cimport (
+    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set, pool_free, pool_init,
+    row_slot, scratch_alloc, slot_serial,
+)
+from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error
+from ordstream._core.ground.kernel_tools cimport owner_setup
+from ordstream._core.state.keyed_state cimport (
+    KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+)
+from ordstream._core.state.python_state cimport Callbacks, Emitter, State, StateSpec
+from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
+
+import copy
+import sysconfig
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from ordstream.errors import Cancelled
+from ordstream.operators.arguments import Codec
+
+CANCELLED = "the run was cancelled before its end"
+
+cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """SL contract of kernel.pxd: takes the GIL and runs the owner."""
+    let_reader_pass((<PythonKernel> k.ctx).reader_turn, &(<PythonKernel> k.ctx).passed)
+    with gil:
+        return apply_with_gil(<PythonKernel> k.ctx, w, c)
+
+
+cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
+    """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a row."""
+    cdef Chunk* out = NULL
+    try:
+        if c.n == 0:
+            return c if isinstance(owner, FilterKernel) else owner.new_output(w, 1)
+        if owner.makes_chunk:
+            out = owner.new_output(w, c.n)
+        return owner.run(w, c, out)
+    except BaseException as error:
+        try:
+            owner.failed(c, -1, error)
+        except BaseException:
+            if c.failure == NULL:
+                c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
+        if out == NULL:
+            c.n = 0
+            return c
+        return out
+
+
+cdef class PythonKernel(KernelOwner):
+    """Base of the SL kernels.
+
+    Memory ownership: keeps the function and the converters. Thread safety: the function is called with the GIL.
+
+    Parameters
+    ----------
+    stage : ordstream.plan.Stage
+    """
+
+    def __init__(self, stage):
+        owner_setup(self, stage, SL)
+        self.fn = stage.params["fn"]
+        self.reader = RowReader(stage.input)
+        self.writer = RowWriter(stage.output)
+        self.kernel.ctx = <void*> self
+        self.makes_chunk = stage.op != "python_filter"
+        self.kernel.apply = python_apply
+        self.kernel.unbounded = 1
+        self.kernel.max_workers = 1 if HAS_GIL and not stage.params.get("releases_gil", False) else 0
+
+    cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
+        """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output chunk."""
+        raise NotImplementedError
+
+    cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL:
+        """An output chunk with room for n rows. Ownership: the caller."""
+        cdef Chunk* out = chunk_new(w)
+        if out == NULL:
+            raise MemoryError
+        if chunk_reserve(w, out, self.kernel.output, n) < 0:
+            chunk_free(w, out)
+            raise MemoryError
+        return out
+
+    cdef list read(self, Chunk* c, const int32_t* rows, int32_t n):
+        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range), None: read each alone."""
+        try:
+            return self.reader.rows(c, rows, n)
+        except Exception:
+            return None
+
+    cdef int failed(self, Chunk* c, int32_t slot, object error) except -1:
+        """A row raised. Under "skip" count it (returns 0), else record the failure (returns 1)."""
+        if slot >= 0 and self.kernel.on_error == ON_ERROR_SKIP and isinstance(error, Exception):
+            add_relaxed(&self.kernel.skipped, 1)        # statistic; no partner
+            if skip_is_first(&self.kernel, slot_serial(c, slot)):
+                skip_note_error(&self.kernel, slot_serial(c, slot), False, error)
+            return 0
+        return self.fails_with(c, slot, error)
+
+    cdef int fails_with(self, Chunk* c, int32_t slot, object error) except -1:
+        """Record the failure of a row (-1: none). Returns 1."""
+        c.failure = failure_new(slot, FAIL_MEMORY, "out of memory")
+        if c.failure == NULL:
+            raise MemoryError
+        exception_set(c.failure, slot, error)
+        return 1
+
+
+cdef class RowsKernel(PythonKernel):
+    """map: fn(row) -> one output."""
+
+    cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
+        cdef int32_t i, slot
+        cdef list rows = self.read(c, c.sel, c.n)
+        for i in range(c.n):
+            slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
+            try:
+                row = self.reader.row(c, slot) if rows is None else rows[i]
+                self.writer.append(w, out, self.writer.fitted(self.fn(row)), slot)
+            except BaseException as error:
+                if self.failed(c, slot, error):
+                    break
+        return out
+
+
+cdef class FilterKernel(PythonKernel):
+    """filter: fn(row) -> bool or None. Narrows the chunk's selection."""
+
+    cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
+        cdef int32_t i, slot
+        cdef int32_t n = 0
+        cdef list rows = self.read(c, c.sel, c.n)
+        cdef int32_t* sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
+        if sel == NULL:
+            raise MemoryError
+        for i in range(c.n):
+            slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
+            try:
+                answer = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
+                if answer is True:
+                    sel[n] = slot
+                    n += 1
+                elif answer is not None and answer is not False:
+                    if not isinstance(answer, np.bool_):
+                        raise TypeError(f"expected a bool, got {type(answer).__name__} {answer!r}")
+                    if answer:
+                        sel[n] = slot
+                        n += 1
+            except BaseException as error:
+                if self.failed(c, slot, error):
+                    break
+        c.sel = sel
+        c.n = n
+        return c
+
+
+cdef class FlatKernel(PythonKernel):
+    """flat_map: fn(row) -> iterable of outputs."""
+
+    cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
+        cdef int32_t i, slot, start
+        cdef bint stopped = False
+        cdef list rows = self.read(c, c.sel, c.n)
+        for i in range(c.n):
+            slot = row_slot(c, i)
+            if is_cancelled(self.stop):
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
+            start = out.n
+            try:
+                results = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
+                if type(results) is not list and (
+                        not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
+                    raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
+                for result in results:
+                    stopped = is_cancelled(self.stop)    # the function may be a generator without an end
+                    if stopped:
+                        break
+                    if chunk_reserve(w, out, self.kernel.output, 1) < 0:
+                        raise MemoryError
+                    self.writer.append(w, out, self.writer.fitted(result), slot)
+            except BaseException as error:
+                out.n = start
+                out.slots = start
+                if self.failed(c, slot, error):
+                    break
+            if stopped:
+                out.n = start
+                out.slots = start
+                self.fails_with(c, slot, Cancelled(CANCELLED))
+                break
+        return out
+
+
+# ---------------------------------------------------------------- process
+
+cdef int32_t python_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """PS/SF contract of kernel.pxd. Keys are looked up without the GIL."""
+    cdef PythonBucket* b = <PythonBucket*> state
+    cdef int32_t* records = NULL
+    if k.kind == PS:
+        records = <int32_t*> scratch_alloc(w, <int64_t> n * 4 + 4)
+        if records == NULL or keyed_lookup(&b.keyed, w, c, rows, n, records) < 0:
+            failure_set(f, rows[0], FAIL_MEMORY, "out of memory")
+            return 0
+    let_reader_pass((<ProcessKernel> k.ctx).reader_turn, &(<ProcessKernel> k.ctx).passed)
+    with gil:
+        return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
+
+
+cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+    """Contract (c) of kernel.pxd."""
+    cdef PythonBucket* b = <PythonBucket*> state
+    with gil:
+        return (<ProcessKernel> k.ctx).states.punctuate(
+            k, w, b, &b.keyed if k.kind == PS else NULL, <char*> &b.single, punctuation, out, f)
+
+
+cdef void* python_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
+    """An empty bucket; NULL: no memory. Takes the GIL."""
+    cdef PythonBucket* b = <PythonBucket*> calloc(1, sizeof(PythonBucket))
+    cdef bint made
+    if b == NULL:
+        return NULL
+    with gil:
+        made = bucket_fill(<ProcessKernel> k.ctx, b)
+    if not made:
+        free(b)
+        return NULL
+    return b
+
+
+cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
+    try:
+        states = []
+    except BaseException:
+        return False
+    if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8, &owner.heap) < 0:
+        return False
+    Py_INCREF(states)
+    b.states = <void*> states
+    return True
+
+
+cdef void python_bucket_free(Kernel* k, void* state) noexcept nogil:
+    """Free a bucket and drop its states. Takes the GIL."""
+    cdef PythonBucket* b = <PythonBucket*> state
+    if b == NULL:
+        return
+    with gil:
+        Py_DECREF(<object> <PyObject*> b.states)
+    if k.kind == PS:
+        keyed_free(&b.keyed)
+    free(b)
+
+
+cdef int64_t python_bucket_bytes(Kernel* k, void* state) noexcept nogil:
+    """Bytes of the key map and (a guess) of the states."""
+    cdef PythonBucket* b = <PythonBucket*> state
+    cdef int64_t bytes = (<ProcessKernel> k.ctx).state_bytes * b.count
+    return bytes + keyed_bytes(&b.keyed) if k.kind == PS else bytes
+
+
+cdef class PythonStates(Callbacks):
+    """Where the states of Python process functions live: a list per bucket."""
+
+    def __init__(self, stage):
+        declared = stage.params["state"]
+        self.spec = StateSpec(declared) if isinstance(declared, pa.Schema) else None
+        self.codec = declared if isinstance(declared, Codec) else None
+        self.init = self.codec.init if self.codec is not None else stage.params.get("init")
+        self.on_flush = stage.params.get("on_flush")
+        self.on_time = stage.params.get("on_time")
+        self.writer = RowWriter(stage.output)
+        self.keys = KeyReader([stage.input.field(i).type for i in stage.key])
+        self.fan_out = -1
+
+    cdef object new_state(self):
+        if self.spec is not None:
+            return self.spec.new_state(list(self.spec.zeros))
+        return self.init()
+
+    cdef object load(self, void* bucket, char* record):
+        cdef int64_t position = (<int64_t*> record)[0]
+        if position == 0:
+            return None
+        return (<list> (<PythonBucket*> bucket).states)[position - 1]
+
+    cdef int save(self, void* bucket, char* record, object state) except -1:
+        return 0
+
+    cdef object preserve(self, object state):
+        """What `restore` needs: the values of a declared state, else a second state."""
+        if self.spec is not None:
+            return list((<State> state).values)
+        if self.codec is not None:
+            return self.codec.decode(self.codec.encode(state))
+        return copy.deepcopy(state)
+
+    cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
+        if self.spec is not None:
+            (<State> state).values = copied
+        else:
+            (<list> (<PythonBucket*> bucket).states)[(<int64_t*> record)[0] - 1] = copied
+        return 0
+
+
+cdef class ProcessKernel(KernelOwner):
+    """process with a Python function: fn(row, state, emit).
+
+    Memory ownership: owns the pool that counts key strings. Thread safety: one call at a time per bucket.
+
+    Parameters
+    ----------
+    stage : ordstream.plan.Stage
+    """
+
+    def __init__(self, stage):
+        owner_setup(self, stage, PS if stage.kind == "PS" else SF)
+        self.fn = stage.params["fn"]
+        self.reader = RowReader(stage.input)
+        self.states = PythonStates(stage)
+        self.writer = self.states.writer
+        self.key_spec = None
+        if stage.kind == "PS":
+            self.key_spec = KeySpecOwner(stage.key, self.input_layout.types)
+            self.kernel.uses_hash = 1
+        pool_init(&self.heap, 0, 0)
+        self.state_bytes = 64 if self.states.spec is None else 96 + 40 * len(self.states.spec.names)
+        self.kernel.ctx = <void*> self
+        self.kernel.unbounded = 1
+        self.kernel.max_workers = 1 if HAS_GIL else 0
+        self.kernel.process = python_process
+        self.kernel.bucket_new = python_bucket_new
+        self.kernel.bucket_free = python_bucket_free
+        self.kernel.bucket_bytes = python_bucket_bytes
+        if self.states.on_flush is not None or self.states.on_time is not None:
+            self.kernel.punctuate = python_punctuate
+
+    def __dealloc__(self):
+        pool_free(&self.heap)
+
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+                         Chunk* out, Failure* f) noexcept:
+        """Run the rows; see python_process."""
+        cdef int32_t i = 0
+        cdef Emitter emit = None
+        try:
+            emit = Emitter.__new__(Emitter)
+            emit.writer = self.writer
+            emit.layout = self.kernel.output
+            emit.worker = w
+            emit.out = out
+            emit.left = -1
+            if chunk_reserve(w, out, self.kernel.output, n) < 0:
+                raise MemoryError
+            try:
+                values = self.reader.rows(c, rows, n)
+            except Exception:
+                values = None                            # some row can't be read: find it one by one
+            while i < n:
+                if is_cancelled(self.stop):
+                    exception_set(f, rows[i], Cancelled(CANCELLED))
+                    break
+                if not self.one_row(w, b, c, rows[i], &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
+                                    None if values is None else values[i], out, emit, f):
+                    break
+                i += 1
+            return i
+        except BaseException as error:                   # not the user's: memory, or an interrupt between rows
+            try:
+                exception_set(f, rows[i], error)
+            except BaseException:
+                failure_set(f, rows[i], FAIL_MEMORY, "out of memory")
+            return i
+        finally:
+            if emit is not None:
+                emit.out = NULL
+
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+                      Emitter emit, Failure* f) except -1:
+        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are as before."""
+        cdef int32_t start = out.n
+        cdef int64_t position = record[0]
+        cdef list states = <list> b.states
+        cdef bint skips = self.kernel.on_error == ON_ERROR_SKIP
+        before = None
+        emit.origin = slot
+        try:
+            if row is None:
+                row = self.reader.row(c, slot)
+            if position:
+                state = states[position - 1]
+                if skips:
+                    before = self.states.preserve(state)
+            else:
+                state = self.states.new_state()
+            result = self.fn(row, state, emit)
+            if result is not None:
+                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got {result!r}")
+            if not position:
+                states.append(state)
+                record[0] = len(states)
+                b.count = len(states)
+            return True
+        except BaseException as error:
+            out.n = start
+            out.slots = start
+            if position and before is not None:
+                self.states.restore(b, <char*> record, states[position - 1], before)
+            exception_set(f, slot, error)
+            return False

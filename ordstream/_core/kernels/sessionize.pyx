@@ -1,0 +1,549 @@
+"""Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd (b), (c).
+
+a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected column a list. The
+   first values of a list lie in the record itself (most sessions are short); longer lists move to blocks of the bucket, in sizes
+   of powers of two, which are recycled when the session closes. Without lists a session allocates nothing.
+b) A closed session is copied into the output chunk: list columns are views into its arena, never into the state. Without lists, and
+   where every output is a 64-bit value as it lies in the record, that is one copy per column (`Copied`); columns that nothing
+   behind reads are then not made: they have width 0 in the output layout.
+c) Where moreover the aggregates take 64-bit values as they lie in the chunk and no sum is checked, a key and its session lie in one
+   slot (session_slots.pxd), with other functions. Those here take four times as long for a row that only counts.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free
+from ordstream._core.ground.chunk cimport (
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F64, PT_I64, PT_U64, TIME, Block, Chunk, Column, Failure, LayoutOwner,
+    View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+)
+from ordstream._core.state.fold cimport (
+    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load,
+    fold_overflows, fold_prepare, fold_row, fold_store,
+)
+from ordstream._core.ground.earlier cimport failure_earlier
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.session_slots cimport (
+    LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new, slots_prepare, slots_process,
+    slots_punctuate, slots_setup,
+)
+from ordstream._core.state.keyed_state cimport (
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
+    keyed_lookup_block, keyed_record,
+)
+from ordstream._core.ground.stopping cimport stop_due
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
+
+cdef enum:
+    INLINE_BYTES = 32      # of a list that lie in the record
+    FIRST_CLASS = 6        # smallest block: 64 bytes
+    CLOSED = -1
+
+cdef struct Collected:
+    # The values of one column of an open session.
+    char* block            # owned by the bucket's arena; NULL: the values lie in `first`
+    int32_t n
+    int32_t size_class     # block holds 1 << size_class bytes
+    char[INLINE_BYTES] first
+
+cdef struct Session:
+    # Followed by the state of the aggregates (Fold.size bytes) and one Collected per collected column.
+    int64_t start          # time of the first tuple
+    int64_t last           # time of the latest tuple, also of a session that closed
+    int64_t count          # of its tuples; CLOSED: no session is open; 0: no tuple yet
+
+cdef struct Copied:
+    # An output column that is 8 bytes of the record, or (validity of an aggregate) one.
+    int32_t column
+    int32_t offset         # in the record
+
+cdef struct SessionContext:
+    # Read-only while a run lasts. Memory ownership: SessionKernel.
+    const KeySpec* keys
+    int32_t time           # input column
+    int32_t time_type
+    int32_t n              # collected columns
+    int32_t* column        # input column of each
+    int32_t* width         # bytes per value of each
+    int64_t timeout
+    const Fold* fold       # aggregates
+    int32_t lists          # offset of the first Collected behind the Session
+    int32_t conditions     # column of the aggregates' first bits (fold_prepare): behind the input's
+    int32_t plain_key      # one 64-bit key column: written without a call
+    int32_t plain          # 1: a session is emitted by copying `values` and `flags`, and writing its key
+    int32_t makes_key      # 0: nothing reads the key
+    int32_t nvalues
+    int32_t nflags
+    Copied* values
+    Copied* flags          # aggregates that may be null
+
+cdef struct SessionBucket:
+    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
+    KeyedState keyed
+    Blocks blocks          # of long lists
+
+
+cdef inline Collected* collected_of(const SessionContext* x, Session* s, int32_t j) noexcept nogil:
+    return (<Collected*> (<char*> s + x.lists)) + j
+
+
+cdef inline char* aggregates_of(Session* s) noexcept nogil:
+    return <char*> (s + 1)
+
+
+cdef inline void collected_clear(SessionBucket* b, Collected* list) noexcept nogil:
+    if list.block != NULL:
+        block_give(&b.blocks, list.block, list.size_class)
+        list.block = NULL
+    list.n = 0
+
+
+cdef int collected_grow(SessionBucket* b, Collected* list, int32_t width) noexcept nogil:
+    """Move a full list to a block of twice the size. 0, or -1: no memory (the list is as before)."""
+    cdef int32_t larger = list.size_class + 1 if list.block != NULL else <int32_t> FIRST_CLASS
+    cdef char* block = block_take(&b.blocks, larger)
+    if block == NULL:
+        return -1
+    memcpy(block, list.block if list.block != NULL else <char*> list.first, <size_t> list.n * width)
+    if list.block != NULL:
+        block_give(&b.blocks, list.block, list.size_class)
+    list.block = block
+    list.size_class = larger
+    return 0
+
+
+cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width, const char* value) noexcept nogil:
+    """Append one value. 0, or -1: no memory."""
+    cdef int64_t room = INLINE_BYTES if list.block == NULL else (<int64_t> 1) << list.size_class
+    cdef char* data
+    if (list.n + <int64_t> 1) * width > room and collected_grow(b, list, width) != 0:
+        return -1
+    data = <char*> list.first if list.block == NULL else list.block
+    if width == 8:
+        (<int64_t*> data)[list.n] = (<const int64_t*> value)[0]
+    elif width == 4:
+        (<int32_t*> data)[list.n] = (<const int32_t*> value)[0]
+    else:
+        memcpy(data + <int64_t> list.n * width, value, width)
+    list.n += 1
+    return 0
+
+
+cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record, Chunk* out) noexcept nogil:
+    """Write the columns of a session where `plain`. 0, or -1: no memory."""
+    cdef const Copied* one
+    cdef Column* col
+    cdef int32_t index = out.n
+    cdef int32_t j
+    if x.makes_key:
+        if (<const int64_t*> record)[0] == 0 and out.cols[0].valid == NULL:
+            (<int64_t*> out.cols[0].data)[index] = (<const int64_t*> record)[1]
+        elif key_store(x.keys, record, w, out, index) != 0:
+            return -1
+    for j in range(x.nvalues):
+        one = &x.values[j]
+        (<int64_t*> out.cols[one.column].data)[index] = (<const int64_t*> (record + one.offset))[0]
+    for j in range(x.nflags):
+        one = &x.flags[j]
+        col = &out.cols[one.column]
+        if col.valid == NULL:
+            if record[one.offset]:
+                continue
+            if chunk_set_valid(w, out, one.column) != 0:
+                return -1
+        col.valid[index] = <uint8_t> record[one.offset]
+    return 0
+
+
+cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t origin) noexcept nogil:
+    """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session stays."""
+    cdef SessionContext* x = <SessionContext*> k.ctx
+    cdef Session* s = <Session*> (record + x.keys.size)
+    cdef Collected* list
+    cdef View* v
+    cdef char* copy
+    cdef int32_t nkeys = x.keys.ncols
+    cdef int32_t index = out.n
+    cdef int32_t j
+    if x.plain:
+        if copy_session(x, w, record, out) != 0:
+            return -1
+    else:
+        if x.plain_key and (<const int64_t*> record)[0] == 0 and out.cols[0].valid == NULL:
+            (<int64_t*> out.cols[0].data)[index] = (<const int64_t*> record)[1]
+        elif key_store(x.keys, record, w, out, index) != 0:
+            return -1
+        put_word(out.cols[nkeys].data, x.time_type, index, s.start)
+        put_word(out.cols[nkeys + 1].data, x.time_type, index, s.last)
+        (<int64_t*> out.cols[nkeys + 2].data)[index] = s.count
+        if x.fold.n and fold_store(x.fold, aggregates_of(s), w, out, nkeys + 3 + x.n, index) != 0:
+            return -1
+    for j in range(x.n):
+        list = collected_of(x, s, j)
+        copy = chunk_alloc(w, out, <int64_t> list.n * x.width[j])
+        if copy == NULL:
+            return -1
+        memcpy(copy, <char*> list.first if list.block == NULL else list.block, <size_t> list.n * x.width[j])
+        v = &(<View*> out.cols[nkeys + 3 + j].data)[index]
+        v.data = copy
+        v.size = list.n
+    for j in range(x.n):
+        collected_clear(b, collected_of(x, s, j))
+    s.count = CLOSED
+    for j in range(x.fold.size // 8):
+        (<int64_t*> aggregates_of(s))[j] = 0
+    out.origin[index] = origin
+    out.n = index + 1
+    out.slots = out.n
+    return 0
+
+
+cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) noexcept nogil:
+    return <uint64_t> time < <uint64_t> last if x.time_type == PT_U64 else time < last
+
+
+cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
+    """Is there an open session, and could no tuple from `time` on extend it?"""
+    return s.count > 0 and earlier(x, s.last, time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
+
+
+cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
+    cdef SessionContext* x = <SessionContext*> k.ctx
+    cdef SessionBucket* b = <SessionBucket*> calloc(1, sizeof(SessionBucket))
+    cdef int64_t size = x.lists + x.n * <int64_t> sizeof(Collected)
+    if b != NULL and keyed_init(&b.keyed, x.keys, <int32_t> size, &b.blocks.pool) != 0:
+        free(b)
+        return NULL
+    return b
+
+
+cdef void session_free(Kernel* k, void* state) noexcept nogil:
+    cdef SessionBucket* b = <SessionBucket*> state
+    keyed_free(&b.keyed)
+    blocks_free(&b.blocks)
+    free(b)
+
+
+cdef int64_t session_bytes(Kernel* k, void* state) noexcept nogil:
+    cdef SessionBucket* b = <SessionBucket*> state
+    return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks)
+
+
+cdef int session_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """Find out which rows the aggregates look at."""
+    cdef SessionContext* x = <SessionContext*> k.ctx
+    return fold_prepare(x.fold, w, c, x.conditions)
+
+
+cdef int32_t session_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Add rows to their keys' sessions; a row after a gap emits the session before it.
+
+    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j] holds a null time or a null
+    in a collected column, when an aggregate's condition fails at it, its time is earlier than the key's last one or a sum overflows (the
+    session untouched), or without memory. Cost: keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
+    """
+    cdef SessionContext* x = <SessionContext*> k.ctx
+    cdef SessionBucket* b = <SessionBucket*> state
+    cdef const Fold* fold = x.fold
+    cdef FoldBlock block
+    cdef LookupAhead ahead
+    cdef int32_t[LOOKUP_BLOCK] slots
+    cdef int64_t[LOOKUP_BLOCK] times
+    cdef const int64_t* clock = NULL                         # a 64-bit time column: read where it lies
+    cdef char* records
+    cdef int64_t stride = b.keyed.stride
+    cdef int32_t key_size = x.keys.size
+    cdef int32_t nlists = x.n
+    cdef bint folds = fold.n != 0
+    cdef bint checks = fold.any_checked != 0
+    cdef const uint8_t* valid
+    cdef Session* s
+    cdef char* record
+    cdef int64_t time
+    cdef Block* scratch
+    cdef char* top
+    cdef int32_t k0 = 0
+    cdef int32_t m
+    cdef int32_t i
+    cdef int32_t j
+    cdef int32_t row
+    cdef int32_t clean                                       # rows of the block without nulls
+    cdef int32_t end                                         # of these, rows before one whose condition fails
+    cdef bint opens
+    if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    if folds and fold_begin(fold, w, &block) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    scratch = w.scratch.current
+    top = w.scratch.top
+    ahead.n = 0
+    if x.time_type == PT_I64 or x.time_type == PT_U64:
+        clock = <const int64_t*> c.cols[x.time].data
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        clean = m
+        valid = c.cols[x.time].valid
+        for j in range(-1, x.n):
+            if j >= 0:
+                valid = c.cols[x.column[j]].valid
+            if valid != NULL:
+                i = 0
+                while i < clean and valid[rows[k0 + i]] != 0:
+                    i += 1
+                clean = i
+        end = clean
+        if folds and clean:
+            if w.scratch.current == scratch:                 # nothing of the last block is needed any more
+                w.scratch.top = top
+            end = fold_load(fold, w, c, rows + k0, clean, x.conditions, &block, f)
+        if clock == NULL:
+            load(times, x.time_type, c.cols[x.time].data, rows + k0, end)
+        if end and keyed_lookup_block(&b.keyed, w, c, rows + k0, end, min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0,
+                                      &ahead, slots) != 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
+        records = b.keyed.records                            # nothing moves them before the next lookup
+        for i in range(end):
+            row = rows[k0 + i]
+            record = records + slots[i] * stride
+            s = <Session*> (record + key_size)
+            time = clock[row] if clock != NULL else times[i]
+            if s.count != 0 and earlier(x, time, s.last):
+                failure_earlier(f, row, x.time, time, s.last)
+                return k0 + i
+            opens = s.count <= 0 or <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
+            if checks and fold_overflows(fold, <char*> NULL if opens else aggregates_of(s), &block, i):
+                failure_set(f, row, FAIL_OVERFLOW, failure_text(FAIL_OVERFLOW))
+                return k0 + i
+            if opens:
+                if s.count > 0:
+                    if ((out.n == out.capacity and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
+                            or emit(k, w, b, record, out, row) != 0):
+                        failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                        return k0 + i
+                s.start = time
+                s.count = 0
+            for j in range(nlists):
+                if collected_add(b, collected_of(x, s, j), x.width[j],
+                                 c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
+                    failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                    return k0 + i
+            if folds:
+                fold_row(fold, aggregates_of(s), &block, i)
+            s.last = time
+            s.count += 1
+        k0 += end
+        if end < clean:
+            return k0
+        if clean < m:
+            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            return k0
+    return n
+
+
+cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+
+    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or -1: no memory. Cost: a pass
+    over the bucket's keys.
+    """
+    cdef SessionContext* x = <SessionContext*> k.ctx
+    cdef SessionBucket* b = <SessionBucket*> state
+    cdef bint final = punctuation.kind == END_OF_STREAM
+    cdef Session* s
+    cdef char* record
+    cdef char* key
+    cdef int64_t i
+    cdef int64_t due = 0
+    cdef int32_t index
+    if not final and punctuation.kind != TIME:
+        return 0
+    for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
+        s = <Session*> (keyed_record(&b.keyed, i) + x.keys.size)
+        if (final and s.count > 0) or is_due(x, s, punctuation.time):
+            due += 1
+    if due == 0:
+        return 0
+    if due > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> due) != 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
+        record = keyed_record(&b.keyed, i)
+        s = <Session*> (record + x.keys.size)
+        if (final and s.count > 0) or is_due(x, s, punctuation.time):
+            index = out.n
+            key = chunk_alloc(w, out, x.keys.size)
+            out.flush_time[index] = 0 if final else s.last
+            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out, 0) != 0:
+                failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return -1
+            out.flush_key[index] = key
+    return 0
+
+
+cdef class SessionKernel(KernelOwner):
+    """Operator "sessionize": params {"time": column, "timeout": int, "collect": [column, ...], "aggregates": [BoundAggregation,
+    ...]}; the key is stage.key."""
+
+    cdef SessionContext context
+    cdef SlotContext slots
+    cdef KeySpecOwner keys
+    cdef FoldOwner fold
+    cdef readonly tuple unmade         # output columns that have no values, since nothing reads them
+
+    def __init__(self, stage):
+        cdef int32_t j
+        cdef LayoutOwner layout
+        owner_setup(self, stage, PS)
+        self.unmade = ()
+        layout = self.input_layout
+        collect = list(stage.params["collect"])
+        self.keys = KeySpecOwner(stage.key, layout.types)
+        self.context.keys = &self.keys.spec
+        self.context.time = stage.params["time"]
+        self.context.time_type = layout.layout.type[self.context.time]
+        self.context.timeout = stage.params["timeout"]
+        if self.context.time_type > PT_U64:
+            raise TypeError(f"{stage.name!r}: the time column must be an integer, a date or a timestamp")
+        before = len(stage.key) + 3 + len(collect)
+        if self.kernel.output.ncols != before + len(stage.params["aggregates"]):
+            raise ValueError(f"{stage.name!r}: the output schema must be key columns, start, end, count, lists and aggregates")
+        self.fold = FoldOwner(stage.params["aggregates"], layout, self.output_layout.types[before:])
+        self.context.fold = &self.fold.fold
+        self.context.lists = <int32_t> sizeof(Session) + self.fold.fold.size
+        self.context.plain_key = self.keys.spec.simple and self.keys.spec.type[0] in (PT_I64, PT_U64)
+        self.context.n = <int32_t> len(collect)
+        self.context.column = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
+        self.context.width = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
+        if self.context.column == NULL or self.context.width == NULL:
+            raise MemoryError
+        for j in range(self.context.n):
+            self.context.column[j] = collect[j]
+            self.context.width[j] = layout.layout.width[self.context.column[j]]
+            if self.context.width[j] > 8:
+                raise TypeError(f"{stage.name!r}: only numbers, bool and dates/times can be collected")
+        self.context.conditions = self.kernel.input.ncols
+        self.context.values = <Copied*> calloc(4 + self.fold.fold.n, sizeof(Copied))
+        self.context.flags = <Copied*> calloc(1 + self.fold.fold.n, sizeof(Copied))
+        if self.context.values == NULL or self.context.flags == NULL:
+            raise MemoryError
+        if self.context.plain_key and self.context.n == 0 and self.context.time_type in (PT_I64, PT_U64):
+            self.find_copies(stage.params.get("values"), stage.params.get("nulls"))
+        self.kernel.ctx = <void*> &self.context
+        self.kernel.uses_hash = 1
+        self.kernel.extra_cols = self.fold.fold.n
+        if self.fold.fold.n:
+            self.kernel.prepare = session_prepare
+        self.kernel.process = session_process
+        self.kernel.punctuate = session_punctuate
+        self.kernel.bucket_new = session_new
+        self.kernel.bucket_free = session_free
+        self.kernel.bucket_bytes = session_bytes
+        if self.context.plain and self.fits_slots():
+            self.use_slots(stage.params.get("passing"))
+
+    cdef int find_copies(self, values, nulls) except -1:
+        """What copy_session copies: start, end, count and the aggregates, where each is a 64-bit value and is needed. `values`, `nulls`:
+        output columns whose values, or at least which of them are null, something behind reads; None: all."""
+        cdef SessionContext* x = &self.context
+        cdef LayoutOwner layout = self.output_layout
+        cdef Accumulator* a
+        cdef Session one
+        cdef int32_t session = self.keys.spec.size
+        cdef int32_t state = session + <int32_t> sizeof(Session)
+        cdef int32_t j
+        for j in range(self.fold.fold.n):
+            a = &self.fold.fold.accumulators[j]
+            if a.result not in (PT_I64, PT_U64, PT_F64) or a.function in (F_MEAN_I64, F_MEAN_F64):
+                return 0
+        offsets = [session + (<char*> &one.start - <char*> &one), session + (<char*> &one.last - <char*> &one),
+                   session + (<char*> &one.count - <char*> &one)]
+        offsets += [state + self.fold.fold.accumulators[j].offset for j in range(self.fold.fold.n)]
+        for j, offset in enumerate(offsets):
+            if values is None or 1 + j in values:
+                x.values[x.nvalues].column = 1 + j
+                x.values[x.nvalues].offset = offset
+                x.nvalues += 1
+        for j in range(self.fold.fold.n):
+            if self.fold.fold.accumulators[j].may_be_null and (nulls is None or 4 + j in nulls):
+                x.flags[x.nflags].column = 4 + j
+                x.flags[x.nflags].offset = state + 1 + j
+                x.nflags += 1
+        x.makes_key = values is None or 0 in values
+        x.plain = 1
+        if values is not None:
+            self.unmade = tuple(sorted(set(range(layout.layout.ncols)) - values))
+            for j in self.unmade:
+                layout.layout.width[j] = 0
+        return 0
+
+    cdef bint fits_slots(self) except -1:
+        """Do the aggregates take 64-bit values as they lie in the chunk, without checks, and do their bits share a byte?"""
+        cdef const Accumulator* a
+        cdef int32_t j
+        for j in range(self.fold.fold.n):
+            a = &self.fold.fold.accumulators[j]
+            if a.function != F_COUNT and a.type not in (PT_I64, PT_U64, PT_F64):
+                return False
+        return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
+
+    cdef int use_slots(self, passing) except -1:
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found; `passing`:
+        plan.passing_sessions."""
+        cdef SlotContext* s = &self.slots
+        cdef const SessionContext* x = &self.context
+        cdef SlotColumn* one
+        cdef int32_t j
+        cdef int32_t aggregate
+        s.fold = x.fold
+        s.key = x.keys.column[0]
+        s.time = x.time
+        s.conditions = x.conditions
+        s.sign = 0 if x.time_type == PT_U64 else (<uint64_t> 1) << 63
+        s.timeout = <uint64_t> x.timeout
+        s.makes_key = x.makes_key
+        for j in range(x.nvalues):
+            if x.values[j].column >= 4:
+                s.kept |= <uint32_t> 1 << (x.values[j].column - 4)
+        slots_setup(s)
+        for j in range(x.nvalues):
+            one = &s.values[j]
+            one.column = x.values[j].column
+            aggregate = one.column - 4
+            one.bit = aggregate if aggregate >= 0 else -1
+            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD, META_WORD)[one.column - 1]
+        s.nvalues = x.nvalues
+        for j in range(x.nflags):
+            s.flags[j].column = x.flags[j].column
+            s.flags[j].bit = x.flags[j].column - 4
+        s.nflags = x.nflags
+        for j in range(256):
+            s.passes[j] = 1 if passing is None else passing[j % len(passing)]
+        self.kernel.uses_hash = 0
+        self.kernel.ctx = <void*> s
+        if x.fold.n:
+            self.kernel.prepare = slots_prepare
+        self.kernel.process = slots_process
+        self.kernel.punctuate = slots_punctuate
+        self.kernel.bucket_new = slots_new
+        self.kernel.bucket_free = slots_free
+        self.kernel.bucket_bytes = slots_bytes
+        return 0
+
+    def __dealloc__(self):
+        free(self.context.column)
+        free(self.context.width)
+        free(self.context.values)
+        free(self.context.flags)

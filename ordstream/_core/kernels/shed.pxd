@@ -1,0 +1,22 @@
+"""The shed stage: its kernel's owner, which a run connects with the operator that it protects."""
+from libc.stdint cimport int32_t
+from ordstream._core.flow.ingress cimport Ingress
+from ordstream._core.ground.kernel cimport KernelOwner
+from ordstream._core.flow.shedding cimport ShedControl
+
+cdef enum:
+    SHED_KEYS = 16             # key columns, at most
+
+cdef struct ShedContext:
+    ShedControl control
+    int32_t ncols              # key columns: index, PhysicalType, 1 where bytes are text
+    int32_t[SHED_KEYS] column
+    int32_t[SHED_KEYS] type
+    int32_t[SHED_KEYS] text
+
+cdef class ShedKernel(KernelOwner):
+    # Memory ownership: the context, the log, the side output; the sketches through `sketches`.
+    cdef ShedContext* context
+    cdef object sketches
+    cdef object replay
+    cdef int attach(self, Ingress* ingress, int32_t workers, int32_t nrunning) except -1

@@ -1,0 +1,1 @@
+"""Test doors, benchmark kernels and the simulator: built in a checkout, not part of a wheel."""

@@ -1,0 +1,13 @@
+"""Kernels of the parametric operators (see `kernels_parametric.pyx`)."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ordstream._core.ground.kernel import KernelOwner
+
+class ParametricKernel(KernelOwner):
+    def __init__(self, stage: Any) -> None: ...
+
+def work_ns(multiplications: int, matrix: npt.NDArray[np.float64]) -> int: ...

@@ -1,4 +1,0 @@
-"""The events of a simulated node (sim_worker.pyx)."""
-from ordstream._core.sim_node cimport SimNode
-
-cdef int sim_advance(SimNode* s, double until) noexcept nogil

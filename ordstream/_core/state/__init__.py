@@ -1,0 +1,1 @@
+"""Key records, the keyed maps, and what operators keep in them."""

@@ -1,0 +1,191 @@
+"""Fold: aggregations (sum, min, max, count, first, last, mean, each perhaps with a condition) over rows, in a compact state.
+
+a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a value, then 8 bytes
+   per aggregation (mean: 16): sums and counts start at 0, so zeroed memory is the state of no row.
+b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepare`): per row one bit of each aggregation says whether it
+   looks at the row, nulls included. A block of rows is loaded (`fold_load`: narrow values widened, bits made bytes), then folded row by
+   row, in order: floats are never re-associated. A kernel whose values need no widening may take bits and values where they lie.
+c) A checked sum is looked at before anything of the row changes.
+"""
+from libc.math cimport isnan
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+from ordstream._core.ground.chunk cimport Chunk, Failure, Worker, chunk_set_valid
+from ordstream._core.ground.expression cimport Code
+from ordstream._core.state.keyed_bucket cimport put_word
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    bint add_overflows(int64_t a, int64_t b, int64_t* r)
+
+cdef enum FoldFunction:
+    F_COUNT = 0            # rows, or non-null values
+    F_SUM_I64 = 1          # checked
+    F_SUM_F64 = 2
+    F_MEAN_I64 = 3         # the sum is checked too
+    F_MEAN_F64 = 4
+    F_MIN_I64 = 5
+    F_MAX_I64 = 6
+    F_MIN_F64 = 7
+    F_MAX_F64 = 8
+    F_MIN_U64 = 9
+    F_MAX_U64 = 10
+    F_FIRST = 11
+    F_LAST = 12
+
+cdef struct Accumulator:
+    int32_t function       # FoldFunction
+    int32_t source         # input column; -1: every row counts
+    int32_t type           # PhysicalType of that column
+    int32_t result         # PhysicalType of the output column
+    int32_t may_be_null    # null of nothing
+    int32_t checked        # an int64 sum: may fail
+    int32_t is_u64         # of a checked sum: values above INT64_MAX fail
+    int32_t offset         # of its value in a state
+    const Code* where      # only rows where it is true; NULL: all
+
+cdef struct Fold:
+    # Read-only while a run lasts. Memory ownership: FoldOwner.
+    int32_t n
+    int32_t size           # bytes of a state, multiple of 8
+    int32_t any_checked
+    Accumulator* accumulators
+
+cdef struct FoldBlock:
+    # Rows that were loaded. In the worker's scratch.
+    const int32_t* rows    # their slots
+    const int64_t** column  # per accumulator: 64-bit values where they lie, by slot; NULL: in `values`
+    int64_t* values        # LOOKUP_BLOCK per accumulator: widened values, floats as bits
+    uint8_t** used         # per accumulator: which rows it looks at; NULL: all
+
+cdef enum:
+    FOLD_GROUP = 8         # accumulators whose bits share a byte
+
+cdef int fold_prepare(const Fold* x, Worker* w, Chunk* c, int32_t first) noexcept nogil
+cdef int fold_begin(const Fold* x, Worker* w, FoldBlock* b) noexcept nogil
+cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t first, FoldBlock* b,
+                       Failure* f) noexcept nogil
+
+
+cdef inline int64_t loaded_value(const FoldBlock* b, int32_t j, int32_t i) noexcept nogil:
+    """Value of accumulator j's column in row i of the block."""
+    return b.column[j][b.rows[i]] if b.column[j] != NULL else b.values[j * 64 + i]
+
+
+cdef inline double as_float(int64_t word) noexcept nogil:
+    cdef double v
+    memcpy(&v, &word, 8)
+    return v
+
+
+cdef inline int64_t as_word(double v) noexcept nogil:
+    cdef int64_t word
+    memcpy(&word, &v, 8)
+    return word
+
+
+cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBlock* b, int32_t i) noexcept nogil:
+    """True when a checked sum of row i of the block would overflow; `state` NULL: that of no row."""
+    cdef const Accumulator* a
+    cdef int64_t value
+    cdef int64_t ignored
+    cdef int32_t j
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        if not a.checked or (b.used[j] != NULL and b.used[j][i] == 0):
+            continue
+        value = loaded_value(b, j, i)
+        if a.is_u64 and value < 0:
+            return True
+        if state != NULL and add_overflows((<const int64_t*> (state + a.offset))[0], value, &ignored):
+            return True
+    return False
+
+
+cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t value) noexcept nogil:
+    """Include one value (floats as bits) in the words `s`, zero before the first one. Cannot fail: sums were checked before."""
+    cdef double p
+    cdef double q
+    if function == F_MAX_I64:
+        if is_first or value > s[0]:
+            s[0] = value
+    elif function == F_MIN_I64:
+        if is_first or value < s[0]:
+            s[0] = value
+    elif function == F_COUNT:
+        s[0] += 1
+    elif function == F_SUM_I64:
+        s[0] += value
+    elif function == F_MEAN_I64:
+        s[0] += value
+        s[1] += 1
+    elif function == F_SUM_F64:
+        s[0] = as_word(as_float(s[0]) + as_float(value))
+    elif function == F_MEAN_F64:
+        s[0] = as_word(as_float(s[0]) + as_float(value))
+        s[1] += 1
+    elif function == F_LAST:
+        s[0] = value
+    elif function == F_FIRST:
+        if is_first:
+            s[0] = value
+    elif function == F_MIN_U64:
+        if is_first or <uint64_t> value < <uint64_t> s[0]:
+            s[0] = value
+    elif function == F_MAX_U64:
+        if is_first or <uint64_t> value > <uint64_t> s[0]:
+            s[0] = value
+    else:
+        p = as_float(s[0])
+        q = as_float(value)
+        if is_first or (q < p if function == F_MIN_F64 else q > p) or (isnan(p) and not isnan(q)):
+            s[0] = value
+
+
+cdef inline void fold_one(const Accumulator* a, char* state, int32_t j, int64_t value) noexcept nogil:
+    """Include one value of accumulator j in a state."""
+    cdef bint is_first = state[1 + j] == 0
+    state[1 + j] = 1
+    fold_into(a.function, <int64_t*> (state + a.offset), is_first, value)
+
+
+cdef inline void fold_row(const Fold* x, char* state, const FoldBlock* b, int32_t i) noexcept nogil:
+    """Include row i of the block. Cannot fail: sums were checked before. Cost: ~1 ns per accumulator."""
+    cdef int32_t j
+    state[0] = 1
+    for j in range(x.n):
+        if b.used[j] == NULL or b.used[j][i] != 0:
+            fold_one(&x.accumulators[j], state, j, loaded_value(b, j, i))
+
+
+cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept nogil:
+    """What an accumulator shows (floats as bits); 0 where it shows null."""
+    cdef const int64_t* s = <const int64_t*> (state + a.offset)
+    if a.function == F_MEAN_I64:
+        return as_word(<double> s[0] / <double> s[1]) if s[1] else 0
+    if a.function == F_MEAN_F64:
+        return as_word(as_float(s[0]) / <double> s[1]) if s[1] else 0
+    return s[0]
+
+
+cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* out, int32_t column, int32_t index) noexcept nogil:
+    """Write a state into columns `column`.. of a reserved output row. 0, or -1: no memory."""
+    cdef const Accumulator* a
+    cdef int32_t j
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        put_word(out.cols[column + j].data, a.result, index, fold_value(a, state))
+        if a.may_be_null:
+            if state[1 + j] == 0:
+                if out.cols[column + j].valid == NULL and chunk_set_valid(w, out, column + j) != 0:
+                    return -1
+                out.cols[column + j].valid[index] = 0
+            elif out.cols[column + j].valid != NULL:
+                out.cols[column + j].valid[index] = 1
+    return 0
+
+
+cdef class FoldOwner:
+    # Memory ownership: allocates and frees the accumulators; keeps the conditions' code alive.
+    cdef Fold fold
+    cdef list codes
+    cdef int set_function(self, Accumulator* a, str function, column) except -1

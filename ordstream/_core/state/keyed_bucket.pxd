@@ -1,0 +1,94 @@
+"""What keyed kernels with states of fixed size share: a bucket's map, or the one state of an operator without a key.
+
+Inline only: there is no module of this name at run time.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from ordstream._core.ground.chunk cimport (
+    PT_F32, PT_F64, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, Chunk, ChunkPool, Column, Worker,
+    chunk_alloc,
+)
+from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, keyed_bytes, keyed_free, keyed_init
+
+
+cdef struct Bucket:
+    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
+    KeyedState keyed       # PS
+    char* single           # SF: the one state; NULL for PS
+    int64_t state_size
+    ChunkPool pool         # counts the bytes of the keys' strings; only `bytes` is used
+
+
+cdef inline Bucket* new_bucket(const KeySpec* keys, int32_t state_size) noexcept nogil:
+    """A bucket with a map (keys not NULL) or one zeroed state. NULL: no memory. Ownership: the caller."""
+    cdef Bucket* b = <Bucket*> calloc(1, sizeof(Bucket))
+    if b == NULL:
+        return NULL
+    b.state_size = state_size
+    if keys != NULL:
+        if keyed_init(&b.keyed, keys, state_size, &b.pool) != 0:
+            free(b)
+            return NULL
+    else:
+        b.single = <char*> calloc(1, state_size + 8)
+        if b.single == NULL:
+            free(b)
+            return NULL
+    return b
+
+
+cdef inline void free_bucket(Kernel* k, void* state) noexcept nogil:
+    cdef Bucket* b = <Bucket*> state
+    if b.single == NULL:
+        keyed_free(&b.keyed)
+    free(b.single)
+    free(b)
+
+
+cdef inline int64_t bytes_of_bucket(Kernel* k, void* state) noexcept nogil:
+    cdef Bucket* b = <Bucket*> state
+    return b.state_size if b.single != NULL else keyed_bytes(&b.keyed)
+
+
+cdef inline int normal_keys(const KeySpec* keys, Worker* w, Chunk* c, Column* to) noexcept nogil:
+    """The key columns of a chunk as output columns: floats in their normal form (-0.0 is 0.0).
+
+    Thread safety: the chunk's owner. Ownership: new columns lie in the chunk's arena. Returns: 0, or -1: no memory.
+    Cost: a pass per float column.
+    """
+    cdef int32_t type
+    cdef int32_t i
+    cdef int32_t j
+    cdef char* data
+    for j in range(keys.ncols):
+        to[j] = c.cols[keys.column[j]]
+        type = keys.type[j]
+        if type == PT_F64 or type == PT_F32:
+            data = chunk_alloc(w, c, <int64_t> c.slots * 8 + 8)
+            if data == NULL:
+                return -1
+            for i in range(c.slots):
+                if type == PT_F64:
+                    (<double*> data)[i] = (<const double*> to[j].data)[i] + 0.0
+                else:
+                    (<float*> data)[i] = (<const float*> to[j].data)[i] + <float> 0.0
+            to[j].data = data
+    return 0
+
+
+cdef inline void put_word(char* data, int32_t type, int64_t index, int64_t word) noexcept nogil:
+    """Write a widened value (floats: bits of a double) as its physical type. The value is in range."""
+    cdef double real
+    if type == PT_I64 or type == PT_U64 or type == PT_F64:
+        (<int64_t*> data)[index] = word
+    elif type == PT_I32 or type == PT_U32:
+        (<int32_t*> data)[index] = <int32_t> word
+    elif type == PT_F32:
+        memcpy(&real, &word, 8)
+        (<float*> data)[index] = <float> real
+    elif type == PT_I16 or type == PT_U16:
+        (<short*> data)[index] = <short> word
+    else:
+        data[index] = <char> word

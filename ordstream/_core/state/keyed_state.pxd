@@ -1,0 +1,93 @@
+"""Keys and the state of a partitioned stateful operator: one hash map per bucket, owned by the worker that holds the bucket.
+
+A *key record* is the normal form of a key: 8 bytes of null bits (bit j set: key column j is null), then per key column 8 bytes
+(integers, dates, bool widened to int64; float64 bits with -0.0 as 0.0 and one NaN) or a 16-byte View (strings; bytes owned by the
+bucket's string heap). A null column's field is zero. Records compare as Arrow sorts: nulls first, NaN last, strings by bytes.
+
+a) Open addressing, linear probing, load <= 0.5, no removal. An entry is 8 bytes: 32 bits of the hash and the record.
+b) The hash is a function of the normal form alone: the same in every process and on every machine of one byte order. The table
+   uses its lower half (all of it is kept in the entry, so that growing reads no record), the bucket its upper half (split.pyx).
+c) A matching entry is a candidate: the record's key always decides.
+d) Lookups go in blocks of three passes, so that cache misses overlap: prefetch entries; find candidates and prefetch their records;
+   compare keys. A caller that goes through many rows block by block has the entries of the next block prefetched while it works on
+   this one (`keyed_lookup_block`). No prefetching while the table is small.
+e) Records that lie in one cache line, or in two, begin where they touch no further one.
+"""
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from ordstream._core.ground.chunk cimport Arena, Chunk, ChunkPool, Layout, Worker
+
+cdef enum:
+    LOOKUP_BLOCK = 64      # rows whose lookups overlap
+    PREFETCH_ENTRIES = 8192  # tables of at least this capacity (64 KiB) are prefetched
+
+cdef struct KeySpec:
+    int32_t ncols
+    int32_t* column        # index in the input layout
+    int32_t* type          # PhysicalType
+    int32_t* offset        # of the field in a key record
+    int32_t size           # bytes of a key record (multiple of 8)
+    int32_t has_views
+    int32_t simple         # one column without views
+
+cdef struct KeyEntry:
+    uint32_t tag           # lower half of the hash
+    int32_t record         # slot + 1; 0 = empty
+
+cdef struct LookupAhead:
+    # Hashes of the next block, carried from one keyed_lookup_block to the next. Set n = 0 before the first.
+    int32_t n              # rows whose tags are here, and whose entries were prefetched
+    uint32_t[LOOKUP_BLOCK] tags
+
+cdef struct KeyedState:
+    # Memory ownership: owns table, records and heap. One worker at a time.
+    const KeySpec* keys
+    int64_t capacity       # entries, power of two
+    int64_t limit          # keys at which the table grows: capacity / 2
+    KeyEntry* table
+    int64_t count          # keys; their slots are 0..count-1, in order of first arrival
+    int64_t reserved       # records allocated
+    char* records          # [key | state] of `stride` bytes, by slot; moves when it grows
+    int32_t state_size
+    int32_t stride         # keys.size + state_size, then what record_stride adds
+    Arena heap             # string bytes of keys
+    ChunkPool* pool
+
+cdef inline uint64_t mix(uint64_t x) noexcept nogil:
+    # The hash of a key of one column of 64 bits.
+    # Bijective (SplitMix64's output function, public domain, after D. Stafford): both halves depend on every input bit.
+    x = x + <uint64_t> 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil
+cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil
+cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil
+cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record) noexcept nogil
+cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil
+cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, char* to) noexcept nogil
+
+cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil
+cdef int keyed_init_for(
+    KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool, int64_t capacity, int64_t reserved
+) noexcept nogil
+cdef void keyed_free(KeyedState* s) noexcept nogil
+cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil
+cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,
+                            int32_t* out_slots) noexcept nogil
+cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil
+cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil
+
+
+cdef inline char* keyed_record(KeyedState* s, int64_t slot) noexcept nogil:
+    return s.records + slot * s.stride
+
+
+cdef inline char* keyed_state(KeyedState* s, int64_t slot) noexcept nogil:
+    return s.records + slot * s.stride + s.keys.size
+
+
+cdef class KeySpecOwner:
+    # Memory ownership: allocates and frees the arrays of `spec`.
+    cdef KeySpec spec

@@ -1,0 +1,51 @@
+"""State and outputs of Python process functions: declared state, `emit`, and the callbacks of punctuations.
+
+Everything here needs the GIL.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
+from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.python_values cimport KeyReader, RowWriter
+
+cdef class StateSpec:
+    # Declared fields of a state. Shared by the states of an operator.
+    cdef readonly object schema
+    cdef readonly dict index         # name -> position
+    cdef list types
+    cdef list names
+    cdef list zeros
+    cdef int32_t* kinds              # what may be stored without a conversion: FastKind per field; owned
+    cdef int64_t* lows
+    cdef int64_t* highs
+    cdef State new_state(self, list values)
+
+cdef class State:
+    # As ordstream.ground.types.DeclaredState, with values by position.
+    cdef StateSpec spec
+    cdef list values
+
+cdef class Emitter:
+    # The `emit` of one kernel call. Dead (raises) once the call is over.
+    cdef RowWriter writer
+    cdef const Layout* layout
+    cdef Worker* worker
+    cdef Chunk* out                  # NULL: dead
+    cdef int32_t origin
+    cdef int64_t left                # outputs that the row may still emit; -1: no bound
+
+cdef class Callbacks:
+    # on_flush and on_time of a process operator. Subclasses know where states are kept.
+    cdef public object on_flush
+    cdef public object on_time
+    cdef RowWriter writer
+    cdef KeyReader keys
+    cdef int64_t fan_out             # bound of emits per call, -1: none
+    cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
+    cdef int save(self, void* bucket, char* record, object state) except -1
+    cdef object preserve(self, object state)
+    cdef int restore(self, void* bucket, char* record, object state, object copied) except -1
+    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
+                      Emitter emit, object callback, Failure* f) except -1
+    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept

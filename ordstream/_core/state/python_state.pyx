@@ -1,0 +1,264 @@
+"""Declared state, emit and punctuation callbacks. See python_state.pxd."""
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+from ordstream._core.ground.atomics cimport add_relaxed
+from ordstream._core.ground.chunk cimport (
+    END_OF_STREAM, FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, failure_set,
+)
+from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note_error
+from ordstream._core.ground.kernel_tools cimport flush_reserve
+from ordstream._core.state.keyed_state cimport KeyedState, key_copy, keyed_record
+from ordstream._core.ground.stopping cimport stop_asked
+from ordstream._core.state.python_values cimport exception_set, sorted_records
+
+import pyarrow.types as pat
+from ordstream.ground.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of
+
+cdef enum FastKind:
+    FAST_NONE = 0
+    FAST_INT = 1
+    FAST_FLOAT = 2
+    FAST_BOOL = 3
+    FAST_STR = 4
+
+
+cdef class StateSpec:
+    """Declared fields of a state.
+
+    Memory ownership: owns the arrays of kinds and ranges.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    storage : bool
+        Temporal fields are ints of their unit (what a compiled function sees).
+    """
+
+    def __cinit__(self, schema, storage=False):
+        cdef int32_t n = <int32_t> len(schema)
+        self.kinds = <int32_t*> calloc(n + 1, sizeof(int32_t))
+        self.lows = <int64_t*> calloc(n + 1, sizeof(int64_t))
+        self.highs = <int64_t*> calloc(n + 1, sizeof(int64_t))
+        if self.kinds == NULL or self.lows == NULL or self.highs == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.kinds)
+        free(self.lows)
+        free(self.highs)
+
+    def __init__(self, schema, storage=False):
+        cdef int32_t i
+        self.schema = schema
+        self.names = list(schema.names)
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.types = [storage_type(f.type) if storage else f.type for f in schema]
+        self.zeros = [zero_of(t) for t in self.types]
+        for i, t in enumerate(self.types):
+            if pat.is_integer(t) and not pat.is_uint64(t):
+                self.kinds[i] = FAST_INT
+                self.lows[i], self.highs[i] = integer_range(t)
+            elif pat.is_float64(t):
+                self.kinds[i] = FAST_FLOAT
+            elif pat.is_boolean(t):
+                self.kinds[i] = FAST_BOOL
+            elif is_string(t):
+                self.kinds[i] = FAST_STR
+
+    cdef State new_state(self, list values):
+        cdef State state = State.__new__(State)
+        state.spec = self
+        state.values = values
+        return state
+
+    def new(self):
+        """The state of a new key."""
+        return self.new_state(list(self.zeros))
+
+
+cdef class State:
+    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is the fast one.
+
+    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through `to_storage`.
+    """
+
+    def __getattribute__(self, name):
+        position = self.spec.index.get(name)
+        if position is None:
+            if name[:2] == "__":
+                return object.__getattribute__(self, name)
+            raise AttributeError(f"the declared state has no field {name!r}; it has: {', '.join(self.spec.names)}")
+        return self.values[<Py_ssize_t> position]
+
+    def __setattr__(self, name, value):
+        cdef Py_ssize_t i
+        cdef int32_t kind
+        cdef int64_t v
+        cdef int overflow = 0
+        position = self.spec.index.get(name)
+        if position is None:
+            raise AttributeError(f"the declared state has no field {name!r}; it has: {', '.join(self.spec.names)}")
+        i = position
+        kind = self.spec.kinds[i]
+        if type(value) is int:
+            if kind == FAST_INT:
+                v = PyLong_AsLongLongAndOverflow(value, &overflow)
+                if not overflow and self.spec.lows[i] <= v <= self.spec.highs[i]:
+                    self.values[i] = value
+                    return
+        elif (type(value) is float and kind == FAST_FLOAT) or (type(value) is bool and kind == FAST_BOOL):
+            self.values[i] = value
+            return
+        elif type(value) is str and kind == FAST_STR and value.isascii():
+            self.values[i] = value
+            return
+        t = self.spec.types[i]
+        if value is None:
+            raise TypeError(f"state field {name!r} is {t} and can't be None; use a flag field")
+        self.values[i] = to_python(to_storage(value, t, f"state.{name}"), t)
+
+    def __dir__(self):
+        return list(self.spec.names)
+
+    def __repr__(self):
+        return f"State({', '.join([f'{name}={value!r}' for name, value in zip(self.spec.names, self.values)])})"
+
+
+cdef class Emitter:
+    """`emit(*values)`: appends one output row, strictly typed.
+
+    Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling worker's.
+    """
+
+    def __call__(self, *values):
+        if self.out == NULL:
+            raise RuntimeError("emit was called after the function that it was given to had returned")
+        if self.left == 0:
+            raise ValueError("more outputs for one tuple than fan_out; declare a larger fan_out")
+        if chunk_reserve(self.worker, self.out, self.layout, 1) < 0:
+            raise MemoryError
+        self.writer.append(self.worker, self.out, values, self.origin)
+        self.left -= 1
+
+    def __repr__(self):
+        return f"<emit({', '.join(self.writer.names)})>"
+
+
+cdef class Callbacks:
+    """Runs on_flush or on_time for every key of a bucket, in ascending key order."""
+
+    cdef object load(self, void* bucket, char* record):
+        raise NotImplementedError
+
+    cdef int save(self, void* bucket, char* record, object state) except -1:
+        raise NotImplementedError
+
+    cdef object preserve(self, object state):
+        return None
+
+    cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
+        return 0
+
+    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept:
+        """Contract (c) of kernel.pxd. `keyed` is NULL for SF (one record: `single`).
+
+        Thread safety: the bucket's holder, GIL held. Ownership: none taken. Returns: 0; -1 when a callback raised and the policy is
+        "fail": f is filled, `out` holds the outputs of smaller keys, and flush_key[out.n] is the failing key.
+        Cost: a sort of the keys and a Python call per key.
+        """
+        cdef int32_t* order = NULL
+        cdef bint stopped
+        cdef int32_t i
+        cdef int64_t n = 1
+        cdef char* record
+        cdef Emitter emit
+        callback = self.on_flush if punctuation.kind == END_OF_STREAM else self.on_time
+        if callback is None:
+            return 0
+        emit = Emitter.__new__(Emitter)
+        emit.writer = self.writer
+        emit.layout = k.output
+        emit.worker = w
+        emit.out = out
+        if keyed != NULL:
+            n = keyed.count
+            with nogil:                                       # seconds, where there are millions of keys
+                order = sorted_records(keyed, w, &stopped)
+            if order == NULL and stopped:
+                return 0
+            if order == NULL:
+                failure_set(f, -1, FAIL_MEMORY, "out of memory")
+                return -1
+        try:
+            for i in range(<int32_t> n):
+                if stop_asked(w):
+                    return 0
+                record = single if keyed == NULL else keyed_record(keyed, order[i])
+                if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f):
+                    return -1
+            return 0
+        except MemoryError:
+            failure_set(f, -1, FAIL_MEMORY, "out of memory")
+            return -1
+        except BaseException as error:
+            try:
+                exception_set(f, -1, error)
+            except BaseException:
+                failure_set(f, -1, FAIL_MEMORY, "out of memory")
+            return -1
+        finally:
+            emit.out = NULL
+            free(order)
+
+    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
+                      Emitter emit, object callback, Failure* f) except -1:
+        """Call back for one key. False: it failed, and the policy is "fail"."""
+        cdef int32_t start = out.n
+        cdef int32_t i
+        cdef char* copied = NULL
+        cdef char* user = record
+        cdef bint skips = k.on_error == ON_ERROR_SKIP
+        if keyed != NULL:
+            user = record + keyed.keys.size
+        state = self.load(bucket, user)
+        if state is None:
+            return True
+        before = self.preserve(state) if skips else None
+        if keyed != NULL:
+            if flush_reserve(w, out, k.output, 1) < 0:
+                raise MemoryError
+            copied = chunk_alloc(w, out, keyed.keys.size)
+            if copied == NULL or key_copy(keyed.keys, record, w, out, copied) < 0:
+                raise MemoryError
+        emit.origin = 0
+        emit.left = self.fan_out
+        try:
+            key = () if keyed == NULL else self.keys.key(keyed.keys, record)
+            if punctuation.kind == END_OF_STREAM:
+                result = callback(key, state, emit)
+            else:
+                result = callback(key, state, punctuation.time, emit)
+            if result is not None:
+                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got {result!r}")
+            self.save(bucket, user, state)
+        except BaseException as error:
+            out.n = start
+            out.slots = start
+            if skips and isinstance(error, Exception):
+                self.restore(bucket, user, state, before)
+                add_relaxed(&k.skipped, 1)           # statistic; no partner
+                if skip_is_first(k, punctuation.last_serial):
+                    skip_note_error(k, punctuation.last_serial, punctuation.kind == END_OF_STREAM, error)
+                return True
+            exception_set(f, -1, error)
+            if copied != NULL:
+                out.flush_key[start] = copied
+                out.flush_time[start] = 0
+            return False
+        if copied != NULL:
+            for i in range(start, out.n):
+                out.flush_key[i] = copied
+                out.flush_time[i] = 0
+        return True

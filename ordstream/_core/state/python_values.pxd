@@ -1,0 +1,62 @@
+"""Values between chunks and Python: what a Python function gets, and how what it returns gets into an output chunk.
+
+Python values are those of pyarrow's `to_pylist`; ordstream/ground/types.py is the definition (`to_python`, `to_storage`), this file is the
+fast way for the common types and calls that file for the others. Everything here needs the GIL.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+
+cdef class ColumnReader:
+    # One input column. Thread safety: stateless after __init__.
+    cdef int32_t kind          # PhysicalType
+    cdef int32_t width         # bytes per value
+    cdef int32_t text          # PT_VIEW: 1 utf8, 0 binary
+    cdef int32_t by_arrow      # values are made by pyarrow from gathered storage
+    cdef object type           # pyarrow type
+    cdef ColumnReader element  # PT_LIST
+    cdef list read(self, const Column* col, const int32_t* rows, int32_t n)
+    cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n)
+    cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n)
+    cdef object arrow_views(self, const Column* col, const int32_t* rows, int32_t n, object valid)
+
+cdef class RowReader:
+    # All columns of a schema, and the class of its rows (ordstream.ground.types.row_class).
+    cdef readonly list readers
+    cdef object row_class
+    cdef list columns(self, Chunk* c, const int32_t* rows, int32_t n)
+    cdef list rows(self, Chunk* c, const int32_t* rows, int32_t n)
+    cdef object row(self, Chunk* c, int32_t slot)
+
+cdef class ColumnWriter:
+    # One output column.
+    cdef int32_t kind
+    cdef int32_t text
+    cdef int32_t nullable
+    cdef int32_t width
+    cdef int64_t low           # integers: range of the type
+    cdef int64_t high
+    cdef public str name
+    cdef object type
+    cdef ColumnWriter element
+    cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1
+    cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1
+    cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1
+    cdef int write_array(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array) except -1
+
+cdef class RowWriter:
+    # All output columns. `append` writes one row behind out.n.
+    cdef readonly list writers
+    cdef readonly tuple names
+    cdef int32_t ncols
+    cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1
+    cdef tuple fitted(self, object result)
+
+cdef class KeyReader:
+    # Key record -> what a user calls the key: the value of a single key column, a tuple of several.
+    cdef list types
+    cdef object key(self, const KeySpec* spec, const char* record)
+
+cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil
+cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil
+cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

@@ -1,0 +1,590 @@
+"""Columns to Python values and back. See values.pxd."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport (
+    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U64, PT_VIEW,
+    Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
+)
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
+from ordstream._core.ground.stopping cimport worker_stops
+
+import pyarrow as pa
+import pyarrow.types as pat
+from ordstream.ground.types import (
+    is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
+)
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
+
+cdef extern from *:
+    """
+    #include "stoppable_sort.hpp"
+    static inline bool ord_sort_records(int32_t* order, int32_t* spare, int64_t n, const char* records, int64_t stride, const void* keys,
+                                        int (*compare)(const void*, const char*, const char*), int (*stops)(void*), void* context) {
+        return ord_sort_unless(order, spare, n, [=](int32_t a, int32_t b) {
+            return compare(keys, records + a * stride, records + b * stride) < 0;
+        }, stops, context);
+    }
+    """
+    bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
+                          int (*)(const void*, const char*, const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
+
+ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
+
+cdef object NONE = None
+
+
+cdef inline void put_item(list out, Py_ssize_t i, object value) noexcept:
+    """PyList_SET_ITEM with the reference that it steals."""
+    Py_INCREF(value)
+    PyList_SET_ITEM(out, i, value)
+
+
+cdef inline int64_t load_integer(int32_t kind, const char* p) noexcept nogil:
+    """An integer of any class but U64, widened. Unaligned loads are allowed."""
+    cdef int16_t a
+    cdef uint16_t b
+    cdef int32_t c
+    cdef uint32_t d
+    cdef int64_t e
+    if kind == PT_I64:
+        memcpy(&e, p, 8)
+        return e
+    if kind == PT_I32:
+        memcpy(&c, p, 4)
+        return c
+    if kind == PT_I16:
+        memcpy(&a, p, 2)
+        return a
+    if kind == PT_I8:
+        return (<int8_t*> p)[0]
+    if kind == PT_U8:
+        return (<uint8_t*> p)[0]
+    if kind == PT_U16:
+        memcpy(&b, p, 2)
+        return b
+    memcpy(&d, p, 4)
+    return d
+
+
+cdef inline object load_value(int32_t kind, int32_t text, const char* p):
+    """The storage value at `p`, for the classes that need no Arrow type."""
+    cdef uint64_t u
+    cdef double f
+    cdef float g
+    cdef View v
+    if kind == PT_F64:
+        memcpy(&f, p, 8)
+        return PyFloat_FromDouble(f)
+    if kind == PT_F32:
+        memcpy(&g, p, 4)
+        return PyFloat_FromDouble(g)
+    if kind == PT_BOOL:
+        return p[0] != 0
+    if kind == PT_U64:
+        memcpy(&u, p, 8)
+        return u
+    if kind == PT_VIEW:
+        memcpy(&v, p, sizeof(View))
+        if text:
+            return PyUnicode_DecodeUTF8(v.data, v.size, NULL) if v.size else ""
+        return PyBytes_FromStringAndSize(v.data if v.size else NULL, v.size)
+    return load_integer(kind, p)
+
+
+cdef class ColumnReader:
+    """Reads one column of a chunk as Python values.
+
+    Parameters
+    ----------
+    type_ : pyarrow.DataType
+    name : str
+        For error texts.
+    """
+
+    def __init__(self, type_, name):
+        physical = physical_type(type_, name)
+        self.kind = physical.code
+        self.width = physical.width
+        self.text = is_string(type_)
+        self.by_arrow = is_temporal(type_) or self.kind == PT_FIXED16
+        self.type = type_
+        self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
+
+    cdef list read(self, const Column* col, const int32_t* rows, int32_t n):
+        """Values of the rows (slots; NULL: 0..n-1), None for nulls. A column without data reads as None."""
+        cdef list out
+        cdef int32_t i, slot
+        cdef int32_t kind = self.kind
+        cdef int32_t width = WIDTHS[kind]
+        if col.data == NULL:
+            return [None] * n
+        if self.by_arrow:
+            return self.arrow(col, rows, n).to_pylist()
+        if kind == PT_LIST:
+            return self.read_lists(col, rows, n)
+        out = PyList_New(n)
+        for i in range(n):
+            slot = i if rows == NULL else rows[i]
+            if col.valid != NULL and not col.valid[slot]:
+                put_item(out, i, NONE)
+            elif kind == PT_I64:
+                put_item(out, i, (<int64_t*> col.data)[slot])
+            else:
+                put_item(out, i, load_value(kind, self.text, col.data + <int64_t> slot * width))
+        return out
+
+    cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n):
+        cdef Column flat
+        cdef View v
+        cdef int32_t i, slot
+        cdef list out = []
+        flat.valid = NULL
+        for i in range(n):
+            slot = i if rows == NULL else rows[i]
+            if col.valid != NULL and not col.valid[slot]:
+                out.append(None)
+                continue
+            memcpy(&v, col.data + <int64_t> slot * sizeof(View), sizeof(View))
+            flat.data = <char*> v.data
+            out.append([] if v.size == 0 else self.element.read(&flat, NULL, <int32_t> v.size))
+        return out
+
+    cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n):
+        """The rows as a pyarrow.Array of this column's type. Everything is copied. A column without data is all null."""
+        cdef bytes bits = None
+        cdef bytes data
+        cdef char* mask = NULL
+        cdef int32_t i, slot
+        if col.data == NULL:
+            return pa.nulls(n, self.type)
+        if col.valid != NULL:
+            bits = bytes((n + 7) // 8)
+            mask = PyBytes_AS_STRING(bits)
+            for i in range(n):
+                slot = i if rows == NULL else rows[i]
+                if col.valid[slot]:
+                    mask[i >> 3] |= <char> (1 << (i & 7))
+        valid = None if bits is None else pa.py_buffer(bits)
+        if self.kind == PT_VIEW or self.kind == PT_LIST:
+            return self.arrow_views(col, rows, n, valid)
+        data = PyBytes_FromStringAndSize(NULL, <int64_t> n * WIDTHS[self.kind])
+        gather(PyBytes_AS_STRING(data), col, rows, n, WIDTHS[self.kind])
+        if self.kind == PT_BOOL:
+            bits = bytes((n + 7) // 8)
+            mask = PyBytes_AS_STRING(bits)
+            for i in range(n):
+                if PyBytes_AS_STRING(data)[i]:
+                    mask[i >> 3] |= <char> (1 << (i & 7))
+            data = bits
+        return pa.Array.from_buffers(self.type, n, [valid, pa.py_buffer(data)])
+
+    cdef object arrow_views(self, const Column* col, const int32_t* rows, int32_t n, object valid):
+        """`arrow` for strings, binaries and lists: 64-bit offsets, then a cast where the type has others."""
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (<int64_t> n + 1) * 8)
+        cdef int64_t* at = <int64_t*> PyBytes_AS_STRING(offsets)
+        cdef int32_t width = 1 if self.kind == PT_VIEW else WIDTHS[self.element.kind]
+        cdef bytes data
+        cdef char* to
+        cdef View v
+        cdef int32_t i, slot, step
+        cdef Column flat
+        at[0] = 0
+        for step in range(2):                       # sizes, then bytes
+            if step:
+                if self.kind == PT_LIST and at[n] > 0x7fffffff:
+                    raise OverflowError(f"{at[n]} list elements in one batch")   # the rows are then tried one by one
+                data = PyBytes_FromStringAndSize(NULL, at[n] * width)
+                to = PyBytes_AS_STRING(data)
+            for i in range(n):
+                slot = i if rows == NULL else rows[i]
+                if col.valid != NULL and not col.valid[slot]:
+                    at[i + 1] = at[i]
+                    continue
+                memcpy(&v, col.data + <int64_t> slot * sizeof(View), sizeof(View))
+                if not step:
+                    at[i + 1] = at[i] + v.size
+                elif v.size:
+                    memcpy(to + at[i] * width, v.data, v.size * width)
+        if self.kind == PT_VIEW:
+            big = pa.large_string() if self.text else pa.large_binary()
+            array = pa.Array.from_buffers(big, n, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+        else:
+            flat.data = PyBytes_AS_STRING(data)
+            flat.valid = NULL
+            big = pa.large_list(self.type.value_type)
+            values = self.element.arrow(&flat, NULL, <int32_t> at[n])
+            array = pa.Array.from_buffers(big, n, [valid, pa.py_buffer(offsets)], children=[values])
+        return array if big == self.type else array.cast(self.type)
+
+
+cdef int32_t[14] WIDTHS = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
+
+
+cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil:
+    """Copy the values of rows (NULL: 0..n-1) side by side. Cost: a memcpy, or ~0.5 ns per row."""
+    cdef int32_t i
+    if rows == NULL:
+        memcpy(to, col.data, <size_t> n * width)
+    elif width == 8:
+        for i in range(n):
+            (<int64_t*> to)[i] = (<const int64_t*> col.data)[rows[i]]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> to)[i] = (<const int32_t*> col.data)[rows[i]]
+    elif width == 1:
+        for i in range(n):
+            to[i] = col.data[rows[i]]
+    else:
+        for i in range(n):
+            memcpy(to + <int64_t> i * width, col.data + <int64_t> rows[i] * width, width)
+
+
+cdef int exception_set(Failure* f, int32_t slot, object exc) except -1:
+    """Fill a failure from a Python exception. `f.exc` gets a new reference."""
+    try:
+        text = f"{type(exc).__name__}: {exc}"
+    except Exception:
+        text = type(exc).__name__
+    failure_set(f, slot, FAIL_PYTHON, text.encode("utf-8", "replace"))
+    Py_INCREF(exc)
+    f.exc = <void*> exc
+    return 0
+
+
+cdef class RowReader:
+    """Reads rows of a schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    storage : bool
+        Temporal columns as the integer count of their unit (what a compiled function sees) instead of datetime objects.
+    """
+
+    def __init__(self, schema, storage=False):
+        self.readers = [ColumnReader(storage_type(f.type) if storage else f.type, f.name) for f in schema]
+        self.row_class = row_class(schema.names)
+
+    cdef list columns(self, Chunk* c, const int32_t* rows, int32_t n):
+        cdef int32_t j
+        return [(<ColumnReader> self.readers[j]).read(&c.cols[j], rows, n) for j in range(len(self.readers))]
+
+    cdef list rows(self, Chunk* c, const int32_t* rows, int32_t n):
+        """One Row (a tuple with attributes) per row."""
+        return list(map(self.row_class, zip(*self.columns(c, rows, n))))
+
+    cdef object row(self, Chunk* c, int32_t slot):
+        """One row."""
+        return self.rows(c, &slot, 1)[0]
+
+
+cdef class ColumnWriter:
+    """Writes Python values into one output column, strictly (ordstream.ground.types.to_storage says what fits).
+
+    Parameters
+    ----------
+    field : pyarrow.Field
+    """
+
+    def __init__(self, field):
+        type_ = field.type
+        self.kind = physical_type(type_, field.name).code
+        self.text = is_string(type_)
+        self.nullable = field.nullable
+        self.width = WIDTHS[self.kind]
+        self.name = field.name
+        self.type = type_
+        self.low = 1
+        self.high = 0
+        if pat.is_integer(type_) and self.kind != PT_U64:
+            bits = type_.bit_width
+            signed = pat.is_signed_integer(type_)
+            self.low = -(1 << (bits - 1)) if signed else 0
+            self.high = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+        self.element = None
+        if self.kind == PT_LIST:
+            self.element = ColumnWriter(pa.field(field.name, type_.value_type))
+
+    cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1:
+        """Write `value` at a slot that chunk_reserve made room for.
+
+        Thread safety: owner of `out`, GIL held. Ownership: string bytes are copied into out's arena.
+        Errors: TypeError, OverflowError, ValueError naming the column; MemoryError. Cost: ~10 ns for int, float, bool and str.
+        """
+        cdef Column* c = &out.cols[col]
+        cdef char* to = c.data + <int64_t> index * self.width
+        if value is None:
+            if not self.nullable:
+                raise ValueError(f"column {self.name!r} is declared without nulls, got None")
+            if chunk_set_valid(w, out, col) < 0:
+                raise MemoryError
+            c.valid[index] = 0
+            memset(to, 0, self.width)
+            return 0
+        if c.valid != NULL:
+            c.valid[index] = 1
+        return self.put(w, out, to, value)
+
+    cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1:
+        """`write` of a value that is not None. Fast ways by exact type, everything else through to_storage."""
+        cdef int64_t v
+        cdef int overflow = 0
+        if type(value) is int and self.low <= self.high:
+            v = PyLong_AsLongLongAndOverflow(value, &overflow)
+            if not overflow and self.low <= v <= self.high:
+                memcpy(to, &v, self.width)          # little endian: the low bytes
+                return 0
+        elif type(value) is float and self.kind == PT_F64:
+            (<double*> to)[0] = PyFloat_AS_DOUBLE(value)
+            return 0
+        elif type(value) is bool and self.kind == PT_BOOL:
+            to[0] = value is True
+            return 0
+        elif type(value) is str and self.text:
+            return self.put_storage(w, out, to, value)
+        return self.put_storage(w, out, to, to_storage(value, self.type, self.name))
+
+    cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1:
+        """Write a storage value."""
+        cdef const char* data
+        cdef Py_ssize_t size, i
+        cdef View view
+        cdef int64_t v
+        cdef uint64_t u
+        cdef double d
+        cdef float f
+        if self.kind == PT_VIEW:
+            if self.text:
+                data = PyUnicode_AsUTF8AndSize(value, &size)
+            else:
+                data = PyBytes_AS_STRING(value)
+                size = PyBytes_GET_SIZE(value)
+            view.size = size
+            view.data = NULL
+            if size:
+                view.data = chunk_alloc(w, out, size)
+                if view.data == NULL:
+                    raise MemoryError
+                memcpy(<char*> view.data, data, size)
+            memcpy(to, &view, sizeof(View))
+        elif self.kind == PT_LIST:
+            size = len(value)
+            view.size = size
+            view.data = NULL
+            if size:
+                view.data = chunk_alloc(w, out, size * self.element.width)
+                if view.data == NULL:
+                    raise MemoryError
+                for i in range(size):
+                    if value[i] is None:
+                        raise ValueError(f"column {self.name!r}: a list can't contain None")
+                    self.element.put_storage(w, out, <char*> view.data + i * self.element.width, value[i])
+            memcpy(to, &view, sizeof(View))
+        elif self.kind == PT_F64:
+            d = value
+            memcpy(to, &d, 8)
+        elif self.kind == PT_F32:
+            f = value
+            memcpy(to, &f, 4)
+        elif self.kind == PT_BOOL:
+            to[0] = value is True
+        elif self.kind == PT_U64:
+            u = value
+            memcpy(to, &u, 8)
+        elif self.kind == PT_FIXED16:
+            raw = pa.array([value], self.type).buffers()[1].to_pybytes()
+            memcpy(to, PyBytes_AS_STRING(raw), 16)
+        else:
+            v = value
+            memcpy(to, &v, self.width)
+        return 0
+
+    cdef int write_array(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array) except -1:
+        """Write a pyarrow.Array of exactly this column's type behind slot `start`; `out` has room for it.
+
+        Thread safety: owner of `out`, GIL held. Ownership: everything is copied. Errors: ValueError for a null in a column that is
+        not nullable; MemoryError. Cost: a copy.
+        """
+        cdef int64_t n = len(array)
+        cdef int64_t i, offset, a, b
+        cdef const uint8_t* bits
+        cdef const char* data
+        cdef const int64_t* offsets
+        cdef char* to
+        cdef char* heap
+        cdef View view
+        cdef Column* c = &out.cols[col]
+        cdef int32_t width
+        if self.kind == PT_LIST and array.type != pa.large_list(self.type.value_type):
+            array = array.cast(pa.large_list(self.type.value_type))
+        elif self.kind == PT_VIEW:
+            array = array.cast(pa.large_string() if self.text else pa.large_binary())
+        buffers = array.buffers()
+        offset = array.offset
+        if array.null_count:
+            if not self.nullable:
+                raise ValueError(f"column {self.name!r} is declared without nulls, got a null")
+            if chunk_set_valid(w, out, col) < 0:
+                raise MemoryError
+        if c.valid != NULL:
+            memset(c.valid + start, 1, n)
+            if array.null_count:
+                bits = <const uint8_t*> <uintptr_t> buffers[0].address
+                for i in range(n):
+                    c.valid[start + i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
+        if n == 0:
+            return 0
+        to = c.data + <int64_t> start * self.width
+        if self.kind == PT_BOOL:
+            bits = <const uint8_t*> <uintptr_t> buffers[1].address
+            for i in range(n):
+                to[i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
+        elif self.kind in (PT_VIEW, PT_LIST):
+            offsets = <const int64_t*> <uintptr_t> buffers[1].address + offset
+            a = offsets[0]
+            b = offsets[n]
+            width = 1
+            data = NULL
+            values = None
+            if self.kind == PT_LIST:
+                if array.flatten().null_count:
+                    raise ValueError(f"column {self.name!r}: a list can't contain null")
+                width = self.element.width
+                values = self._element_bytes(array.values.slice(a, b - a))
+                data = values
+            elif buffers[2] is not None:
+                data = <const char*> <uintptr_t> buffers[2].address + a
+            heap = chunk_alloc(w, out, (b - a) * width + 1)
+            if heap == NULL:
+                raise MemoryError
+            if b > a:
+                memcpy(heap, data, (b - a) * width)
+            for i in range(n):
+                view.size = offsets[i + 1] - offsets[i]
+                view.data = heap + (offsets[i] - a) * width if view.size else NULL
+                memcpy(to + i * sizeof(View), &view, sizeof(View))
+        else:
+            memcpy(to, <const char*> <uintptr_t> buffers[1].address + offset * self.width, n * self.width)
+        return 0
+
+    def _element_bytes(self, array):
+        """The values of a primitive array as one bytes object, bools as one byte each."""
+        if self.element.kind == PT_BOOL:
+            return bytes(array.fill_null(False).to_pylist())
+        size = self.element.width
+        buffer = array.buffers()[1]
+        return b"" if buffer is None else bytes(buffer[array.offset * size:(array.offset + len(array)) * size])
+
+
+cdef class RowWriter:
+    """Writes output rows of a schema."""
+
+    def __init__(self, schema):
+        self.writers = [ColumnWriter(field) for field in schema]
+        self.names = tuple(schema.names)
+        self.ncols = <int32_t> len(self.writers)
+
+    cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1:
+        """Write one row at slot out.n and count it. Room must have been reserved. An error leaves out.n as it was."""
+        cdef int32_t j
+        if len(values) != self.ncols:
+            raise self.wrong_count(values)
+        for j in range(self.ncols):
+            (<ColumnWriter> self.writers[j]).write(w, out, j, out.n, values[j])
+        out.origin[out.n] = origin
+        out.n += 1
+        out.slots = out.n
+        return 0
+
+    cdef tuple fitted(self, object result):
+        """What a function returned for one output, as a tuple in the order of the schema. Values are not looked at."""
+        if type(result) is tuple:
+            return result
+        if isinstance(result, dict):
+            if set(result) != set(self.names):
+                raise ValueError(f"expected a dict with the keys {list(self.names)}, got {list(result)}")
+            return tuple([result[name] for name in self.names])
+        if not isinstance(result, (tuple, list)):
+            raise TypeError(f"expected a tuple, list or dict with {list(self.names)}, got {type(result).__name__} {result!r}")
+        if len(result) != self.ncols:
+            raise self.wrong_count(result)
+        return tuple(result)
+
+    def wrong_count(self, values):
+        """The error for a row of another length."""
+        return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: {values!r}")
+
+
+cdef class KeyReader:
+    """Reads key records.
+
+    Parameters
+    ----------
+    types : sequence of pyarrow.DataType
+        Of the key columns.
+    storage : bool
+        As in RowReader.
+    """
+
+    def __init__(self, types, storage=False):
+        self.types = [storage_type(t) if storage else t for t in types]
+
+    cdef object key(self, const KeySpec* spec, const char* record):
+        cdef uint64_t nulls
+        cdef int64_t v
+        cdef double d
+        cdef int32_t j
+        cdef list out = []
+        memcpy(&nulls, record, 8)
+        for j in range(spec.ncols):
+            t = self.types[j]
+            if nulls >> j & 1:
+                out.append(None)
+            elif spec.type[j] == PT_VIEW:
+                out.append(load_value(PT_VIEW, is_string(t), record + spec.offset[j]))
+            elif spec.type[j] in (PT_F32, PT_F64):
+                memcpy(&d, record + spec.offset[j], 8)
+                out.append(d)
+            else:
+                memcpy(&v, record + spec.offset[j], 8)
+                if spec.type[j] == PT_BOOL:
+                    out.append(v != 0)
+                elif spec.type[j] == PT_U64:
+                    out.append(<uint64_t> v)
+                else:
+                    out.append(to_python(v, t))
+        return out[0] if len(out) == 1 else tuple(out)
+
+
+cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil:
+    """Record indexes in ascending key order.
+
+    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL when memory is exhausted, or,
+    with `stopped` set, where the run was stopped meanwhile. Cost: n log n key comparisons; twice the memory of the result.
+    """
+    cdef int32_t* order = <int32_t*> malloc((<size_t> s.count + 1) * 4)
+    cdef int32_t* spare = <int32_t*> malloc((<size_t> s.count + 1) * 4)
+    cdef int32_t i
+    stopped[0] = False
+    if order == NULL or spare == NULL:
+        free(order)
+        free(spare)
+        return NULL
+    for i in range(<int32_t> s.count):
+        order[i] = i
+    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys, <compare_t> key_compare,
+                                      worker_stops, w)
+    free(spare)
+    if stopped[0]:
+        free(order)
+        return NULL
+    return order

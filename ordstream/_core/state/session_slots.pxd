@@ -1,0 +1,61 @@
+"""Open sessions in slots of one cache line: the key and the session's state side by side. For sessions of one 64-bit key column whose
+aggregates cannot fail; what is eligible is told in kernels_session.pyx.
+
+a) A slot is 4 words and one per aggregate whose value something behind reads, rounded up to 32, 64 or 128 bytes: key, time of the
+   latest tuple, start, and one word with the number of tuples and a bit per aggregate that has a value. A lookup finds the session
+   itself: one cache miss, one comparison.
+b) Open addressing, linear probing, load <= 0.5, no removal; a key's slot stays taken when its session closes. The null key has a slot of
+   its own outside the table.
+c) Lookups go in blocks: while a block is worked on, the slots of the next one are prefetched.
+d) The row's loop does not branch on what rows differ in: whether a session closes. Every row copies its slot to where the next closed
+   session goes, and only a session that closes moves that place on.
+e) Where a filter directly behind tests only which aggregates are null, sessions that it drops are not emitted (plan.passing_sessions).
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
+from ordstream._core.state.fold cimport FOLD_GROUP, Fold
+from ordstream._core.ground.kernel cimport Kernel
+
+cdef enum:
+    # Words of a slot.
+    KEY_WORD = 0
+    LAST_WORD = 1          # time of the latest tuple, ^ SlotContext.sign; also of a session that closed. 0 before the first
+    START_WORD = 2         # time of the first one, likewise
+    META_WORD = 3          # tuples << COUNT_SHIFT | IS_NULL | TAKEN | a bit per aggregate that has a value; 0: the slot is free
+    FIRST_VALUE = 4
+    TAKEN = 1 << 8
+    IS_NULL = 1 << 9       # the key is null
+    COUNT_SHIFT = 10
+
+cdef struct SlotColumn:
+    # An output column and what it is made of.
+    int32_t column
+    int32_t word           # values: of the slot
+    int32_t bit            # of META_WORD: says whether there is a value; -1: there always is one
+
+cdef struct SlotContext:
+    # Read-only while a run lasts. Memory ownership: the kernel's owner.
+    const Fold* fold
+    int32_t key            # input column
+    int32_t time           # input column
+    int32_t conditions     # column of the aggregates' bits (fold_prepare): behind the input's
+    int32_t shift          # a slot has 1 << shift bytes
+    uint64_t sign          # makes times compare as unsigned numbers
+    uint64_t timeout
+    uint32_t kept          # aggregates whose values are kept, a bit each
+    int32_t[8] word        # of each of these: FOLD_GROUP
+    int32_t makes_key      # 0: nothing reads the key
+    int32_t nvalues
+    int32_t nflags
+    SlotColumn[11] values  # columns that are made
+    SlotColumn[8] flags    # columns that may be null, whether or not their values are made
+    uint8_t[256] passes    # by the bits of META_WORD: 0: nobody wants such a session, it is not emitted
+
+cdef void slots_setup(SlotContext* x) noexcept nogil
+cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil
+cdef void slots_free(Kernel* k, void* state) noexcept nogil
+cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil
+cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil
+cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+                           Failure* f) noexcept nogil
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil

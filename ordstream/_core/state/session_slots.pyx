@@ -1,0 +1,421 @@
+"""Open sessions in slots of one cache line. See session_slots.pxd for the design and the meaning of every word."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from ordstream._core.ground.chunk cimport (
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+)
+from ordstream._core.ground.earlier cimport failure_earlier
+from ordstream._core.state.fold cimport F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare
+from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve
+from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
+from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.ground.threads cimport prefetch_write
+
+cdef extern from "key_tools.hpp" nogil:
+    uint64_t ord_fold(uint64_t a, uint64_t b)
+
+cdef extern from "map_memory.hpp" nogil:
+    void* ord_zeroed(size_t size)
+    void ord_block_free(void* block, size_t size)
+
+cdef enum:
+    FIRST_SLOTS = 256
+    MOST_WORDS = 16            # of a slot
+
+cdef uint8_t[1] NO_BITS       # without aggregates
+NO_BITS[0] = 0
+
+cdef struct SlotBucket:
+    # State of one bucket. Memory ownership: the runtime, through slots_new / slots_free.
+    char* table
+    int64_t capacity       # slots, power of two
+    int64_t count          # slots taken
+    uint64_t[MOST_WORDS] null_slot
+
+cdef struct Staged:
+    # Sessions that closed, in order, until their columns are written.
+    uint64_t[(LOOKUP_BLOCK + 1) * MOST_WORDS] words
+
+
+cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
+    """Where a key's slot is looked for first. Not the hash that chose the bucket: cheaper to make than to read."""
+    return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
+
+
+cdef void slots_setup(SlotContext* x) noexcept nogil:
+    """Lay out the slot: `word` of each aggregate that is kept, `shift`."""
+    cdef int32_t at = FIRST_VALUE
+    cdef int32_t j
+    for j in range(x.fold.n):
+        if (x.kept >> j) & 1:
+            x.word[j] = at
+            at += 1
+    x.shift = 5 if at <= 4 else 6 if at <= 8 else 7
+
+
+cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil:
+    cdef SlotBucket* b = <SlotBucket*> calloc(1, sizeof(SlotBucket))
+    if b == NULL:
+        return NULL
+    b.capacity = FIRST_SLOTS
+    b.table = <char*> ord_zeroed(<size_t> FIRST_SLOTS << (<const SlotContext*> k.ctx).shift)
+    if b.table == NULL:
+        free(b)
+        return NULL
+    return b
+
+
+cdef void slots_free(Kernel* k, void* state) noexcept nogil:
+    cdef SlotBucket* b = <SlotBucket*> state
+    ord_block_free(b.table, <size_t> b.capacity << (<const SlotContext*> k.ctx).shift)
+    free(b)
+
+
+cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil:
+    return (<SlotBucket*> state).capacity << (<const SlotContext*> k.ctx).shift
+
+
+cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """Find out which rows the aggregates look at."""
+    cdef const SlotContext* x = <const SlotContext*> k.ctx
+    return fold_prepare(x.fold, w, c, x.conditions)
+
+
+cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
+    """Twice as many slots. 0, or -1: no memory (the bucket is as before)."""
+    cdef int32_t shift = x.shift
+    cdef int64_t capacity = b.capacity * 2
+    cdef int64_t mask = capacity - 1
+    cdef char* table = <char*> ord_zeroed(<size_t> capacity << shift)
+    cdef const uint64_t* old
+    cdef int64_t at
+    cdef int64_t i
+    if table == NULL:
+        return -1
+    for i in range(b.capacity):
+        old = <const uint64_t*> (b.table + (i << shift))
+        if old[META_WORD] == 0:
+            continue
+        at = <int64_t> slot_hash(old[KEY_WORD]) & mask
+        while (<const uint64_t*> (table + (at << shift)))[META_WORD] != 0:
+            at = (at + 1) & mask
+        memcpy(table + (at << shift), old, <size_t> 1 << shift)
+    ord_block_free(b.table, <size_t> b.capacity << shift)
+    b.table = table
+    b.capacity = capacity
+    return 0
+
+
+cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
+    """The slot of a key, taken where the key is new (room ensured)."""
+    cdef int64_t mask = b.capacity - 1
+    cdef int64_t at = <int64_t> slot_hash(key) & mask
+    cdef uint64_t* slot
+    while True:
+        slot = <uint64_t*> (b.table + (at << shift))
+        if slot[META_WORD] == 0:
+            slot[KEY_WORD] = key
+            slot[META_WORD] = TAKEN
+            b.count += 1
+            return slot
+        if slot[KEY_WORD] == key:
+            return slot
+        at = (at + 1) & mask
+
+
+cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits, uint64_t had) noexcept nogil:
+    """Fold a row into the values of the aggregates in `bits`; `had`: bits of those that have one already."""
+    cdef const Accumulator* a
+    cdef uint64_t* word
+    cdef int32_t j = 0
+    while bits:
+        if bits & 1:
+            a = &x.fold.accumulators[j]
+            word = &slot[x.word[j]]
+            if not (had >> j) & 1:
+                word[0] = 0
+            fold_into(a.function, <int64_t*> word, not (had >> j) & 1,
+                      (<const int64_t*> c.cols[a.source].data)[row] if a.function != F_COUNT else 0)
+        bits >>= 1
+        j += 1
+
+
+cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
+                              const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
+                              uint64_t* before) noexcept nogil:
+    """Add up to LOOKUP_BLOCK rows (room for as many keys ensured); sessions that close go to `staged`. Returns how many did. `done`: rows
+    added, n, or fewer: the next one is earlier than its key's last time, `before` (as in the slot).
+
+    `places`: byte in the table where the key's slot is looked for first. `valid`: of the keys, or NULL. `shift`: x.shift. The last two
+    are constants to the compiler where the function is called for what is common. `origin`: room for n.
+    Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
+    """
+    cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
+    cdef const uint64_t* clock = <const uint64_t*> c.cols[x.time].data
+    cdef const uint8_t* bits = <const uint8_t*> c.cols[x.conditions].data if x.fold.n else NO_BITS
+    cdef bint without = x.fold.n == 0
+    cdef char* table = b.table
+    cdef int64_t most = (b.capacity - 1) << shift
+    cdef int64_t words = 1 << (shift - 3)
+    cdef uint64_t sign = x.sign
+    cdef uint64_t timeout = x.timeout
+    cdef uint32_t kept = x.kept
+    cdef uint64_t* slot
+    cdef uint64_t* to
+    cdef uint64_t key
+    cdef uint64_t time
+    cdef uint64_t last
+    cdef uint64_t meta
+    cdef uint64_t opens
+    cdef uint64_t fresh
+    cdef uint32_t used
+    cdef int64_t closed = 0
+    cdef int64_t at
+    cdef int64_t row
+    cdef int32_t i
+    cdef int32_t j
+    for i in range(n):
+        row = rows[i]
+        key = keys[row]
+        at = places[i]
+        at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most   # this or the next, no branch
+        slot = <uint64_t*> (table + at)
+        if valid != NULL and valid[row] == 0:
+            slot = b.null_slot
+            slot[META_WORD] |= TAKEN | IS_NULL
+        elif slot[KEY_WORD] != key or slot[META_WORD] == 0:
+            slot = slot_of(b, shift, key)
+        time = clock[row] ^ sign
+        last = slot[LAST_WORD]
+        meta = slot[META_WORD]
+        if time < last:                                      # a free slot's time is the earliest there is
+            before[0] = last
+            break
+        opens = meta < (<uint64_t> 1 << COUNT_SHIFT)
+        fresh = opens | (time - last > timeout)
+        to = staged + closed * words
+        for j in range(words):
+            to[j] = slot[j]
+        origin[closed] = <int32_t> row
+        closed += <int64_t> (fresh ^ opens) & x.passes[meta & 255]
+        meta &= (fresh - 1) | (TAKEN | IS_NULL)
+        used = bits[0 if without else row]
+        if used & kept:
+            keep_values(x, c, <int32_t> row, slot, used & kept, meta)
+        slot[META_WORD] = (meta + (<uint64_t> 1 << COUNT_SHIFT)) | used
+        slot[LAST_WORD] = time
+        slot[START_WORD] ^= (slot[START_WORD] ^ time) & (0 - fresh)
+    else:
+        i = n
+    done[0] = i
+    return <int32_t> closed
+
+
+cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil:
+    """Give the columns of `out` (reserved) that may get nulls their validity. `c`: what the sessions come from; NULL: a punctuation.
+    0, or -1: no memory."""
+    cdef int32_t j
+    for j in range(x.nflags):
+        if out.cols[x.flags[j].column].valid == NULL and chunk_set_valid(w, out, x.flags[j].column) != 0:
+            return -1
+    if x.makes_key and (c == NULL or c.cols[x.key].valid != NULL) and out.cols[0].valid == NULL:
+        return chunk_set_valid(w, out, 0)
+    return 0
+
+
+cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil:
+    """Append the columns of n sessions (rows and validity are there, `origin` is written)."""
+    cdef int32_t words = 1 << (x.shift - 3)
+    cdef int32_t index = out.n
+    cdef const SlotColumn* one
+    cdef int64_t* data
+    cdef uint8_t* valid
+    cdef int32_t i
+    cdef int32_t j
+    for j in range(x.nflags):
+        one = &x.flags[j]
+        valid = out.cols[one.column].valid + index
+        for i in range(n):
+            valid[i] = <uint8_t> ((staged[i * words + META_WORD] >> one.bit) & 1)
+    if x.makes_key:
+        data = <int64_t*> out.cols[0].data + index
+        for i in range(n):
+            data[i] = <int64_t> staged[i * words + KEY_WORD]
+        if out.cols[0].valid != NULL:
+            valid = out.cols[0].valid + index
+            for i in range(n):
+                valid[i] = staged[i * words + META_WORD] & IS_NULL == 0
+    for j in range(x.nvalues):
+        one = &x.values[j]
+        data = <int64_t*> out.cols[one.column].data + index
+        if one.word == META_WORD:
+            for i in range(n):
+                data[i] = <int64_t> (staged[i * words + META_WORD] >> COUNT_SHIFT)
+        elif one.bit >= 0:                                    # of no row: 0
+            for i in range(n):
+                data[i] = <int64_t> (staged[i * words + one.word] & (0 - ((staged[i * words + META_WORD] >> one.bit) & 1)))
+        else:
+            for i in range(n):
+                data[i] = <int64_t> (staged[i * words + one.word] ^ x.sign)
+    out.n = index + n
+    out.slots = out.n
+
+
+cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n,
+                           int64_t* places) noexcept nogil:
+    """Where the rows' slots are looked for first: bytes in the table; these are prefetched."""
+    cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
+    cdef const char* table = b.table
+    cdef int32_t shift = x.shift
+    cdef int64_t most = (b.capacity - 1) << shift
+    cdef int64_t place
+    cdef int32_t i
+    for i in range(n):
+        place = <int64_t> (slot_hash(keys[rows[i]]) << shift) & most
+        places[i] = place
+        prefetch_write(table + place)
+
+
+cdef int32_t slots_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Add rows to their keys' sessions; a row after a gap emits the session before it.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an aggregate's condition fails
+    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the
+    table lies in the cache.
+    """
+    cdef const SlotContext* x = <const SlotContext*> k.ctx
+    cdef SlotBucket* b = <SlotBucket*> state
+    cdef const Fold* fold = x.fold
+    cdef const uint8_t* valid = c.cols[x.time].valid
+    cdef bint fails = fold.n != 0 and c.cols[x.conditions].valid[0] != 0
+    cdef uint8_t* mask = <uint8_t*> c.cols[x.conditions].data if fold.n else <uint8_t*> NULL
+    cdef const uint8_t* nulls = c.cols[x.key].valid
+    cdef int64_t[2][LOOKUP_BLOCK] places
+    cdef Staged staged
+    cdef FoldBlock block
+    cdef uint8_t bits
+    cdef int32_t k0 = 0
+    cdef int32_t turn = 0
+    cdef int32_t m
+    cdef int32_t clean                                       # rows of the block without a null time
+    cdef int32_t end                                         # of these, rows before one whose condition fails
+    cdef int32_t closed
+    cdef int32_t done
+    cdef uint64_t before = 0
+    cdef int32_t i
+    cdef int32_t j
+    places_of(x, b, c, rows, min(n, <int32_t> LOOKUP_BLOCK), places[0])
+    while k0 < n:
+        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
+        clean = m
+        if valid != NULL:
+            clean = 0
+            while clean < m and valid[rows[k0 + clean]] != 0:
+                clean += 1
+        end = clean
+        if fails and clean:
+            if fold_begin(fold, w, &block) != 0:
+                failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0
+            end = fold_load(fold, w, c, rows + k0, clean, x.conditions, &block, f)
+            for i in range(end):                             # from here on they are exact
+                bits = 0
+                for j in range(fold.n):
+                    bits |= <uint8_t> ((block.used[j] == NULL or block.used[j][i] != 0) << j)
+                mask[rows[k0 + i]] = bits
+        if (b.count + m) * 2 > b.capacity:
+            if slots_grow(x, b) != 0:
+                failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0
+            places_of(x, b, c, rows + k0, m, places[turn])
+        if out.capacity - out.n < m and chunk_reserve(w, out, k.output, max(m, n // 2)) != 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
+        if validity(x, w, c, out) != 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
+        if m < n - k0:
+            places_of(x, b, c, rows + k0 + m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), places[1 - turn])
+        if x.shift == 5 and nulls == NULL:
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words, out.origin + out.n, &done, &before)
+        else:
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words, out.origin + out.n, &done, &before)
+        turn = 1 - turn
+        if closed:
+            write_sessions(x, staged.words, closed, out)
+        k0 += done
+        if done < end:
+            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]], <int64_t> (before ^ x.sign))
+            return k0
+        if end < clean:
+            return k0
+        if clean < m:
+            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            return k0
+    return n
+
+
+cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final, uint64_t time) noexcept nogil:
+    """Is there an open session, and does it close at the end of the stream, or since no tuple from `time` on extends it?"""
+    cdef uint64_t last = slot[LAST_WORD]
+    return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
+
+
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+
+    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no memory. Cost: a pass over the
+    bucket's slots.
+    """
+    cdef const SlotContext* x = <const SlotContext*> k.ctx
+    cdef SlotBucket* b = <SlotBucket*> state
+    cdef bint final = punctuation.kind == END_OF_STREAM
+    cdef uint64_t time = <uint64_t> punctuation.time ^ x.sign
+    cdef int32_t words = 1 << (x.shift - 3)
+    cdef uint64_t* slot
+    cdef uint64_t* record
+    cdef Staged staged
+    cdef int64_t due = 0
+    cdef int64_t i
+    cdef int32_t n = 0
+    if not final and punctuation.kind != TIME:
+        return 0
+    for i in range(b.capacity + 1):
+        if stop_due(w, i):
+            return 0
+        slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
+        due += is_due(x, slot, final, time) and x.passes[slot[META_WORD] & 255] != 0
+    if due == 0:
+        return 0
+    record = NULL
+    if due <= 0x7fffffff and flush_reserve(w, out, k.output, <int32_t> due) == 0:
+        record = <uint64_t*> chunk_alloc(w, out, due * 16)
+    if record == NULL or validity(x, w, NULL, out) != 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    for i in range(b.capacity + 1):
+        if stop_due(w, i):
+            return 0
+        slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
+        if not is_due(x, slot, final, time):
+            pass
+        elif x.passes[slot[META_WORD] & 255] == 0:
+            slot[META_WORD] &= TAKEN | IS_NULL
+        else:
+            record[0] = slot[META_WORD] & IS_NULL != 0       # a key record: keyed_state.pxd
+            record[1] = slot[KEY_WORD]
+            out.origin[out.n + n] = 0
+            out.flush_time[out.n + n] = 0 if final else <int64_t> (slot[LAST_WORD] ^ x.sign)
+            out.flush_key[out.n + n] = <char*> record
+            record += 2
+            memcpy(&staged.words[n * words], slot, <size_t> words * 8)
+            slot[META_WORD] &= TAKEN | IS_NULL
+            n += 1
+        if n == LOOKUP_BLOCK or (n and i == b.capacity):
+            write_sessions(x, staged.words, n, out)
+            n = 0
+    return 0

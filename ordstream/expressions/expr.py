@@ -1,0 +1,436 @@
+"""Expressions over columns: `od.col("price") * od.col("quantity") > 100`.
+
+An expression is a small immutable tree. It knows no schema until a pipeline method lowers it
+(`ordstream/expressions/lowering.py`) to a `BoundExpr` (`ordstream/expressions/bound.py`, where the meaning of every operation is
+written down); types are checked then, so that a mistake is reported where the pipeline is built.
+
+Types: integers of all widths compute as int64 (checked), floats as float64; `/`, `**` and the mathematical
+functions always give float64. Dates, times, timestamps and durations compare with their own type, with a
+`datetime` object, or with an int in their unit; to calculate with them, `.cast(pa.int64())` first. Strings
+compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that meets a null is null.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.errors import SchemaError
+from ordstream.expressions.bound import BoundExpr
+from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
+
+TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+
+
+class Expr:
+    """An expression; made by `col`, `lit`, `when`, `if_else` and by operators and methods on expressions."""
+
+    # Python would silently drop half of `a and b` or `a < b < c`: both ask for the truth of an expression.
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"the expression {self!r} has no truth value yet: write & | ~ for and, or, not "
+            "(each side in parentheses), and (a < b) & (b < c) for a < b < c"
+        )
+
+    def __contains__(self, value: Any) -> bool:
+        raise TypeError(f"`in` can't look into the expression {self!r}: write column.isin([...])")
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Any) -> Expr:
+        return Apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return Apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return Apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return Apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return Apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return Apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return Apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return Apply("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return Apply("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return Apply("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return Apply("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return Apply("mod", other, self)
+
+    def __pow__(self, other: Any) -> Expr:
+        return Apply("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return Apply("pow", other, self)
+
+    def __neg__(self) -> Expr:
+        return Apply("neg", self)
+
+    def __abs__(self) -> Expr:
+        return Apply("abs", self)
+
+    def __eq__(self, other: Any) -> Expr:  # type: ignore[override]
+        return Apply("eq", self, other)
+
+    def __ne__(self, other: Any) -> Expr:  # type: ignore[override]
+        return Apply("ne", self, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return Apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return Apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return Apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return Apply("ge", self, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return Apply("and", self, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return Apply("and", other, self)
+
+    def __or__(self, other: Any) -> Expr:
+        return Apply("or", self, other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return Apply("or", other, self)
+
+    def __invert__(self) -> Expr:
+        return Apply("not", self)
+
+    def is_null(self) -> Expr:
+        """True where the value is null; never null itself. NaN is not null."""
+        return Apply("is_null", self)
+
+    def is_not_null(self) -> Expr:
+        """True where the value is not null; never null itself."""
+        return Apply("is_not_null", self)
+
+    def coalesce(self, *others: Any) -> Expr:
+        """The first value that is not null."""
+        result: Expr = self
+        for other in others:
+            result = Apply("coalesce", result, other)
+        return result
+
+    fill_null = coalesce
+
+    def isin(self, values: Iterable[Any]) -> Expr:
+        """True where the value is one of `values` (no nulls among them); null where the value is null."""
+        return Apply("isin", self, option=tuple(values))
+
+    def between(self, low: Any, high: Any) -> Expr:
+        """`(self >= low) & (self <= high)`, both ends included."""
+        return Apply("and", self >= low, self <= high)
+
+    def minimum(self, other: Any) -> Expr:
+        """The smaller of two values; a NaN loses, a null gives null."""
+        return Apply("min", self, other)
+
+    def maximum(self, other: Any) -> Expr:
+        """The larger of two values; a NaN loses, a null gives null."""
+        return Apply("max", self, other)
+
+    def sqrt(self) -> Expr:
+        """Square root, float64."""
+        return Apply("sqrt", self)
+
+    def sin(self) -> Expr:
+        """Sine, radians."""
+        return Apply("sin", self)
+
+    def cos(self) -> Expr:
+        """Cosine, radians."""
+        return Apply("cos", self)
+
+    def tan(self) -> Expr:
+        """Tangent, radians."""
+        return Apply("tan", self)
+
+    def asin(self) -> Expr:
+        """Arc sine, radians."""
+        return Apply("asin", self)
+
+    def acos(self) -> Expr:
+        """Arc cosine, radians."""
+        return Apply("acos", self)
+
+    def atan(self) -> Expr:
+        """Arc tangent, radians."""
+        return Apply("atan", self)
+
+    def atan2(self, x: Any) -> Expr:
+        """Angle of the point (x, self), radians."""
+        return Apply("atan2", self, x)
+
+    def exp(self) -> Expr:
+        """e to the power of the value."""
+        return Apply("exp", self)
+
+    def log(self) -> Expr:
+        """Natural logarithm."""
+        return Apply("log", self)
+
+    def floor(self) -> Expr:
+        """Largest whole float64 not above the value."""
+        return Apply("floor", self)
+
+    def ceil(self) -> Expr:
+        """Smallest whole float64 not below the value."""
+        return Apply("ceil", self)
+
+    def round(self) -> Expr:
+        """Nearest whole float64, half to even."""
+        return Apply("round", self)
+
+    def length(self) -> Expr:
+        """Number of elements of a list column, or of bytes of a string or binary value: int64."""
+        return Apply("length", self)
+
+    def lookup(self, table: Any) -> Expr:
+        """`table[self]` from a dense side table; null outside the table and where its entry is null.
+
+        Parameters
+        ----------
+        table : numpy.ndarray or pyarrow.Array
+            One-dimensional, integers or floats. It is copied now.
+        """
+        return Apply("lookup", self, option=_dense_table(table))
+
+    def cast(self, type_: Any) -> Expr:
+        """The value as another type.
+
+        Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1, int
+        to bool is `!= 0`, a date/time goes to and from the int count of its unit. A cast to less than 64 bits
+        is range-checked and must be the outermost operation of a column expression.
+        """
+        return Apply("cast", self, option=_cast_target(type_))
+
+    def alias(self, name: str) -> Expr:
+        """The same expression under an output name (for names that are no Python keywords arguments)."""
+        return Alias(self, name)
+
+
+class Column(Expr):
+    """A column of the operator's input."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return str(self.name)
+
+
+class Literal(Expr):
+    """A constant. Without a `type` of its own it takes one from what it is combined with."""
+
+    def __init__(self, value: Any, type_: Any = None) -> None:
+        if isinstance(value, pa.Scalar):
+            value, type_ = value.as_py(), type_ or value.type
+        if isinstance(value, np.generic) and not isinstance(value, TEMPORAL_OBJECTS):
+            value = value.item()
+        if value is not None and not isinstance(value, (bool, int, float, str, bytes, *TEMPORAL_OBJECTS)):
+            raise SchemaError(f"{value!r} ({type(value).__name__}) can't be a constant in an expression")
+        if isinstance(value, int) and type_ is None and not INT64_MIN <= value <= INT64_MAX:
+            raise SchemaError(f"the constant {value} does not fit into int64")
+        self.value = value
+        self.type = None if type_ is None else _cast_target(type_)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Alias(Expr):
+    """A named expression; only as the outermost node of a column of `select` or `with_columns`."""
+
+    def __init__(self, expr: Expr, name: str) -> None:
+        given: Any = name
+        if not isinstance(given, str) or not given:
+            raise SchemaError(f"alias: a name must be a non-empty str, got {name!r}")
+        self.expr, self.name = expr, name
+
+    def __repr__(self) -> str:
+        return repr(self.expr)
+
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "neg": "-",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "and": "&",
+    "or": "|",
+    "not": "~",
+}
+
+
+class Apply(Expr):
+    """A function of expressions; plain Python values among its arguments become constants."""
+
+    def __init__(self, function: str, *arguments: Any, option: Any = None) -> None:
+        self.function = function
+        self.arguments = tuple(as_expression(argument) for argument in arguments)
+        self.option = option
+
+    def __repr__(self) -> str:
+        symbol, texts = _SYMBOLS.get(self.function), [repr(argument) for argument in self.arguments]
+        if symbol:
+            return f"{symbol}{texts[0]}" if len(texts) == 1 else f"({texts[0]} {symbol} {texts[1]})"
+        if self.function == "isin":
+            texts.append(repr(list(self.option)))
+        if self.function == "cast":
+            texts.append(str(self.option))
+        return f"{self.function}({', '.join(texts)})"
+
+
+@dataclass(frozen=True, eq=False)
+class DenseTable:
+    """The side table of a lookup: int64 or float64 values, and which of them are valid (None: all)."""
+
+    values: np.ndarray[Any, Any]
+    valid: np.ndarray[Any, Any] | None
+
+
+def _dense_table(table: Any) -> DenseTable:
+    valid: np.ndarray[Any, Any] | None = None
+    if isinstance(table, pa.ChunkedArray):
+        table = table.combine_chunks()
+    if isinstance(table, pa.Array):
+        if table.null_count:
+            valid = np.array(table.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+            table = table.fill_null(0)
+        table = table.to_numpy(zero_copy_only=False)
+    array = np.asarray(table)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        kind = f"{array.ndim}-dimensional, {array.dtype}"
+        raise SchemaError(f"lookup needs a one-dimensional table of integers or floats, got {kind}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > INT64_MAX:
+        raise SchemaError("lookup: a value of the table does not fit into int64")
+    values = np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64)
+    values.flags.writeable = False
+    return DenseTable(values, valid)
+
+
+def _cast_target(type_: Any) -> pa.DataType:
+    target = PYTHON_TYPES.get(type_, type_) if isinstance(type_, type) else type_
+    if not isinstance(target, pa.DataType):
+        raise SchemaError(f"a pyarrow type (or int, float, bool, str, bytes) is needed, got {type_!r}")
+    return target
+
+
+def col(name: str) -> Column:
+    """The input column `name`."""
+    if not isinstance(name, str):
+        raise SchemaError(f"od.col takes a column name, got {name!r}")
+    return Column(name)
+
+
+def lit(value: Any, type_: Any = None) -> Literal:
+    """A constant: bool, int, float, str, bytes, a `datetime` object, a `pyarrow.Scalar`, or None (with a
+    type).
+    """
+    return Literal(value, type_)
+
+
+def if_else(condition: Any, value: Any, otherwise: Any) -> Expr:
+    """`value` where the condition is true, `otherwise` where it is false or null. Both are evaluated for
+    every row.
+    """
+    return Apply("if", condition, value, otherwise)
+
+
+@dataclass(frozen=True)
+class When:
+    """The open form of `when(...)`; `otherwise` closes it."""
+
+    cases: tuple[tuple[Any, Any], ...]
+
+    def when(self, condition: Any, value: Any) -> When:
+        """One more case, looked at when none before is true."""
+        return When((*self.cases, (condition, value)))
+
+    def otherwise(self, value: Any) -> Expr:
+        """The value when no case is true."""
+        result = as_expression(value)
+        for condition, chosen in reversed(self.cases):
+            result = if_else(condition, chosen, result)
+        return result
+
+
+def when(condition: Any, value: Any) -> When:
+    """`when(c1, a).when(c2, b).otherwise(c)`: the value of the first case that is true."""
+    return When(((condition, value),))
+
+
+def as_expression(value: Any) -> Expr:
+    """The expression itself, or a plain Python value as a constant."""
+    if isinstance(value, When):
+        raise SchemaError("when(...) is not closed: add .otherwise(value)")
+    return value if isinstance(value, Expr) else Literal(value)
+
+
+def evaluate(
+    expression: BoundExpr | Expr, row: Sequence[Any] | Mapping[str, Any], schema: pa.Schema | None = None
+) -> Any:
+    """Value of an expression on one row, by the reference semantics of `ordstream/expressions/bound.py`.
+
+    Parameters
+    ----------
+    expression : BoundExpr or Expr
+        An `Expr` needs `schema`.
+    row : sequence or mapping
+        Storage values (`ordstream/ground/types.py`) by column index, or by name with `schema`.
+    schema : pyarrow.Schema, optional
+
+    Raises
+    ------
+    OverflowError, ZeroDivisionError
+        Of the operations, at this row.
+    """
+    from ordstream.expressions.bound import evaluate_row
+    from ordstream.expressions.lowering import lower
+
+    if isinstance(expression, Expr):
+        if schema is None:
+            raise SchemaError("evaluating an expression needs the schema of the row")
+        expression = lower(expression, schema, "evaluate")
+    if isinstance(row, Mapping):
+        if schema is None:
+            raise SchemaError("a row given by name needs its schema")
+        row = [row[name] for name in schema.names]
+    return evaluate_row(expression, row)

@@ -1,0 +1,323 @@
+"""Lowering: an expression and a schema become a `BoundExpr`. All type rules of expressions are here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import SchemaError
+from ordstream.expressions.bound import BoundExpr
+from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
+from ordstream.ground.types import (
+    column_index,
+    is_binary,
+    is_list,
+    is_string,
+    is_temporal,
+    physical_type,
+    to_storage,
+)
+
+Code = tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Code, with the class and the Arrow type of its result.
+
+    Attributes
+    ----------
+    code : tuple of instructions
+    vm : str or None
+        "i64", "f64", "bool", "view"; None for a null constant that has no type yet.
+    arrow : pyarrow.DataType or None
+    narrow : bool
+        A cast to a type narrower than its class. The machine narrows only when it writes the result column,
+        so such a cast must be the outermost operation.
+    """
+
+    code: Code
+    vm: str | None
+    arrow: Any
+    narrow: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """An integer or a float, not a date or time."""
+        return self.vm in ("i64", "f64") and not is_temporal(self.arrow)
+
+
+def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
+    """Type-check an expression against a schema and lower it.
+
+    Parameters
+    ----------
+    expr : Expr or constant
+    schema : pyarrow.Schema
+        Of the operator's input.
+    where : str
+        Name of the operator, for error texts.
+
+    Raises
+    ------
+    SchemaError
+        An unknown column (lists the available ones) or operands whose types do not go together.
+    """
+    expr = as_expression(expr)
+    if isinstance(expr, Alias):
+        expr = expr.expr
+    try:
+        low, text = _Lowering(schema, where).lower(expr), repr(expr)
+    except RecursionError:
+        raise SchemaError(f"{where}: an expression is nested too deeply; use isin(...), or compute it in several columns") from None
+    if low.vm is None:
+        raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
+    return BoundExpr(low.code, low.vm, low.arrow, text)
+
+
+def computed_type(type_: pa.DataType) -> pa.DataType:
+    """Type of a computed column made from values of this type: 64-bit numbers, utf8 or binary."""
+    if pat.is_integer(type_):
+        return pa.int64()
+    if pat.is_floating(type_):
+        return pa.float64()
+    return pa.string() if is_string(type_) else pa.binary() if is_binary(type_) else type_
+
+
+class _Lowering:
+    def __init__(self, schema: pa.Schema, where: str) -> None:
+        self.schema = schema
+        self.where = where
+
+    def error(self, text: str) -> SchemaError:
+        return SchemaError(f"{self.where}: {text}")
+
+    def lower(self, expr: Expr, hint: Any = None) -> Lowered:
+        """Code of an expression; `hint` is the type that a constant without one should take."""
+        if isinstance(expr, Column):
+            return self.column(expr)
+        if isinstance(expr, Literal):
+            return self.literal(expr, hint)
+        if isinstance(expr, Apply):
+            return _FAMILIES[expr.function](self, expr)
+        name = expr.name if isinstance(expr, Alias) else repr(expr)
+        raise self.error(f"the name {name!r} must be given to the whole expression, not to a part of it")
+
+    def column(self, expr: Column) -> Lowered:
+        index = column_index(self.schema, expr.name, self.where)
+        type_ = self.schema.field(index).type
+        vm = physical_type(type_, expr.name).vm
+        if vm is None:
+            raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
+        return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
+
+    def literal(self, expr: Literal, hint: Any) -> Lowered:
+        value: Any = expr.value
+        type_ = expr.type
+        plain_int = isinstance(value, int) and not isinstance(value, bool)
+        if type_ is None and hint is not None:
+            as_time = is_temporal(hint) and (plain_int or isinstance(value, TEMPORAL_OBJECTS))
+            if value is None or as_time or (plain_int and pat.is_floating(hint)):
+                type_ = hint
+        if type_ is None:
+            if value is None:
+                return Lowered((), None, None)
+            type_ = pa.scalar(value).type
+        vm = physical_type(type_, "constant").vm
+        if vm is None:
+            raise self.error(f"a constant can't be {type_}")
+        type_ = computed_type(type_)
+        if value is None:
+            return Lowered((("lit_null", vm),), vm, type_)
+        try:
+            value = to_storage(float(value) if plain_int and vm == "f64" else value, type_, "constant")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self.error(str(error)) from error
+        return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
+
+    def operands(self, expr: Apply, hint: Any = None) -> list[Lowered]:
+        """The lowered arguments; constants take their type from the other arguments, or from `hint`."""
+        lowered: dict[int, Lowered] = {}
+        constants_last = sorted(
+            range(len(expr.arguments)), key=lambda i: isinstance(expr.arguments[i], Literal)
+        )
+        for i in constants_last:
+            known = next((low.arrow for low in lowered.values() if low.vm is not None), hint)
+            low = self.lower(expr.arguments[i], known)
+            if low.narrow:
+                text = f"the cast to {low.arrow} in {expr!r} must be the outermost operation"
+                raise self.error(f"{text}; use 64-bit types inside")
+            lowered[i] = low
+        if any(low.vm is None for low in lowered.values()):
+            raise self.error(f"the type of None is not known in {expr!r}; write od.lit(None, type)")
+        return [lowered[i] for i in range(len(expr.arguments))]
+
+    def number(self, expr: Expr, low: Lowered) -> Lowered:
+        if low.is_number:
+            return low
+        advice = "cast it to pa.int64() first" if low.vm in ("i64", "bool") else "a number is needed"
+        raise self.error(f"can't calculate with {low.arrow} in {expr!r}: {advice}")
+
+    def common(self, expr: Expr, a: Lowered, b: Lowered) -> tuple[Lowered, Lowered]:
+        """Both operands in one class: int with float becomes float; everything else must agree."""
+        if a.arrow == b.arrow:
+            return a, b
+        if a.is_number and b.is_number:
+            return _to_float(a), _to_float(b)
+        raise self.error(f"{a.arrow} and {b.arrow} do not go together in {expr!r}")
+
+    def boolean(self, expr: Expr, low: Lowered) -> Lowered:
+        if low.vm == "bool":
+            return low
+        advice = "comparisons next to & and | need parentheses"
+        raise self.error(f"a boolean is needed, got {low.arrow} in {expr!r} ({advice})")
+
+    # ---------------------------------------------------------------------------- families of functions
+
+    def arithmetic(self, expr: Apply) -> Lowered:
+        a, b = self.operands(expr)
+        if not (expr.function in ("min", "max") and is_temporal(a.arrow) and a.arrow == b.arrow):
+            a, b = self.number(expr, a), self.number(expr, b)
+        if expr.function in ("div", "pow", "atan2"):
+            a, b = _to_float(a), _to_float(b)
+        a, b = self.common(expr, a, b)
+        name = expr.function if expr.function == "atan2" else f"{expr.function}_{a.vm}"
+        return Lowered((*a.code, *b.code, (name,)), a.vm, a.arrow)
+
+    def sign(self, expr: Apply) -> Lowered:
+        (a,) = self.operands(expr)
+        a = self.number(expr, a)
+        return Lowered((*a.code, (f"{expr.function}_{a.vm}",)), a.vm, a.arrow)
+
+    def mathematical(self, expr: Apply) -> Lowered:
+        (a,) = self.operands(expr)
+        return Lowered((*_to_float(self.number(expr, a)).code, (expr.function,)), "f64", pa.float64())
+
+    def comparison(self, expr: Apply) -> Lowered:
+        a, b = self.operands(expr)
+        time_with_int = a.vm == b.vm == "i64" and (pat.is_integer(a.arrow) or pat.is_integer(b.arrow))
+        if not time_with_int:
+            a, b = self.common(expr, a, b)
+        if a.vm == "bool" and expr.function not in ("eq", "ne"):
+            raise self.error(f"booleans have no order in {expr!r}; only == and != compare them")
+        return Lowered((*a.code, *b.code, (f"{expr.function}_{a.vm}",)), "bool", pa.bool_())
+
+    def logic(self, expr: Apply) -> Lowered:
+        operands = [self.boolean(expr, low) for low in self.operands(expr, pa.bool_())]
+        code = itertools.chain.from_iterable(low.code for low in operands)
+        return Lowered((*code, (expr.function,)), "bool", pa.bool_())
+
+    def null_test(self, expr: Apply) -> Lowered:
+        argument = expr.arguments[0]
+        a = self.length(expr) if self.is_list_column(argument) else self.operands(expr)[0]
+        return Lowered((*a.code, (f"{expr.function}_{a.vm}",)), "bool", pa.bool_())
+
+    def choice(self, expr: Apply) -> Lowered:
+        code: Code = ()
+        if expr.function == "if":
+            code = self.boolean(expr, self.operands(Apply("if", expr.arguments[0]), pa.bool_())[0]).code
+        a, b = self.common(expr, *self.operands(Apply(expr.function, *expr.arguments[-2:])))
+        return Lowered((*code, *a.code, *b.code, (f"{expr.function}_{a.vm}",)), a.vm, a.arrow)
+
+    def membership(self, expr: Apply) -> Lowered:
+        (a,) = self.operands(expr)
+        if a.vm == "bool":
+            raise self.error(f"isin on booleans in {expr!r}; use == or ~")
+        if any(value is None for value in expr.option):
+            raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
+        members = [self.literal(Literal(value), a.arrow) for value in expr.option]
+        if a.vm == "f64":
+            return self.float_membership(a, [_to_float(self.number(expr, low)) for low in members])
+        for low in members:
+            if low.arrow != a.arrow and not (low.vm == a.vm == "i64" and pat.is_integer(low.arrow)):
+                raise self.error(f"{low.arrow} among the values for {a.arrow} in {expr!r}")
+        values = tuple(low.code[0][1] for low in members)
+        return Lowered((*a.code, (f"in_{a.vm}", values)), "bool", pa.bool_())
+
+    def float_membership(self, a: Lowered, members: list[Lowered]) -> Lowered:
+        """x == m1 | x == m2 | ...: the machine has no membership test for floats."""
+        code: Code = ()
+        for low in members:
+            code += (*a.code, *low.code, ("eq_f64",), *((("or",),) if code else ()))
+        if not members:  # false, or null for null
+            code = (*a.code, *a.code, ("ne_f64",), *a.code, *a.code, ("eq_f64",), ("and",))
+        return Lowered(code, "bool", pa.bool_())
+
+    def is_list_column(self, expr: Expr) -> bool:
+        return isinstance(expr, Column) and is_list(
+            self.schema.field(column_index(self.schema, expr.name, self.where)).type
+        )
+
+    def length(self, expr: Apply) -> Lowered:
+        argument = expr.arguments[0]
+        if isinstance(argument, Column) and self.is_list_column(argument):
+            index = column_index(self.schema, argument.name, self.where)
+            return Lowered((("len_list", index),), "i64", pa.int64())
+        (a,) = self.operands(expr)
+        if a.vm != "view":
+            raise self.error(f"length() is for lists, strings and binaries, got {a.arrow} in {expr!r}")
+        return Lowered((*a.code, ("len_view",)), "i64", pa.int64())
+
+    def lookup(self, expr: Apply) -> Lowered:
+        (a,) = self.operands(expr)
+        if a.vm != "i64" or is_temporal(a.arrow):
+            raise self.error(f"the index of a lookup must be an integer, got {a.arrow} in {expr!r}")
+        table = expr.option
+        vm, arrow = ("f64", pa.float64()) if table.values.dtype.kind == "f" else ("i64", pa.int64())
+        return Lowered((*a.code, (f"lookup_{vm}", table.values, table.valid)), vm, arrow)
+
+    def cast(self, expr: Apply) -> Lowered:
+        argument, target = expr.arguments[0], expr.option
+        if isinstance(argument, Literal) and argument.value is None:
+            return self.literal(Literal(None, target), None)
+        (a,) = self.operands(expr)
+        vm = physical_type(target, "cast").vm
+        code = _CONVERSIONS.get((a.vm, vm))
+        changes_time = target != a.arrow and (
+            (is_temporal(a.arrow) and not pat.is_integer(target))
+            or (is_temporal(target) and not pat.is_integer(a.arrow))
+        )
+        changes_bytes = vm == "view" and (
+            target not in (pa.string(), pa.binary()) or (is_string(target) and is_binary(a.arrow))
+        )
+        if code is None or changes_time or changes_bytes:
+            raise self.error(f"no cast from {a.arrow} to {target} in {expr!r}")
+        narrow = target != computed_type(target) or (is_temporal(target) and target.bit_width < 64)
+        return Lowered((*a.code, *code), vm, target, narrow)
+
+
+def _to_float(low: Lowered) -> Lowered:
+    return low if low.vm == "f64" else Lowered((*low.code, ("i2f",)), "f64", pa.float64())
+
+
+_CONVERSIONS: dict[tuple[str | None, str | None], tuple[tuple[str], ...]] = {
+    ("i64", "f64"): (("i2f",),),
+    ("f64", "i64"): (("f2i",),),
+    ("bool", "i64"): (("b2i",),),
+    ("i64", "bool"): (("i2b",),),
+    ("bool", "f64"): (("b2i",), ("i2f",)),
+    **{(vm, vm): () for vm in ("i64", "f64", "bool", "view")},
+}
+
+_MATHEMATICAL = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
+
+_FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "floordiv", "mod", "pow", "min", "max", "atan2"), _Lowering.arithmetic
+    ),
+    **dict.fromkeys(("neg", "abs"), _Lowering.sign),
+    **dict.fromkeys(_MATHEMATICAL, _Lowering.mathematical),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), _Lowering.comparison),
+    **dict.fromkeys(("and", "or", "not"), _Lowering.logic),
+    **dict.fromkeys(("is_null", "is_not_null"), _Lowering.null_test),
+    **dict.fromkeys(("if", "coalesce"), _Lowering.choice),
+    "isin": _Lowering.membership,
+    "length": _Lowering.length,
+    "lookup": _Lowering.lookup,
+    "cast": _Lowering.cast,
+}

@@ -1,0 +1,286 @@
+"""One node of a pipeline that is cut over several: the operators of a fragment over the rows of one partition.
+
+Rows come with their order tags, sorted by them, which is checked. Inside, a row's serial is its position in the
+partition, so the core needs to know nothing of tags; on the way out the serial of each output leads back to the tag
+of the row that caused it, or to the key that the end of the stream made an operator emit for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordstream.errors import OperatorError, SourceError
+from ordstream.fragments.fragmenting import Fragment
+from ordstream.fragments.partial import UNDECIDED
+from ordstream.ground.ordertags import (
+    AT_END,
+    TAG,
+    OrderTag,
+    check_ascending,
+    source_serial,
+    step_keys,
+    step_tags,
+    with_index,
+)
+
+if TYPE_CHECKING:
+    from ordstream.balance.grouping import Grouping
+
+NODE = "__ordstream_node"
+
+Int64s = npt.NDArray[np.int64]
+
+# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use others.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows before.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    key : tuple of int
+        Key columns; (): all rows to node 0.
+    nodes : int
+    grouping : Grouping, optional
+        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it sent must be new.
+    """
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    nodes: int
+    grouping: Grouping | None = None
+
+    def keys(self, batch: pa.RecordBatch) -> Any:
+        """The keys of the rows as groupings take them."""
+        columns = tuple(batch.column(index) for index in self.key)
+        return columns[0] if len(columns) == 1 else columns
+
+    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """The node of each row, from 0."""
+        from ordstream._core.ground import arrow, chunk
+        from ordstream._core.state import routing
+        from ordstream.node.source import conform
+
+        if not self.key or self.nodes == 1:
+            return np.zeros(batch.num_rows, dtype=np.int32)
+        if self.grouping is not None:
+            return self.grouping.route(self.keys(batch))
+        columns = pa.schema([self.schema.field(index) for index in self.key])
+        core = arrow.core_schema(columns)
+        rows = conform(batch.select(list(self.key)), core)
+        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), arrow.BatchFormats(core))
+        return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
+
+
+class _Stopped(SourceError):
+    """The rows end here because an operator of an earlier fragment failed; nothing is flushed."""
+
+
+class FragmentNode(Iterator[pa.RecordBatch]):
+    """Run a fragment over one partition: an iterator of batches, and a context manager.
+
+    The batches have the columns of `fragment.output`, then the tag, then, with a route, the node that the row goes to.
+    They come in the order of their tags if the rows do.
+
+    Parameters
+    ----------
+    fragment : Fragment
+    rows : iterator of pyarrow.RecordBatch
+        The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for output.
+    route : Route, optional
+        None: this is the last fragment.
+    options : mapping
+        Of the node (`ordstream.node.run`).
+    before : bytes, optional
+        A tag: rows from it on are left out, and nothing is flushed.
+
+    Raises
+    ------
+    SourceError
+        Rows out of order, or that don't fit the fragment's source.
+    OperatorError
+        With the serial of the source tuple, and the attribute `order_tag`.
+    """
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        rows: Iterator[pa.RecordBatch],
+        route: Route | None,
+        options: Mapping[str, Any],
+        before: bytes | None = None,
+    ) -> None:
+        from ordstream.node import node  # the compiled core, which a driver need not load
+
+        self.fragment = fragment
+        self._rows = rows
+        self._route = route
+        self._before = before
+        self._taken = 0  # rows so far: the serial of the last one
+        self._last: bytes | None = None
+        self._place = OrderTag(0)  # of the last output, with what the end of the stream causes counted as outputs of the last row
+        self._skips: dict[str, tuple[int, int | None]] = {}  # operator: serial here and in the source of the first row that it skipped
+        self._tags: deque[tuple[int, pa.Array]] = deque()  # first serial, tags; what outputs may still refer to
+        self._stream = node.stream(
+            fragment.pipeline, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
+        )
+
+    # ---------------------------------------------------------------------------------------- in
+
+    def _arrivals(self) -> Iterator[pa.RecordBatch]:
+        columns = list(range(len(self.fragment.source)))  # by position: a user's column may be called as the tag is
+        for batch in self._rows:
+            tags = batch.column(len(columns))
+            if self.fragment.key is not None and self.fragment.ordered:
+                check_ascending(tags, self._last, self._taken)
+            if self._before is not None:
+                kept = pc.less(tags, pa.scalar(self._before, tags.type))
+                batch, tags = batch.filter(kept), tags.filter(kept)
+            if not len(tags):
+                continue
+            self._last = tags[-1].as_py()
+            self._forget(self._stream.settled())
+            self._tags.append((self._taken + 1, tags))
+            self._taken += len(tags)
+            yield batch.select(columns)
+        if self._before is not None:
+            raise _Stopped("stopped before the end")
+
+    def _forget(self, serial: int) -> None:
+        if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+            self._place_skips()
+        while self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+            self._tags.popleft()
+
+    def _place_skips(self) -> None:
+        """Find the source tuple of the first row that each operator skipped, while its tag is here."""
+        for name, (serial, at_end) in self._stream.first_skips().items():
+            if name not in self._skips or self._skips[name][0] != serial:
+                tag = None if at_end else self._tag_of(serial)
+                self._skips[name] = (serial, None if tag is None else source_serial(tag))
+
+    def _tag_of(self, serial: int) -> bytes | None:
+        """The tag of the row with this serial here; None for a step of a flush."""
+        for first, tags in self._tags:
+            if first <= serial < first + len(tags):
+                tag: bytes = tags[serial - first].as_py()
+                return tag
+        return None
+
+    # ---------------------------------------------------------------------------------------- out
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = next(self._stream)
+        except _Stopped:
+            raise StopIteration from None
+        except OperatorError as error:
+            raise self._placed(error) from error.__cause__
+        serials, index = (batch.column(batch.num_columns - k).to_numpy() for k in (2, 1))
+        columns = batch.columns[:-2]
+        fields = list(self.fragment.output)
+        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        columns, fields = [*columns, self._output_tags(serials, index)], [*fields, pa.field(TAG, pa.binary(), False)]
+        if self._route is not None:
+            columns.append(pa.array(self._route(rows)))
+            fields.append(pa.field(NODE, pa.int32(), False))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
+        """The tag of each output; serials behind the last row are those of flush steps."""
+        ordinary = int(np.searchsorted(serials, self._taken, side="right"))
+        parts = []
+        if ordinary:
+            self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
+            self._forget(int(serials[0]) - 1)
+            tags = pa.concat_arrays([array for _, array in self._tags])
+            tags = tags.take(pa.array(serials[:ordinary] - self._tags[0][0]))
+            parts.append(with_index(tags, index[:ordinary]) if self.fragment.widens else tags)
+        if ordinary < len(serials):
+            before = self._place.index if self._place.serial == self._taken else -1
+            self._place = OrderTag(self._taken, before + len(serials) - ordinary)
+            for position, first, keys in self._steps():
+                low, high = np.searchsorted(serials, [first, first + len(keys)])
+                taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
+                parts.append(step_tags(position, taken, index[low:high]))
+        return pa.concat_arrays(parts)
+
+    def _steps(self) -> Iterator[tuple[int, int, pa.Array]]:
+        """(position, first serial, keys) of the flush steps of each operator that has any, in chain order."""
+        steps = self._stream.steps()
+        for position, stage in enumerate(self.fragment.stages, self.fragment.first):
+            if stage.name in steps:
+                first, ends, data = steps[stage.name]
+                yield position, first, step_keys(ends, data)
+
+    def _placed(self, error: OperatorError) -> OperatorError:
+        """The error with the serial of the source tuple in place of the position in this node."""
+        tag = None
+        if error.row is not None:
+            tag = self._tag_of(error.serial)
+            for position, first, keys in self._steps():
+                if first <= error.serial < first + len(keys):
+                    one = np.zeros(1, dtype=np.int64)
+                    tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[0].as_py()[:-4]
+        if tag is None:
+            position = next((k for k, s in enumerate(self.fragment.stages, self.fragment.first) if s.name == error.operator), 0)
+            tag = AT_END + position.to_bytes(2, "big")
+        serial = source_serial(tag)
+        if serial is None:
+            last = self._last and source_serial(self._last)
+            serial = last or 0  # the driver knows the last tuple's; a node knows its own rows
+        half = any(s.name == error.operator and "half" in s.params for s in self.fragment.stages)
+        reason = f"{error.reason}. {UNDECIDED}" if half and isinstance(error.__cause__, OverflowError) else error.reason
+        placed = OperatorError(error.operator, serial, error.row, reason)
+        placed.order_tag = tag
+        return placed
+
+    # ---------------------------------------------------------------------------------------- around
+
+    def cancel(self) -> None:
+        """Stop within a chunk's time. Any thread."""
+        self._stream.cancel()
+
+    def progress(self) -> tuple[int, int | None, int]:
+        """As `Stream.progress`."""
+        return self._stream.progress()
+
+    @property
+    def report(self) -> Any:
+        """As `Stream.report`; serials of skipped rows are those of the source, the commit point's is the position in this node."""
+        report = self._stream.report
+        self._place_skips()
+        operators = [
+            replace(o, first_skipped=replace(o.first_skipped, serial=self._skips[o.name][1])) if o.first_skipped else o
+            for o in report.operators
+        ]
+        through = report.emitted_through
+        return replace(
+            report, operators=tuple(operators), emitted_through=self._place if through.serial > self._taken else through
+        )
+
+    @property
+    def models(self) -> Mapping[str, Any]:
+        """Execution times (ns) that shed stages learnt, by stage; complete after `close`."""
+        return self._stream.shed.models
+
+    def __enter__(self) -> FragmentNode:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop; the report is complete then. Idempotent."""
+        self._stream.close()

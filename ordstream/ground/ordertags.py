@@ -1,0 +1,207 @@
+"""Order tags: where a row stands in the output, as a value that users keep; and as bytes, as rows carry them across a cut, so that
+every node, and the end, can restore the order.
+
+Inside a pipeline that is cut, tags compare as bytes, and that order is the order of a sequential run:
+
+* a source tuple: 0, its serial in 8 bytes, most significant first;
+* an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes, where an
+  operator of the fragment can make several of one;
+* what the end of the stream makes an operator emit comes after all that, operator after operator in chain order,
+  keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an encoding that
+  orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.
+
+All functions work on whole columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordstream.errors import SourceError
+
+Int64s = npt.NDArray[np.int64]
+
+TAG = "__ordstream_tag"
+# The columns that show a tag to a user: `tags=True`.
+TAG_NAMES = ("_serial", "_index")
+ORDINARY, AT_END = b"\x00", b"\x01"
+INDEX_LIMIT = 1 << 32
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OrderTag:
+    """A place in the order of a pipeline's output: of a row, or a commit point between two rows (docs/ordering.md).
+
+    Tags are ordered as the rows are, hashable, picklable, and the same in every run of a pipeline over the same tuples. Compare them
+    with each other and hand them on; do not compute with them. ``bytes(tag)`` (16 bytes) compares as the tag does, and
+    `OrderTag.from_bytes` makes the tag again. A tag is never equal to a number.
+
+    Parameters
+    ----------
+    serial : int
+        Position in the source, from 1, of the tuple that caused the row. 0: the source had no tuple.
+    index : int
+        The row's position among the outputs of that serial, from 0. -1 stands in front of all of them.
+
+    Raises
+    ------
+    ValueError
+        For a number below these.
+    """
+
+    serial: int
+    index: int = -1
+
+    def __post_init__(self) -> None:
+        if self.serial < 0 or self.index < -1:
+            raise ValueError(f"an order tag has a serial from 0 and an index from -1, not {self.serial} and {self.index}")
+
+    def __bytes__(self) -> bytes:
+        return struct.pack(">QQ", self.serial, self.index + 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> OrderTag:
+        """The tag with these bytes.
+
+        Raises
+        ------
+        ValueError
+            If they are not those of a tag.
+        """
+        if len(data) != 16:
+            raise ValueError(f"an order tag has 16 bytes, not {len(data)}")
+        serial, following = struct.unpack(">QQ", data)
+        return cls(serial, following - 1)
+
+    def __str__(self) -> str:
+        return f"serial {self.serial}, {'no output' if self.index < 0 else f'output {self.index}'}"
+
+
+def source_tags(serials: Int64s) -> pa.Array:
+    """Tags of source tuples, from their serials (from 1)."""
+    packed = np.zeros(len(serials), dtype=[("kind", "u1"), ("serial", ">i8")])
+    packed["serial"] = serials
+    return _fixed(packed.tobytes(), len(serials), 9)
+
+
+def source_serial(tag: bytes) -> int | None:
+    """The source tuple that caused a row; None: the end of the stream did."""
+    return int.from_bytes(tag[1:9], "big") if tag[:1] == ORDINARY else None
+
+
+def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Serial per tag, and whether the end of the stream caused it (its serial is 0 here)."""
+    at_end = pc.equal(pc.binary_slice(tags, 0, 1), AT_END).to_numpy(zero_copy_only=False)
+    serials = np.zeros(len(tags), dtype=np.int64)
+    if not at_end.all():
+        heads = pc.binary_slice(tags.filter(pa.array(~at_end)), 1, 9)
+        serials[~at_end] = np.frombuffer(heads.buffers()[2], dtype=">i8", count=len(heads))
+    return serials, at_end
+
+
+def with_index(tags: pa.Array, index: Int64s) -> pa.Array:
+    """Tags of the outputs at `index` among those of the rows with `tags`."""
+    return pc.binary_join_element_wise(tags, _indexes(index), b"")
+
+
+def step_tags(position: int, keys: pa.Array, index: Int64s) -> pa.Array:
+    """Tags of what the end of the stream makes the operator at `position` emit for `keys`."""
+    head = pa.scalar(AT_END + position.to_bytes(2, "big"), pa.binary())
+    return pc.binary_join_element_wise(head, keys, _indexes(index), b"")
+
+
+def step_keys(ends: Int64s, data: bytes) -> pa.Array:
+    """The keys of an operator's steps (`Stream.steps`) as one array."""
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
+    """Raise SourceError unless tags ascend strictly and follow `last`; `row`: of the first of them, for the text."""
+    if not len(tags):
+        return
+    if tags.null_count:
+        raise SourceError("a row arrived without order tag")
+    if last is not None and tags[0].as_py() <= last:
+        raise SourceError(f"row {row + 1} of the partition comes before row {row} in the order of the tags")
+    if len(tags) > 1:
+        ascends = pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)).to_numpy(zero_copy_only=False)
+        if not ascends.all():
+            at = row + int(np.argmin(ascends)) + 1
+            raise SourceError(f"row {at + 1} of the partition comes before row {at} in the order of the tags")
+
+
+def tags_of(rows: Any) -> Any:
+    """The last column of a batch or a table, which are its tags. By position: a user's column may have their name."""
+    return rows.column(rows.num_columns - 1)
+
+
+def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of several batches of one schema, by ascending tag, the last column."""
+    table = pa.Table.from_batches(batches)
+    tags = tags_of(table).combine_chunks()
+    merged = table.take(pc.sort_indices(tags)).combine_chunks().to_batches()
+    return merged[0] if merged else batches[0].slice(0, 0)
+
+
+class RunningIndex:
+    """Position of each row among those of its serial, over batches of rows in order."""
+
+    def __init__(self) -> None:
+        self._serial, self._index = -1, 0
+
+    def __call__(self, serials: Int64s) -> Int64s:
+        """The positions, from 0, of the next rows."""
+        n = len(serials)
+        if not n:
+            return np.zeros(0, dtype=np.int64)
+        index: Int64s
+        changes = np.flatnonzero(serials[1:] != serials[:-1]) + 1
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
+        index = np.arange(n, dtype=np.int64) - np.repeat(starts, np.diff(np.append(starts, n)))
+        if serials[0] == self._serial:
+            index[: changes[0] if len(changes) else n] += self._index + 1
+        self._serial, self._index = int(serials[-1]), int(index[-1])
+        return index
+
+
+class OutputsOf:
+    """Counts the outputs of the last source tuple, and what the end of the stream causes, in batches of rows in order that pass.
+
+    Attributes
+    ----------
+    count : int
+        So far.
+    """
+
+    def __init__(self, last_serial: int) -> None:
+        self.count = 0
+        self._first = source_tags(np.array([last_serial]))[0].as_py()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        for batch in batches:
+            tags = batch.column(TAG)
+            if len(tags) and tags[-1].as_py() >= self._first:
+                self.count += int(pc.sum(pc.greater_equal(tags, pa.scalar(self._first, tags.type))).as_py())
+            yield batch
+
+
+def _indexes(index: Int64s) -> pa.Array:
+    if len(index) and int(index.max()) >= INDEX_LIMIT:
+        raise OverflowError(f"more than {INDEX_LIMIT} outputs of one tuple can't be given order tags")
+    return _fixed(index.astype(">u4").tobytes(), len(index), 4)
+
+
+def _fixed(data: bytes, n: int, width: int) -> pa.Array:
+    """n binary values of one width."""
+    offsets = np.arange(0, (n + 1) * width, width, dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -1,0 +1,507 @@
+"""Which Arrow types a pipeline carries, and how a value of each looks in the core and in plain Python.
+
+A value has two faces. The *storage value* is what the core computes on: an int for every integer, date, time,
+timestamp and duration; a float; a bool; str, bytes, Decimal; a list of storage values; None for null. The
+*Python value* is what a user function sees, the same as pyarrow's `to_pylist` gives. `to_python` and
+`to_storage` go between them; `to_storage` is strict: it never truncates, wraps or guesses.
+"""
+
+from __future__ import annotations
+
+import decimal
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import SchemaError, unknown_column
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+#: Physical class -> (code, bytes per value). The codes are `PhysicalType` of `_core/ground/chunk.pxd`.
+PHYSICAL: dict[str, tuple[int, int]] = {
+    "i8": (0, 1),
+    "i16": (1, 2),
+    "i32": (2, 4),
+    "i64": (3, 8),
+    "u8": (4, 1),
+    "u16": (5, 2),
+    "u32": (6, 4),
+    "u64": (7, 8),
+    "f32": (8, 4),
+    "f64": (9, 8),
+    "bool": (10, 1),
+    "view": (11, 16),
+    "list": (12, 16),
+    "fixed16": (13, 16),
+}
+
+#: Accepted in place of a pa.DataType wherever a schema or a declared state is written.
+PYTHON_TYPES: dict[type, Any] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
+
+
+@dataclass(frozen=True)
+class Physical:
+    """Physical class of a column.
+
+    Attributes
+    ----------
+    name : str
+        Key of `PHYSICAL`.
+    code : int
+        `PhysicalType` of the core.
+    width : int
+        Bytes per value in a chunk.
+    vm : str or None
+        Class on the expression stack: "i64", "f64", "bool" or "view"; None for lists and decimals, which no
+        expression loads.
+    element : Physical or None
+        Lists only: class of the elements.
+    """
+
+    name: str
+    code: int
+    width: int
+    vm: str | None
+    element: Physical | None = None
+
+
+def physical_type(type_: pa.DataType, column: str) -> Physical:
+    """Physical class of an Arrow type.
+
+    Raises
+    ------
+    SchemaError
+        The type is not supported; names `column`.
+    """
+    if is_list(type_):
+        item = type_.value_type
+        if not pat.is_primitive(item) or pat.is_float16(item):
+            raise SchemaError(
+                f"column {column!r}: lists of {item} are not supported (numbers, bool and dates/times are)"
+            )
+        return Physical("list", *PHYSICAL["list"], None, physical_type(item, column))
+    name = _physical_name(type_)
+    if name is None:
+        raise SchemaError(
+            f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a source may have more columns"
+        )
+    vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "fixed16": None}.get(name, "i64")
+    return Physical(name, *PHYSICAL[name], vm)
+
+
+def _physical_name(type_: pa.DataType) -> str | None:
+    if pat.is_integer(type_):
+        return f"{'i' if pat.is_signed_integer(type_) else 'u'}{type_.bit_width}"
+    if is_temporal(type_):
+        return f"i{type_.bit_width}"
+    if pat.is_float32(type_) or pat.is_float64(type_):
+        return f"f{type_.bit_width}"
+    if pat.is_boolean(type_):
+        return "bool"
+    if is_string(type_) or is_binary(type_):
+        return "view"
+    return "fixed16" if pat.is_decimal128(type_) else None
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """List or large_list."""
+    return bool(pat.is_list(type_) or pat.is_large_list(type_))
+
+
+def is_string(type_: pa.DataType) -> bool:
+    """Utf8 in any layout."""
+    return bool(pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_))
+
+
+def is_binary(type_: pa.DataType) -> bool:
+    """Binary or large_binary."""
+    return bool(pat.is_binary(type_) or pat.is_large_binary(type_))
+
+
+def is_temporal(type_: pa.DataType) -> bool:
+    """Date, time, timestamp or duration: stored as an integer count of the type's unit."""
+    return bool(pat.is_date(type_) or pat.is_time(type_) or pat.is_timestamp(type_) or pat.is_duration(type_))
+
+
+def is_fixed_number(type_: pa.DataType) -> bool:
+    """Integer, float or temporal: what has an order and a fixed width."""
+    return bool(pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_) or is_temporal(type_))
+
+
+def pipeline_schema(
+    schema: pa.Schema | Mapping[str, Any] | Iterable[tuple[str, Any]], where: str = "schema"
+) -> pa.Schema:
+    """A checked schema: unique names, supported types, dictionary columns decoded, metadata dropped.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, or name to type
+        A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
+    where : str
+        For error texts.
+
+    Raises
+    ------
+    SchemaError
+        No columns, a name used twice, or a type that is not supported.
+    """
+    if not isinstance(schema, pa.Schema):
+        schema = _schema_of(schema, where)
+    fields = []
+    for field in schema:
+        type_ = field.type
+        if pat.is_dictionary(type_):
+            if not is_string(type_.value_type):
+                raise SchemaError(
+                    f"column {field.name!r}: dictionaries of {type_.value_type} are not supported"
+                )
+            type_ = pa.string()
+        physical_type(type_, field.name)
+        fields.append(pa.field(field.name, type_, field.nullable))
+    if not fields:
+        raise SchemaError(f"{where}: at least one column is needed")
+    unique_names([field.name for field in fields], where)
+    return pa.schema(fields)
+
+
+def _schema_of(given: Any, where: str) -> pa.Schema:
+    """A schema from another library's, a mapping, or pairs of name and type."""
+    wanted = "expected a pyarrow.Schema or a mapping of name to type"
+    if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
+        return pa.schema(given)  # such as Polars'
+    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+        raise SchemaError(f"{where}: {wanted}, got {type(given).__name__}, which is data; give its schema (pyarrow: data.schema)")
+    pairs = list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
+    if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
+    fields = []
+    for name, type_ in pairs:
+        try:
+            fields.append(pa.field(name, PYTHON_TYPES.get(type_, type_)))
+        except (TypeError, ValueError) as error:
+            kinds = "a type is a pyarrow.DataType, its name, or one of int, float, bool, str, bytes"
+            raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds}") from error
+    return pa.schema(fields)
+
+
+def unique_names(names: Sequence[str], where: str) -> None:
+    """Raise SchemaError when a column name occurs twice."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"{where}: duplicate column name(s) {', '.join(map(repr, repeated))}")
+
+
+def names_beside(names: Sequence[str], added: Sequence[str], what: str) -> None:
+    """Raise SchemaError when a column that `what` adds has the name of one that is there."""
+    for name in added:
+        if name in names:
+            raise SchemaError(f"{what} adds a column {name!r}, and there is one of that name: rename it before")
+
+
+def column_index(schema: pa.Schema, name: Any, where: str) -> int:
+    """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones and a close match."""
+    if not isinstance(name, str):
+        from ordstream.expressions.expr import Column  # it imports this module
+
+        name = name.name if isinstance(name, Column) else name
+    index = schema.get_field_index(name) if isinstance(name, str) else -1
+    if index < 0:
+        raise unknown_column(name, schema.names, where)
+    return int(index)
+
+
+def key_type(type_: pa.DataType, column: str) -> None:
+    """Raise SchemaError when a column of this type can't be a key."""
+    if physical_type(type_, column).vm is None:
+        raise SchemaError(f"column {column!r}: {type_} can't be a key")
+
+
+# ---------------------------------------------------------------------------------------------- storage
+# values
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """The type whose `to_pylist` gives storage values: dates and times become integers of their width."""
+    if is_list(type_):
+        item = storage_type(type_.value_type)
+        return pa.large_list(item) if pat.is_large_list(type_) else pa.list_(item)
+    if is_temporal(type_):
+        return pa.int64() if type_.bit_width == 64 else pa.int32()
+    return type_
+
+
+def storage_values(array: pa.Array) -> list[Any]:
+    """Storage values of an Arrow array."""
+    return array.cast(storage_type(array.type)).to_pylist()  # type: ignore[no-any-return]
+
+
+def from_storage(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
+    """Arrow array of storage values."""
+    return pa.array(values, storage_type(type_)).cast(type_)
+
+
+def to_python(value: Any, type_: pa.DataType) -> Any:
+    """The Python value (as `to_pylist` gives) of a storage value."""
+    if value is None:
+        return None
+    if is_list(type_):
+        return [to_python(item, type_.value_type) for item in value]
+    return pa.scalar(value, storage_type(type_)).cast(type_).as_py() if is_temporal(type_) else value
+
+
+def to_storage(value: Any, type_: pa.DataType, column: str) -> Any:
+    """The storage value of what a user function returned; strict.
+
+    An int column takes int (not bool, not float) within its width; a float column takes float and int up to
+    2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
+    column takes the matching datetime object, exactly representable in its unit, or an int count of its unit;
+    a list column takes a sequence. NumPy scalars count as Python's.
+
+    Raises
+    ------
+    TypeError, OverflowError, ValueError
+        The value does not fit; the text names the column, its type and the value.
+    """
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.item()
+    if value is None:
+        return None
+    if pat.is_integer(type_):
+        return _in_range(_int(value, type_, column), type_, column)
+    if pat.is_floating(type_):
+        return _float(value, type_, column)
+    if is_temporal(type_):
+        return _temporal(value, type_, column)
+    if is_list(type_):
+        if not isinstance(value, list | tuple | np.ndarray):
+            raise _wrong(value, type_, column)
+        return [to_storage(item, type_.value_type, column) for item in value]
+    if is_string(type_) and isinstance(value, str):
+        value.encode()
+        return value
+    if is_binary(type_) and isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if pat.is_boolean(type_) and isinstance(value, bool):
+        return value
+    if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
+        return pa.scalar(value, type_).as_py()
+    raise _wrong(value, type_, column)
+
+
+def _wrong(value: Any, type_: pa.DataType, column: str) -> TypeError:
+    return TypeError(f"column {column!r} is {type_}, got {type(value).__name__} {value!r}")
+
+
+def _int(value: Any, type_: pa.DataType, column: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(value, type_, column)
+    return value
+
+
+def integer_range(type_: pa.DataType) -> tuple[int, int]:
+    """Smallest and largest storage value of an integer or temporal type."""
+    bits = type_.bit_width
+    return (0, 2**bits - 1) if pat.is_unsigned_integer(type_) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _in_range(value: int, type_: pa.DataType, column: str) -> int:
+    low, high = integer_range(type_)
+    if not low <= value <= high:
+        raise OverflowError(f"column {column!r} is {type_}, {value} is out of range")
+    return value
+
+
+def _float(value: Any, type_: pa.DataType, column: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, type_, column)
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise OverflowError(
+            f"column {column!r} is {type_}, the int {value} may not be exact; convert it with float()"
+        )
+    return round_float32(float(value)) if pat.is_float32(type_) else float(value)
+
+
+def round_float32(value: float) -> float:
+    """Nearest float32, as IEEE 754 converts: beyond the range it is infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _in_range(value, type_, column)
+    try:
+        scalar = pa.scalar(value, type_)
+        exact = isinstance(value, np.generic) or scalar.as_py() == value
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise _wrong(value, type_, column) from error
+    if not exact:
+        raise ValueError(f"column {column!r} is {type_}, {value!r} can't be stored exactly")
+    return int(scalar.cast(storage_type(type_)).as_py())
+
+
+def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
+    """The result of a batch function as an array of the declared type; strict in the same way as
+    `to_storage`.
+
+    Parameters
+    ----------
+    array : numpy.ndarray, pyarrow.Array or sequence
+        NaN stays NaN (it is not null).
+
+    Raises
+    ------
+    TypeError, OverflowError, ValueError
+        Of another kind (a float array for an int column), or a value out of range.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not isinstance(array, pa.Array) and not hasattr(array, "__len__"):
+        raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
+    given = array if isinstance(array, pa.Array) else pa.array(array)
+    if pat.is_dictionary(given.type):
+        given = given.dictionary_decode()
+    if given.type == type_ or pat.is_null(given.type):
+        return given.cast(type_)
+    same_kind = (
+        (
+            pat.is_integer(given.type)
+            and (pat.is_integer(type_) or pat.is_floating(type_) or is_temporal(type_))
+        )
+        or (pat.is_floating(given.type) and pat.is_floating(type_))
+        or (is_string(given.type) and is_string(type_))
+        or (is_binary(given.type) and is_binary(type_))
+        or (
+            is_list(given.type) and is_list(type_) and _kind(given.type.value_type) == _kind(type_.value_type)
+        )
+        or (is_temporal(given.type) and given.type.id == type_.id)
+    )
+    if not same_kind:
+        raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")
+    try:
+        if pat.is_integer(given.type) and is_temporal(type_):
+            given = given.cast(storage_type(type_))
+        return given.cast(type_)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"column {column!r} is {type_}: {error}") from error
+
+
+def _kind(type_: pa.DataType) -> str:
+    return "int" if pat.is_integer(type_) else "float" if pat.is_floating(type_) else str(type_)
+
+
+# ---------------------------------------------------------------------------------------------- rows and
+# state
+
+
+def row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
+    """A tuple class with an attribute per column, for any column name (`getattr` reaches names that are no
+    identifiers).
+
+    Like a named tuple it has `_fields` and `_asdict()`, unlike one it takes its values as one iterable:
+    `Row(values)`.
+    """
+    # Names that Python itself looks up stay Python's: a column called __getitem__ would be read by reading it.
+    body: dict[str, Any] = {name: property(operator.itemgetter(i)) for i, name in enumerate(names) if not is_special(name)}
+    body |= {
+        "__slots__": (),
+        "_fields": tuple(names),
+        "_asdict": lambda self: dict(zip(self._fields, self, strict=True)),
+        "__repr__": lambda self: (
+            f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._fields, self, strict=True))})"
+        ),
+        "__getattr__": _no_such_column,
+    }
+    return type("Row", (tuple,), body)
+
+
+def is_special(name: str) -> bool:
+    """Whether Python gives a meaning of its own to an attribute of this name, such as `__len__`."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def _no_such_column(row: Any, name: str) -> Any:
+    raise AttributeError(f"this row has no column {name!r}; it has: {', '.join(row._fields)}")
+
+
+def state_class(schema: pa.Schema) -> type[DeclaredState]:
+    """The class of a declared state: a checked attribute per field, starting as the zero of its type."""
+    return type("State", (DeclaredState,), {"_types": {field.name: field.type for field in schema}})
+
+
+class DeclaredState:
+    """State of one key with declared fields. Fields always hold a value of their type; there are no nulls and
+    no other attributes.
+    """
+
+    _types: ClassVar[dict[str, pa.DataType]] = {}
+    _values: dict[str, Any]
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", {name: zero_of(type_) for name, type_ in self._types.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._types:
+            raise AttributeError(
+                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
+            )
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._types:
+            raise AttributeError(
+                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
+            )
+        if value is None:
+            raise TypeError(
+                f"state field {name!r} is {self._types[name]} and can't be None; use a flag field"
+            )
+        self._values[name] = to_python(
+            to_storage(value, self._types[name], f"state.{name}"), self._types[name]
+        )
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+
+def zero_of(type_: pa.DataType) -> Any:
+    """Python value that a declared state field of this type starts with: 0, 0.0, False, "", b"", or the
+    epoch.
+    """
+    if pat.is_boolean(type_):
+        return False
+    if pat.is_floating(type_):
+        return 0.0
+    if is_string(type_) or is_binary(type_):
+        return "" if is_string(type_) else b""
+    return to_python(0, type_)
+
+
+def state_schema(fields: Any, where: str) -> pa.Schema:
+    """A checked declaration of a state: scalars only.
+
+    Raises
+    ------
+    SchemaError
+        A field of a list, decimal or unsupported type.
+    """
+    schema = pipeline_schema(fields, where)
+    for field in schema:
+        if physical_type(field.type, field.name).vm is None:
+            raise SchemaError(
+                f"{where}: state field {field.name!r} can't be {field.type}; use scalars or od.codec"
+            )
+        if is_special(field.name) or field.name in ("_types", "_values"):
+            raise SchemaError(f"{where}: a state field can't be called {field.name!r}; choose another name")
+    return schema

@@ -1,0 +1,134 @@
+"""Feeding a run: next batch from the source into the core, on the reading thread or on a thread of its own.
+
+A feeder knows its core and its source but not its stream, so that a stream that the user dropped is collected although its
+source blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError, SourceError
+from ordstream.node.worker_threads import join, start
+
+# Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than the ingress has slots).
+FEED_AHEAD = 4
+FEED_ROWS = 32_768
+# How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
+BLOCKED_SOURCE_S = 0.5
+
+
+class Feeder:
+    """Batches of one source for one core run.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Held around every use of the core that close() must not overtake.
+    closed : bool
+        The core is gone; written under `lock`.
+    error : BaseException or None
+        What ended the feeding thread beside the source's own errors, which travel through the core. The run was cancelled then.
+    """
+
+    def __init__(self, core: Any, batches: Iterator[pa.RecordBatch], names: list[str], arrivals: Any) -> None:
+        self.core = core
+        self.lock = threading.RLock()  # a signal handler may cancel while this very thread holds it
+        self.closed = False
+        self.error: BaseException | None = None
+        self._batches = batches
+        self._names = names
+        self._arrivals = arrivals
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._rows = 0
+        # What the core still has pinned, with the serial of its first row.
+        self._pinned: deque[tuple[int, pa.RecordBatch]] = deque()
+
+    def start_thread(self) -> None:
+        """Feed from a thread of its own (a source that may block)."""
+        self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
+        start(self._thread)
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread of its own that feeds, if there is one."""
+        return self._thread
+
+    def stop(self) -> None:
+        """Feed no more; wait shortly for the thread."""
+        self._stopping = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            join(self._thread, BLOCKED_SOURCE_S)
+
+    def wants_batch(self) -> bool:
+        """Whether the core should get another batch now: little waits in it, and the cap on what is in flight leaves room."""
+        if self.core.source_ended:
+            return False
+        pushed, issued, _, _ = self.core.progress()
+        return bool((self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed())
+
+    def feed_one(self) -> None:
+        """Give the core the next batch, the end, or the source's error."""
+        try:
+            batch = next(self._batches, None)
+        except BaseException as error:
+            if self._thread is None and not isinstance(error, Exception):
+                raise  # Ctrl-C on the reading thread
+            self._fail(error)
+            return
+        with self.lock:
+            if self.closed or self.core.source_ended:
+                return
+            if batch is None:
+                self.core.finish()
+                return
+            if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
+                self.core.fail_source(PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come"))
+                return
+            try:
+                self.core.push(batch)
+                self._pinned.append((self._rows + 1, batch))
+                self._rows += batch.num_rows
+            except TypeError as error:
+                self.core.fail_source(SourceError(f"column {self._names[error.args[1]]!r} has {error.args[0]}"))
+            except Exception as error:
+                self.core.fail_source(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self.lock:
+            if not self.closed and not self.core.source_ended:
+                self.core.fail_source(error)
+
+    def retire(self) -> None:
+        """Let go of input whose outputs have all left."""
+        with self.lock:
+            pinned = self.core.retire()
+            while len(self._pinned) > pinned:
+                self._pinned.popleft()
+
+    def source_row(self, serial: int) -> pa.RecordBatch | None:
+        """The source tuple of a serial that is still pinned, as a batch of one row."""
+        for first, batch in self._pinned:
+            if first <= serial < first + batch.num_rows:
+                return batch.slice(serial - first, 1)
+        return None
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping and not self.closed and not self.core.source_ended:
+                if self.wants_batch():
+                    self.feed_one()
+                else:
+                    time.sleep(0.001)
+        except BaseException as error:  # no memory even to hand an error over: the reader must not wait for ever
+            self.error = error
+            with self.lock:
+                if not self.closed:
+                    self.core.cancel()

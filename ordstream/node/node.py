@@ -1,0 +1,651 @@
+"""One shared-memory machine: run a pipeline on its cores, in order.
+
+`run` collects all output, `stream` yields it as it is ready; both are a `Stream` over one core run
+(`ordstream._core.flow.run.Run`). Workers are daemon `threading.Thread`s, started when the first output is asked for (so after
+any fork; further ones when `workers="auto"` wants them) and joined before the stream ends, at exit, on Ctrl-C and when the
+stream is dropped: a native thread that takes the GIL costs 7 us each time and aborts the interpreter at exit. The caller's
+thread feeds and reads; a source that may block (a plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordstream._core.flow import run as core
+from ordstream._core.flow.reader import Reader, forget_starts
+from ordstream._core.ground import arrow as core_arrow
+from ordstream._core.ground import chunk as core_chunk
+from ordstream._core.state.keyed_state import KeySpecOwner
+from ordstream.errors import PlanError
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
+from ordstream.ground.types import names_beside
+from ordstream.node import source
+from ordstream.node.feeder import Feeder
+from ordstream.node.report import Report, make_report
+from ordstream.node.run_failure import Unread, failure
+from ordstream.node.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
+from ordstream.node.worker_threads import WorkerThreads, start
+from ordstream.operators.kernels import build_kernel
+from ordstream.operators.shed import ShedOutcome, check_stages, log_of, outcome
+from ordstream.plan import stages as plan
+from ordstream.plan.final import final
+
+# Default cap on what is in flight, and how many input batches it should hold at least.
+MAX_BYTES = 512 << 20
+INPUT_PART = 16
+# Longest wait of the reading thread: bounds how late it sees Ctrl-C.
+READ_WAIT_S = 0.05
+# Of the stateless operator in front of a partitioned first one, unless an operator of the pipeline has this name.
+SPLIT_NAME = "ingress"
+# How long close() waits for another thread that is reading.
+CLOSE_WAIT_S = 10.0
+
+_open_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+class Result:
+    """All output of a run.
+
+    Attributes
+    ----------
+    batches : list of pyarrow.RecordBatch
+        In order.
+    table : pyarrow.Table
+        The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
+    report : Report
+    shed : ShedOutcome
+        What shed stages left behind: log, dropped rows, cost models.
+    """
+
+    def __init__(
+        self, batches: list[pa.RecordBatch], schema: pa.Schema, report: Report, shed: ShedOutcome | None = None
+    ) -> None:
+        self.batches = batches
+        self.report = report
+        self.shed = outcome([])[0] if shed is None else shed
+        self._schema = schema
+
+    @property
+    def table(self) -> pa.Table:
+        """All output as one table."""
+        return pa.Table.from_batches(self.batches, schema=self._schema)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and `pd.DataFrame.from_arrow` (pandas 3).
+
+        The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
+        """
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return self.table.to_pandas(**options)
+
+    def __repr__(self) -> str:
+        dropped = "".join(
+            f", {count:,} {how}"
+            for count, how in ((self.report.skipped, "skipped"), (sum(shed.shed for shed in self.report.shedding), "shed"))
+            if count
+        )
+        return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
+
+
+def run(pipeline: Any, data: Any, **options: Any) -> Result:
+    """Run a pipeline and return all output.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data or iterable of record batches
+        See `ordstream.node.source`.
+    workers : int or "auto", optional
+        Worker threads; 0: everything on the caller's thread. Default "auto": as many as bring something, found while running, at
+        most `max_workers`, by default the CPUs that this process may use. The output does not depend on it.
+    scheduler : "ct", "lp", "et" or "qst"
+        Ordered paper, section 6 ("random", seeded, for tests).
+    partitioning : "hybrid", "partitioned" or "shared"
+        Section 4.
+    reorder : "nonblocking" or "lock"
+        Section 3.
+    buckets : int, optional
+        p, the buckets of every partitioned operator that does not name its own; default: from the number of workers.
+    chunk_rows : int or "auto", optional
+        Tuples per chunk; 1 is the paper's tuple-at-a-time system; default "auto": sized while running.
+    punctuate : Every, optional
+        Time punctuations: `od.every("ts", 60)`.
+    max_bytes, max_chunks : int, optional
+        Cap on what is in flight (a slow sink slows the source down): bytes of everything between the source and the reader, which are
+        input that may still be referred to, chunks, and output that was not taken (docs/architecture.md, "Backpressure"), and chunks.
+        The oldest tuple always passes, however wide. Default 512 MiB. State and the result of `run` are not part of it.
+    slice_us, window_us, capacity : float, optional
+        Time slice s, CT's window w, QST's capacity C (tuples).
+    marker_every : int, optional
+        Tuples between latency markers. `marker_percentiles`: (20, 80) keeps the paper's range of markers.
+    sample_every : int, optional
+        Time one of so many parts of every stateful operator row by row (report: sampled_cost_ns).
+    snapshot_every : int, optional
+        A snapshot marker passes after so many tuples.
+    emit : "updates" or "final"
+        "final": only the answer at the end of the stream, `ordstream.plan.final.final(pipeline)`; default: the pipeline as written.
+    tags : bool
+        Add the order tag of each output: columns _serial and _index.
+    processes : int, optional
+        Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
+        (`ordstream.fragments.processes`). `workers`, then 0 by default, is per process. They are spawned: a script must guard its start by
+        ``if __name__ == "__main__":``. Not for pipelines that shed.
+    arrivals : array of int64, optional
+        Open loop: intended send time of each tuple, ns after the start; tuples are not taken before.
+    shed_log : pyarrow.Table, optional
+        `result.shed.log` of an earlier run: shed stages drop just those tuples again.
+    progress : callable, optional
+        Called about every 100 ms with (tuples issued, serial emitted through).
+    debug : bool
+        Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; under workers="auto" change
+        their number at random; check that every chunk came back.
+
+    Raises
+    ------
+    PlanError
+        For an option out of range; with `emit="final"` also where the last operator has no answer at the end.
+    OperatorError, SourceError
+        With the user's exception as cause.
+    """
+    if options.pop("partial", None) is not None:
+        raise PlanError("partial is an option of stream: run returns all output together")
+    processes = options.pop("processes", None)
+    if processes is not None and whole("processes", processes, 1, 1024) > 1:
+        from ordstream.fragments import processes as spread
+
+        result: Result = spread.run(pipeline, data, int(processes), options)
+        return result
+    with stream(pipeline, data, partial=False, **options) as out:
+        batches = list(out)
+        return Result(batches, out.schema, out.report, out.shed)
+
+
+def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
+    """Run a pipeline and yield output batches as they are ready; options as for `run`.
+
+    The source stops while the caller does not read (cap on what is in flight).
+    """
+    return Stream(pipeline, data, make_settings(options))
+
+
+class Stream(Reader):
+    """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
+
+    `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far as it has not been read.
+    Reading is once: what has been read, by whomever, does not come again.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the batches.
+    report : Report
+        Complete when the stream is exhausted or closed.
+    """
+
+    def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
+        self._settings = settings
+        if settings.emit == "final":
+            pipeline = final(pipeline)
+        self._pipeline = pipeline
+        self._stages = pipeline.stages()
+        self._adaptive = isinstance(settings.workers, str)
+        self.workers = int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
+        self.schema = pipeline.schema
+        if settings.tags:
+            names_beside(self.schema.names, TAG_NAMES, "tags=True")
+            self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
+        self._source_schema = core_arrow.core_schema(pipeline.source_schema)
+        self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
+        self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
+        self._operators: list[Any] = []
+        self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
+        self._split_name: str | None = None  # of the operator that is not the pipeline's
+        self._core = self._make_core()
+        without_nulls = [i for i, field in enumerate(pipeline.source_schema) if self._used[i] and not field.nullable]
+        # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
+        most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+        batches = source.batches(data, self._source_schema, without_nulls, most)
+        self._feeder = Feeder(self._core, batches, self._source_schema.names, settings.arrivals)
+        self._workers = WorkerThreads(self._core)
+        self._started = 0.0
+        self._seconds = 0.0
+        self._pid = os.getpid()
+        self._exhausted = False
+        self._report: Report | None = None
+        self._markers: npt.NDArray[np.int64] = np.empty((0, 4), np.int64)
+        self._shed: ShedOutcome | None = None
+        self._failure: BaseException | None = None
+        self._last_progress: tuple[int, int | None, int] = (0, 0, 0)  # of a closed stream
+        self._running_index = RunningIndex()
+        self._last_steps: dict[str, Any] = {}
+        self._last_skips: list[tuple[str, int, bool, int, str]] = []
+        self._told = 0.0
+        self._settled = 0  # serial all of whose outputs are in batches that were taken
+        self._offered = self._delivered = OrderTag(0)
+        self._rows_taken = 0
+        self._taken_at = 0.0  # when the last batch was handed over
+        self._giving_back = False
+        self._all_taken = False
+        self._closed = False  # from here on there is something to close
+
+    # ---------------------------------------------------------------------------------------- building
+
+    def _make_core(self) -> Any:
+        settings = self._settings
+        source_schema = self._pipeline.source_schema
+        layout = core_chunk.layout_of(source_schema)
+        self._used = used = list(plan.used_source_columns(self._stages, source_schema))
+        time_column, time_every = None, 0
+        if settings.punctuate is not None:
+            time_column, time_every = settings.punctuate.bind(source_schema)
+            used[time_column] = True
+        check_stages(self._stages)
+        needed = plan.needed_outputs(self._stages)
+        behind = (None,) * len(self._stages) if settings.steps else (*self._stages, None)[1:]  # with steps each key of a flush is logged
+        owners = [
+            (stage, build_kernel(_with_needed(stage, following, *found)))
+            for stage, following, found in zip(self._stages, behind, needed, strict=True)
+        ]
+        self._unmade = {stage.name: owner.unmade for stage, owner in owners if stage.op == "sessionize"}
+        self._sheds = [
+            (stage, self._stages[position + 1].name, owner) for position, (stage, owner) in enumerate(owners) if stage.op == "shed"
+        ]
+        for stage, _, owner in self._sheds:
+            if stage.params["frozen"] is not None:
+                owner.partition(settings.shed_partition, stage.params["frozen"].seed)
+            if settings.shed_log is not None:
+                owner.replays(*log_of(settings.shed_log, stage.name, settings.shed_partition))
+        operators: list[tuple[Any, ...]] = []
+        for stage, owner in owners:
+            own = owner.max_workers or 1 << 20
+            buckets, bounds, keys = 0, None, None
+            if stage.kind == "PS":
+                keys = KeySpecOwner(list(stage.key), owner.input_layout.types)
+                buckets, bounds = self._buckets(stage, own)
+                parallelism = min(buckets, own)
+            elif stage.kind == "SF":
+                parallelism = 1
+            else:
+                parallelism = min(max(self.workers, 1), own)
+            operators.append((stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
+        if not operators or operators[0][4] > 1:
+            # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
+            parallelism = default_splitters(self.workers, settings.chunk_rows)
+            self._split_name = plan.free_name(SPLIT_NAME, self._stages)
+            operators.insert(0, (self._split_name, "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
+        self._operators = operators
+        python = any(stage.is_python for stage in self._stages)
+        out_schema = self._pipeline.schema
+        return core.Run(
+            operators,
+            layout,
+            core_arrow.BatchFormats(self._source_schema),
+            used,
+            core_chunk.layout_of(out_schema),
+            core_arrow.core_schema(out_schema),
+            workers=self.workers,
+            scheduler=settings.scheduler,
+            partitioning=settings.partitioning,
+            reorder=settings.reorder,
+            chunk_rows=settings.chunk_rows,
+            depth=settings.depth or default_depth(self.workers, settings.chunk_rows),
+            slice_ns=settings.slice_us * 1e3,
+            window_ns=settings.window_us * 1e3,
+            capacity=settings.capacity,
+            max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
+            max_bytes=self._max_bytes,
+            max_queued=1 << 17,
+            # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
+            chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
+            # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
+            min_rows=1 if self._sheds or python else 64,
+            max_rows=4096,
+            spin=self.workers < allowed_cpus(),
+            tags=settings.tags,
+            seed=settings.seed,
+            marker_every=settings.marker_every,
+            snapshot_every=settings.snapshot_every or 0,
+            time_column=time_column,
+            time_every=time_every,
+            arrivals=settings.arrivals,
+            max_ready=settings.max_ready,
+            sample_every=settings.sample_every or 0,
+            shake=settings.debug,
+            steps=settings.steps,
+            stamp=1 if self._overloads else 2,
+            adaptive=self._adaptive,
+        )
+
+    def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:
+        """Number of buckets and range bounds (None: by hash) of a partitioned stage."""
+        buckets = stage.buckets or self._settings.buckets
+        if buckets is None:
+            buckets = 1 if parallelism == 1 else default_buckets(self.workers, self._settings.chunk_rows)
+        if stage.partition == "hash":
+            return buckets, None
+        bounds = getattr(stage.partition, "bounds", None)
+        if bounds is None:
+            low, high = stage.partition.low, stage.partition.high
+            steps = [low + (high - low) * k / buckets for k in range(1, buckets)]
+            bounds = steps if isinstance(low, float) else sorted({int(step) for step in steps})
+        field = stage.input.field(stage.key[0])
+        if any(isinstance(bound, str | bytes) for bound in bounds):
+            raise PlanError(
+                f"operator {stage.name!r}: range partitioning needs a numeric or temporal key, {field.name!r} is {field.type}; "
+                "use hash partitioning"
+            )
+        kind = np.float64 if pa.types.is_floating(field.type) else np.int64
+        return len(bounds) + 1, np.ascontiguousarray(list(bounds), dtype=kind)
+
+    # ---------------------------------------------------------------------------------------- running
+
+    def _start(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError("this stream was made before a fork; make a new one in the child process")
+        with self._feeder.lock:  # close() in another thread sees all threads or none
+            if self._exhausted:
+                return
+            if not self._started:
+                self._start_threads()
+            else:
+                self._workers.start()
+
+    def start_only(self, workers: int) -> None:
+        """Start so many of the run's workers and no more, for measurements: a worker among several, with nobody beside it.
+
+        Raises
+        ------
+        ValueError
+            After the start, for a number of workers that changes, or one that the run does not have.
+        """
+        self._core.keep_active(workers)
+
+    def _start_threads(self) -> None:
+        _open_streams.add(self)
+        self._started = time.perf_counter()
+        self._core.start_clock()
+        self._workers.start()
+        if self._live:
+            self._feeder.start_thread()
+
+    def _read(self) -> pa.RecordBatch | None:
+        return None if self._feeder.closed else self._next()
+
+    def _is_inside(self) -> bool:
+        """Whether the caller is called by this run itself: by its source, a function, the progress callback, or a signal handler that
+        interrupts the reader.
+        """
+        thread = threading.current_thread()
+        return self._reader == thread.ident or thread in self._workers or thread is self._feeder.thread
+
+    def _next(self) -> pa.RecordBatch | None:
+        """The next output batch; None at the end (the failure, if any, is in self._failure)."""
+        self._start()
+        core_run = self._core
+        until = time.monotonic() + self._patience if self._patience else 0.0
+        while True:
+            item = core_run.take()
+            if item is not None:
+                return self._shape(*item)
+            if core_run.ended:
+                item = core_run.take()
+                if item is not None:
+                    return self._shape(*item)
+                self._finish()
+                return None
+            if until and time.monotonic() > until:
+                return pa.RecordBatch.from_pylist([], schema=self.schema)
+            self._tell_progress()
+            self._feeder.retire()
+            if core_run.active > len(self._workers) and self.workers:
+                self._start()
+            if self.workers == 0:
+                if self._feeder.wants_batch():
+                    self._feeder.feed_one()
+                if self._wants_partial():
+                    core_run.want(self._rows_taken)
+                core_run.work()
+                continue
+            if not self._live and self._feeder.wants_batch():
+                self._feeder.feed_one()
+                continue
+            if self._wants_partial():
+                # A waiting reader gets what is there: batches grow only while it is busy, or for the time that it asked for.
+                core_run.want(self._rows_taken)
+            core_run.wait(READ_WAIT_S, not self._live and not core_run.source_ended)
+
+    def _wants_partial(self) -> bool:
+        """Whether the reader takes a batch that is not full now."""
+        after = self._settings.partial_after
+        return self._settings.partial and (not after or time.monotonic() - self._taken_at >= after)
+
+    def _shape(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None) -> pa.RecordBatch:
+        """The batch with the pipeline's types, and its order tags where asked for."""
+        self._settled = self._core.emitted_through
+        self._offered = OrderTag(*self._core.commit_point)
+        self._rows_taken += batch.num_rows
+        self._taken_at = time.monotonic()
+        schema = self._pipeline.schema
+        if serials is None and batch.schema.equals(schema, check_metadata=True):
+            return batch  # the reading thread shares the workers' cores: what it does takes them from a worker
+        columns = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        if serials is None:
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        index = self._running_index(serials)
+        return pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(index)], schema=self.schema)
+
+    def _tell_progress(self) -> None:
+        if self._settings.progress is None:
+            return
+        now = time.monotonic()
+        if now - self._told >= 0.1:
+            self._told = now
+            _, issued, emitted, _ = self._core.progress()
+            self._settings.progress(issued, emitted)
+
+    def _finish(self) -> None:
+        """All output was taken: remember why the run ended."""
+        self._all_taken = not self._core.stopped
+        names = [name for name, *_ in self._operators]
+        schemas = self._source_schema, self._pipeline.schema
+        self._failure = failure(self._core, self._feeder.error, names, self._stages, *schemas, self._complete)
+        if self._failure is None and self._settings.progress is not None:
+            _, issued, emitted, _ = self._core.progress()
+            self._settings.progress(issued, emitted)
+
+    def _complete(self, row: dict[str, Any], stage: Any, serial: int) -> dict[str, Any]:
+        """The failing row with the columns that no operator reads."""
+        unread = Unread(self._stages, self._source_schema, self._used, self._unmade, self._settings.absent)
+        return unread.completed(row, stage, self._feeder.source_row(serial))
+
+    def settled(self) -> int:
+        """A serial through which all outputs, if any, were taken by the reader. The reading thread only."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            if self._closed:
+                return self._settled
+            _, _, emitted, rows_out = self._core.progress()
+        return int(emitted) if rows_out == self._rows_taken else self._settled
+
+    def steps(self) -> dict[str, tuple[int, npt.NDArray[np.int64], bytes]]:
+        """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for rows that were taken."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            return self._last_steps if self._closed else self._steps_of_core()
+
+    def first_skips(self) -> dict[str, tuple[int, bool]]:
+        """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped; final for rows that `settled`."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            found = self._last_skips if self._closed else self._core.first_skips()
+            return {name: (serial, at_end) for name, serial, at_end, _, _ in found}
+
+    def _steps_of_core(self) -> dict[str, Any]:
+        found = self._core.steps()
+        return {self._operators[i][0]: steps for i, steps in enumerate(found) if steps is not None}
+
+    # ---------------------------------------------------------------------------------------- from outside
+
+    def progress(self) -> tuple[int, int | None, int]:
+        """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread.
+
+        The last is how far the run is: the last tuple that has given all its outputs, which may wait for the reader still. The commit
+        point is `emitted_through`.
+        """
+        with self._feeder.lock:  # close() frees the core under the same lock
+            if not self._closed:
+                pushed, issued, emitted, _ = self._core.progress()
+                return issued, pushed if self._core.source_ended else None, emitted
+            return self._last_progress
+
+    @property
+    def emitted_through(self) -> OrderTag:
+        """The commit point of what the reader has: after each batch the one at its end, then the report's. Any thread.
+
+        Every output with an order tag up to it has been delivered, no output with a greater one has (docs/ordering.md).
+        """
+        return self._delivered if self._report is None else self._report.emitted_through
+
+    @property
+    def active_workers(self) -> int:
+        """How many workers should be active now; constant unless `workers="auto"`. Any thread."""
+        return int(self._core.active) if self.workers else 0
+
+    def cancel(self) -> None:
+        """Stop within a chunk's time; the reading thread then gets Cancelled. Any thread."""
+        with self._feeder.lock:  # close() frees the core under the same lock
+            if not self._closed:
+                self._core.cancel()
+
+    def close(self) -> None:
+        """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit.
+
+        Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when they have returned.
+        """
+        if self._closed:
+            return
+        with self._feeder.lock:
+            self._exhausted = True
+            self._workers.shut()
+            if not self._feeder.closed:
+                if self._core.ended:
+                    self._core.leave()
+                else:
+                    self._core.cancel()
+        if self._reader == threading.get_ident():
+            return  # the reader closes on its way out
+        if self._is_inside():
+            start(threading.Thread(target=self.close, name="ordstream-closer", daemon=True))
+            return
+        if os.getpid() == self._pid:
+            self._workers.join()
+            self._feeder.stop()
+        # Another thread may be reading: it has been cancelled, and must have left the core before the core goes.
+        if not self._reading.acquire(timeout=CLOSE_WAIT_S):
+            return  # it is stuck in its own source; the core stays
+        try:
+            self._give_back()
+        finally:
+            self._reading.release()
+
+    def _give_back(self) -> None:
+        """Second half of close(): report, then all memory."""
+        with self._feeder.lock:
+            if self._feeder.closed or self._giving_back:
+                return  # another thread was faster, or a signal handler of this one is here
+            self._giving_back = True
+            try:
+                self._seconds = time.perf_counter() - self._started if self._started else 0.0
+                statistics, samples = self._core.statistics(), self._core.samples()
+                self._markers = np.array(samples, dtype=np.int64).reshape(-1, 4)
+                # All that was emitted was taken, unless the stream is closed before its end.
+                last = self._core.last_commit_point() if self._all_taken else None
+                through = self._delivered if last is None else OrderTag(*last)
+                issued = self._core.progress()[1]
+                self._last_progress = (issued, issued, statistics["emitted_serial"] if self._all_taken else self._settled)
+                self._last_skips = self._core.first_skips()
+                self._last_steps = self._steps_of_core() if self._settings.steps else {}
+                self._closed = True
+                self._feeder.closed = True
+                leaked = self._core.close()
+            finally:
+                self._giving_back = False  # an interrupted close is repeated
+        settings = self._settings
+        self._shed, shedding = outcome(self._sheds, settings.shed_partition)
+        self._report = make_report(
+            statistics,
+            samples,
+            seconds=self._seconds,
+            emitted_through=through,
+            leaked_chunks=leaked,
+            settings=settings.described(self.workers),
+            within=settings.marker_percentiles,
+            shedding=shedding,
+            split=self._split_name,
+        )
+        _open_streams.discard(self)
+        if settings.debug and leaked:
+            raise RuntimeError(f"{leaked} chunks were not given back to the pool")
+
+    @property
+    def report(self) -> Report:
+        """Figures of the run; complete once the stream is exhausted or closed."""
+        if self._report is None:
+            if self._started:
+                raise RuntimeError("the report is complete when the stream is exhausted or closed")
+            self.close()
+        assert self._report is not None
+        return self._report
+
+    @property
+    def markers(self) -> npt.NDArray[np.int64]:
+        """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns, monotonic clock)."""
+        _ = self.report
+        return self._markers
+
+    @property
+    def shed(self) -> ShedOutcome:
+        """What shed stages left behind; complete once the stream is exhausted or closed."""
+        _ = self.report
+        assert self._shed is not None
+        return self._shed
+
+
+def _with_needed(stage: Any, behind: Any, values: set[int], nulls: set[int]) -> Any:
+    """The stage with what its kernel should know about which of its output columns are read, and which rows pass."""
+    if stage.op != "sessionize":
+        return stage
+    passing = plan.passing_sessions(stage, behind)
+    return replace(stage, params={**stage.params, "values": values, "nulls": nulls, "passing": passing})
+
+
+@atexit.register
+def _close_all() -> None:
+    for stream in list(_open_streams):
+        stream.close()
+
+
+def _forget_after_fork() -> None:
+    forget_starts()
+    for stream in list(_open_streams):
+        stream._closed = True  # its threads do not exist here; the parent owns the run
+        stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()  # one of those threads may have held them
+    _open_streams.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,347 @@
+"""What a run did: throughput, both latencies, per-operator figures, what was dropped, scheduler choices (design.md, promise 8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ordstream.ground.ordertags import OrderTag
+from ordstream.operators.shed import ShedReport
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The first thing that an operator with on_error="skip" dropped.
+
+    Attributes
+    ----------
+    serial : int or None
+        Of the source tuple, as in an `OperatorError`. None in the report of one node of several: the end of the stream, and the node does
+        not know the last tuple.
+    reason : str
+        Type and text of the exception, cut after some 250 bytes.
+    """
+
+    serial: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """Figures of one operator.
+
+    Attributes
+    ----------
+    name, kind : str
+        As in the stage table; kind is "SL", "PS" or "SF".
+    tuples_in, tuples_out : int
+        Tuples, whatever the chunk size. What a punctuation made it emit is in tuples_out.
+    cost_ns : float
+        Worker time per input tuple: kernel, split for the next operator, ordering and sending included.
+    selectivity : float
+        tuples_out / tuples_in (0 without input).
+    worker_share : float
+        Its part of the worker time that all operators received, 0..1.
+    chunks, slices : int
+        Chunks (for PS: parts) processed, and time slices worked.
+    reorder_height : int
+        Largest distance of an output from the next ticket to release.
+    skipped : int
+        Tuples, and steps of punctuations (one key each), dropped by on_error="skip".
+    first_skipped : Skipped or None
+        The first of them in the order: the smallest serial, and why (of several with this serial, any).
+    buckets : int or None
+        p of a partitioned operator, else None; bucket_skew is the largest bucket's tuples over the mean.
+    state_bytes : int or None
+        Memory of its state at the end.
+    sampled_rows, sampled_cost_ns, sampled_max_ns : int, float or None, int
+        Rows timed one by one (`sample_every`), their mean and largest cost.
+    is_split : bool
+        Not an operator of the pipeline, but the split in front of a partitioned first one. Its name, "ingress" or, where an operator
+        has that, "ingress_2", is no other operator's.
+    """
+
+    name: str
+    kind: str
+    tuples_in: int
+    tuples_out: int
+    cost_ns: float
+    selectivity: float
+    worker_share: float
+    chunks: int
+    slices: int
+    reorder_height: int
+    skipped: int
+    buckets: int | None
+    bucket_skew: float | None
+    state_bytes: int | None
+    max_waited: int
+    sampled_rows: int
+    sampled_cost_ns: float | None
+    sampled_max_ns: int
+    first_skipped: Skipped | None = None
+    is_split: bool = False
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Percentiles of marker tuples, microseconds; None where no marker arrived."""
+
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
+    mean_us: float | None
+    markers: int
+
+
+@dataclass(frozen=True)
+class ElasticReport:
+    """How many workers were active under workers="auto".
+
+    Attributes
+    ----------
+    least, most : int
+        Smallest and largest number, trials included.
+    mean : float
+        Over the time of the run.
+    last : int
+        When it ended.
+    changes : int
+        How often the number changed.
+    """
+
+    least: int
+    mean: float
+    most: int
+    last: int
+    changes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures of one run; `to_dict()` and `to_json()` keep the names.
+
+    Attributes
+    ----------
+    latency : dict of str to Latency
+        "processing": from the dispatch of a marker's chunk to the first operator until the egress (ordered paper 2.1);
+        "end_to_end": from its batch reaching the node, or its intended send time.
+    emitted_through : OrderTag
+        The commit point, however the run ended: every output with an order tag up to it has been delivered to the reader, no output with
+        a greater one has (docs/ordering.md). Its serial is that of the last output, or of the last tuple that gave all its outputs
+        if that is greater; then the index is -1. In `to_dict` and `to_json`: ``{"serial": ..., "index": ...}``.
+    decisions, aged : int
+        Scheduler choices, and how many of them ageing forced.
+    throttled : int
+        How often the cap on chunks or bytes in flight stopped the source.
+    peak_bytes : int
+        The most that was in flight: input, chunks and output that the reader had not taken (`max_bytes` bounds it).
+    workers : int
+        Worker threads; under workers="auto" the largest number allowed.
+    elastic : ElasticReport or None
+        Under workers="auto" with more than one allowed: how many were active.
+    marker_tuples_per_second : float or None
+        Throughput between the first and the last marker of `marker_percentiles` at the egress (all markers without it): how the
+        ordered paper measures (section 7), start and end left out. None with fewer than two markers.
+    shedding : tuple of ShedReport
+        What the shed stages dropped, when and why.
+    """
+
+    tuples: int
+    rows_out: int
+    seconds: float
+    tuples_per_second: float
+    latency: dict[str, Latency]
+    operators: tuple[OperatorReport, ...]
+    scheduler: str
+    partitioning: str
+    reorder: str
+    workers: int
+    chunk_rows: int
+    emitted_through: OrderTag
+    decisions: int
+    aged: int
+    throttled: int
+    parks: int
+    chunks: int
+    time_punctuations: int
+    snapshot_markers: int
+    leaked_chunks: int = 0
+    peak_bytes: int = 0
+    marker_tuples_per_second: float | None = None
+    shedding: tuple[ShedReport, ...] = ()
+    elastic: ElasticReport | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """What all operators together dropped by on_error="skip"."""
+        return sum(operator.skipped for operator in self.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested dicts and lists of plain values."""
+        return asdict(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, default=str)
+
+    def __str__(self) -> str:
+        workers = f"{self.workers} workers"
+        if self.elastic is not None:
+            workers = f"{self.elastic.mean:.1f} of {workers} on average ({self.elastic.changes} changes, {self.elastic.last} at the end)"
+        lines = [f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, {workers}"]
+        for name, latency in self.latency.items():
+            if latency.p50_us is not None:
+                lines.append(
+                    f"{name.replace('_', '-')} latency: p50 {latency.p50_us:,.0f} us, p95 {latency.p95_us:,.0f} us, "
+                    f"p99 {latency.p99_us:,.0f} us ({latency.markers} markers)"
+                )
+        lines.append(f"{'operator':<20} {'kind':<4} {'in':>12} {'out':>12} {'ns/tuple':>9} {'selectivity':>11} {'share':>6}")
+        for o in self.operators:
+            lines.append(
+                f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} {o.selectivity:>11.4f} "
+                f"{o.worker_share:>6.1%}"
+            )
+        lines += skipped_lines([asdict(operator) for operator in self.operators])
+        lines += [str(shed) for shed in self.shedding]
+        return "\n".join(lines)
+
+
+def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What operators dropped by on_error="skip", a line for each that dropped something; `operators` as in `Report.to_dict()`."""
+    lines = []
+    for operator in operators:
+        if not operator.get("skipped"):
+            continue
+        what = "tuples" if operator["kind"] == "SL" else "tuples and steps of punctuations"
+        line = f"skipped {operator['skipped']:,} {what} in {operator['name']!r} (on_error=\"skip\"), of {operator['tuples_in']:,} tuples"
+        if first := operator.get("first_skipped"):
+            at = "the end of the stream" if first["serial"] is None else f"serial {first['serial']}"
+            line += f"; first at {at}: {first['reason']}"
+        lines.append(line)
+    return lines
+
+
+def shaped_skip(found: tuple[int, bool, int, str] | None) -> Skipped | None:
+    """The core's note of a skipped row (`Run.first_skips`) as a report has it; built-in kernels note a code."""
+    if found is None:
+        return None
+    from ordstream.node.run_failure import CAUSES  # here: it loads the compiled core, which a reader of reports need not
+
+    serial, _, code, text = found
+    return Skipped(serial, f"{CAUSES[code].__name__}: {text}" if code in CAUSES else text)
+
+
+def first_of(skips: Sequence[Skipped | None]) -> Skipped | None:
+    """The first in the order of what several nodes skipped."""
+    found = [skip for skip in skips if skip is not None]
+    return min(found, key=lambda skip: (skip.serial is None, skip.serial or 0), default=None)
+
+
+def positions(count: int, within: tuple[float, float] | None) -> slice:
+    """Which of `count` markers in arrival order lie between two percentiles of position; at least one if there is any."""
+    if within is None:
+        return slice(0, count)
+    low, high = (int(count * part / 100) for part in within)
+    return slice(low, max(high, low + 1))
+
+
+def marker_throughput(samples: Sequence[tuple[int, int, int, int]], within: tuple[float, float] | None) -> float | None:
+    """Tuples per second between the first and the last marker within a percentile range of positions, by their times at the egress."""
+    kept = samples[positions(len(samples), within)]
+    if len(kept) < 2 or kept[-1][3] <= kept[0][3]:
+        return None
+    return (kept[-1][0] - kept[0][0]) / (kept[-1][3] - kept[0][3]) * 1e9
+
+
+def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> Latency:
+    """Latency of markers in arrival order; `within` keeps those between two percentiles of position (paper: 20, 80).
+
+    Parameters
+    ----------
+    samples : sequence of int
+        Nanoseconds.
+    within : pair of float or None
+        Percentile range of positions to keep.
+    """
+    values = np.asarray(samples[positions(len(samples), within)], dtype=np.float64)
+    if not len(values):
+        return Latency(None, None, None, None, 0)
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]) / 1e3
+    return Latency(float(p50), float(p95), float(p99), float(values.mean() / 1e3), len(values))
+
+
+def make_report(
+    statistics: dict[str, Any],
+    samples: Sequence[tuple[int, int, int, int]],
+    *,
+    seconds: float,
+    emitted_through: OrderTag,
+    leaked_chunks: int,
+    settings: dict[str, Any],
+    within: tuple[float, float] | None,
+    shedding: tuple[ShedReport, ...] = (),
+    split: str | None = None,
+) -> Report:
+    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the operator that is none."""
+    total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
+    operators = tuple(
+        OperatorReport(
+            name=o["name"],
+            kind=o["kind"],
+            tuples_in=o["tuples_in"],
+            tuples_out=o["tuples_out"],
+            cost_ns=o["worker_ns"] / o["tuples_in"] if o["tuples_in"] else 0.0,
+            selectivity=o["tuples_out"] / o["tuples_in"] if o["tuples_in"] else 0.0,
+            worker_share=o["worker_ns"] / total,
+            chunks=o["chunks"],
+            slices=o["slices"],
+            reorder_height=o["reorder_height"],
+            skipped=o["skipped"],
+            first_skipped=shaped_skip(o["first_skipped"]),
+            buckets=o["buckets"],
+            bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"] if o.get("bucket_tuples_mean") else None,
+            state_bytes=o.get("state_bytes"),
+            max_waited=o["max_waited"],
+            sampled_rows=o["sampled_rows"],
+            sampled_cost_ns=o["sampled_ns"] / o["sampled_rows"] if o["sampled_rows"] else None,
+            sampled_max_ns=o["sampled_max_ns"],
+            is_split=o["name"] == split,
+        )
+        for o in statistics["operators"]
+    )
+    return Report(
+        tuples=statistics["tuples"],
+        rows_out=statistics["rows_out"],
+        seconds=seconds,
+        tuples_per_second=statistics["tuples"] / seconds if seconds > 0 else 0.0,
+        latency={
+            "processing": percentiles([s[1] for s in samples], within),
+            "end_to_end": percentiles([s[2] for s in samples], within),
+        },
+        operators=operators,
+        scheduler=settings["scheduler"],
+        partitioning=settings["partitioning"],
+        reorder=settings["reorder"],
+        workers=settings["workers"],
+        chunk_rows=statistics["chunk_rows"],
+        emitted_through=emitted_through,
+        decisions=statistics["decisions"],
+        aged=statistics["aged"],
+        throttled=statistics["throttled"],
+        peak_bytes=statistics["peak_bytes"],
+        parks=statistics["parks"],
+        chunks=statistics["chunks_issued"],
+        time_punctuations=statistics["time_punctuations"],
+        snapshot_markers=statistics["snapshot_markers"],
+        leaked_chunks=leaked_chunks,
+        marker_tuples_per_second=marker_throughput(samples, within),
+        shedding=shedding,
+        elastic=None if statistics["elastic"] is None else ElasticReport(**statistics["elastic"]),
+        options=settings,
+    )

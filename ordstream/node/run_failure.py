@@ -1,0 +1,156 @@
+"""Why a run ended, as the exception that its reader gets: which operator, which serial, the whole row, what the user's code raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream._core.ground import arrow as core_arrow
+from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
+from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
+from ordstream.ground.types import is_string, storage_type
+from ordstream.plan import stages as plan
+
+# Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python would raise.
+CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError, 10: ValueError}
+EARLIER = 10
+
+
+def failure(
+    core: Any,
+    feeding: BaseException | None,
+    operators: Sequence[str],
+    stages: Sequence[Any],
+    source: pa.Schema,
+    schema: pa.Schema,
+    complete: Callable[[dict[str, Any], Any, int], dict[str, Any]],
+) -> BaseException | None:
+    """What ended a core run before its end; None after a whole one.
+
+    Parameters
+    ----------
+    core : ordstream._core.flow.run.Run
+    feeding : BaseException or None
+        What ended the feeding thread.
+    operators : sequence of str
+        Names, in the core's order.
+    stages : sequence of Stage
+    source : pyarrow.Schema
+    schema : pyarrow.Schema
+        Of the pipeline's output.
+    complete : callable
+        (row, stage, serial) -> the row with the columns that were never imported.
+    """
+    found = core.failure()
+    if found is None:
+        if core.out_of_memory:
+            return MemoryError("the node ran out of memory; lower max_bytes or the size of the state")
+        if feeding is not None:
+            return feeding
+        return Cancelled("the run was cancelled before its end") if core.stopped else None
+    index, serial, code, message, cause = found
+    if index == -2:
+        return MemoryError(message)
+    error: BaseException
+    raised: BaseException | None = cause
+    if index == -3:
+        batch = core.failing_row(core_arrow.core_schema(schema))
+        error = OperatorError(operators[-1], serial, None if batch is None else shown_row(batch), message)
+        error.__cause__ = OverflowError(message)
+        return error
+    if index < 0 and code == EARLIER:
+        error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
+    elif index < 0:
+        if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
+            return raised
+        error = SourceError(f"the source failed after {serial - 1} tuples: {told(cause)}")
+    else:
+        name = operators[index]
+        stage = next((stage for stage in stages if stage.name == name), None)
+        row = None
+        if stage is not None:
+            batch = core.failing_row(core_arrow.core_schema(stage.input))
+            row = None if batch is None else complete(shown_row(batch), stage, serial)
+        if isinstance(cause, MemoryError):
+            cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
+            return cause
+        if cause is not None and not isinstance(cause, Exception):
+            return raised
+        if isinstance(cause, Cancelled) and core.stopped:
+            return cause
+        if code == EARLIER and stage is not None:
+            cause = ValueError(backwards(message, stage.input, stage.op, keyed=bool(stage.key)))
+        error = OperatorError(name, serial, row, message if cause is None else told(cause))
+        if cause is None:
+            cause = CAUSES.get(code, RuntimeError)(message)
+    error.__cause__ = cause
+    return error
+
+
+def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
+    """The text for a failure with code EARLIER; `message`: the core's numbers (ordstream/_core/ground/earlier.pxd)."""
+    index, now, before = message.split()
+    field = schema.field(int(index))
+    return runs_backwards(field, stored(now, field.type), stored(before, field.type), needs, keyed=keyed)
+
+
+@dataclass
+class Unread:
+    """Which columns of a failing row the core does not have.
+
+    Attributes
+    ----------
+    stages : sequence of Stage
+    source : pyarrow.Schema
+    used : sequence of bool
+        Source columns that an operator reads; the others are never imported.
+    unmade : mapping of str to collection of int
+        Output columns that an operator did not make, since none behind it reads them.
+    absent : collection of int
+        Source columns that the caller does not have either.
+    """
+
+    stages: Sequence[Any]
+    source: pa.Schema
+    used: Any
+    unmade: Mapping[str, Any]
+    absent: Any
+
+    def completed(self, row: dict[str, Any], stage: Any, source_row: pa.RecordBatch | None) -> dict[str, Any]:
+        """The failing row with unread columns from the source row, or without them where the source does not give them; without
+        columns that an operator did not make.
+        """
+        position = {index: index for index in range(len(self.source))}  # stage's column -> source column
+        unmade: set[int] = set()
+        for before in self.stages:
+            if before is stage:
+                break
+            passed = plan.columns_passed(before)
+            position = {out: position[column] for out, column in passed.items() if column in position}
+            unmade = {out for out, column in passed.items() if column in unmade} | set(self.unmade.get(before.name, ()))
+        row = {name: value for name, value in row.items() if stage.input.get_field_index(name) not in unmade}
+        names = self.source.names
+        missing = {stage.input.names[out]: names[column] for out, column in position.items() if not self.used[column]}
+        if missing and source_row is not None:
+            values = shown_row(source_row)
+            row = row | {name: values[source] for name, source in missing.items()}
+        absent = [name for name, source in missing.items() if source in self.absent]
+        return {name: value for name, value in row.items() if name not in absent}
+
+
+def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
+    """A one-row batch as Python values. What Python has no object for is shown as it is stored: a date after year 9999 or a time of an
+    unknown zone as the text of a number, text that is not UTF-8 as bytes.
+    """
+    row: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = column[0].as_py()
+        except Exception:  # of many kinds: a time zone that is not known is a KeyError
+            stored = pa.binary() if is_string(column.type) else storage_type(column.type)
+            (value,) = column.cast(stored).to_pylist()
+            row[name] = value if isinstance(value, bytes) else str(value)
+    return row

@@ -1,0 +1,207 @@
+"""Options of a run: defaults, checks, one message per mistake."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ordstream.errors import PlanError
+
+SCHEDULERS = ("ct", "lp", "et", "qst", "random")
+PARTITIONINGS = ("hybrid", "partitioned", "shared")
+REORDERS = ("nonblocking", "lock")
+EMITS = ("updates", "final")
+
+#: Most buckets of a partitioned operator.
+MOST_BUCKETS = 65_535
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked options; `ordstream.node.run` describes them.
+
+    Attributes not described there
+    ------------------------------
+    max_workers : largest number that workers="auto" may choose; default: the CPUs that this process may use.
+    depth : chunks that may be in one operator (size of worklists and reorder buffers, rounded up to a power of two).
+    chunk_us : operator cost aimed at per chunk when chunk_rows is None.
+    seed : of the "random" scheduler.
+    partial : hand over output batches that are not full when the reader waits.
+    partial_after : seconds from one batch to the next that is not full (0: at once), for a reader to whom a batch costs more than its rows.
+    feeder : "thread" (default for sources that may block) or "caller" (Spark: only the main thread reads its input).
+    max_ready : finished output batches that may wait for the reader.
+    shed_partition : number of this partition of the data, for frozen shed stages.
+    absent : names of source columns that hold nothing, since no operator reads them and they were left out: not shown in a failing row.
+    steps : each key of the final flush gets a serial of its own, behind the last tuple's (`ordstream.fragments.fragmenting` needs it).
+    """
+
+    workers: int | str = "auto"
+    max_workers: int | None = None
+    scheduler: str = "ct"
+    partitioning: str = "hybrid"
+    reorder: str = "nonblocking"
+    buckets: int | None = None
+    chunk_rows: int | None = None
+    punctuate: Any = None
+    max_bytes: int | None = None
+    max_chunks: int | None = None
+    slice_us: float = 100.0
+    window_us: float = 10_000.0
+    capacity: float = 65_536.0
+    marker_every: int = 1024
+    marker_percentiles: tuple[float, float] | None = None
+    tags: bool = False
+    debug: bool = False
+    snapshot_every: int | None = None
+    sample_every: int | None = None
+    emit: str = "updates"
+    progress: Any = None
+    arrivals: Any = None
+    depth: int | None = None
+    chunk_us: float = 100.0
+    seed: int = 1
+    partial: bool = True
+    partial_after: float = 0.0
+    feeder: str = "thread"
+    max_ready: int = 64
+    shed_log: Any = None
+    shed_partition: int = 0
+    absent: tuple[str, ...] = ()
+    steps: bool = False
+
+    def described(self, workers: int) -> dict[str, Any]:
+        """Plain values for the report."""
+        skipped = ("progress", "arrivals", "punctuate", "shed_log")
+        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in skipped}
+        return described | {"workers": workers}
+
+
+def make_settings(options: Mapping[str, Any]) -> Settings:
+    """Settings from keyword options; None means the default.
+
+    Raises
+    ------
+    PlanError
+        Naming the option and what it may be.
+    """
+    known = {field.name for field in fields(Settings)}
+    if options.get("processes") is not None:
+        raise PlanError("processes is an option of Pipeline.run: not of stream, nor in Spark, where nodes= spreads the work")
+    if "order_by" in options:
+        raise PlanError(
+            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in which the rows are. A run on "
+            "this machine takes the source's own order: sort the source, or check its order with .assert_ordered('ts') in the pipeline"
+        )
+    unknown = sorted(set(options) - known - {"processes"})
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f". Did you mean {close[0]!r}?" if close else ""
+        raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(sorted(known))}{meant}")
+    chosen = {name: value for name, value in options.items() if value is not None and name in known}
+    if isinstance(chosen.get("chunk_rows"), str) and chosen["chunk_rows"] == "auto":  # as on the command line
+        del chosen["chunk_rows"]
+    settings = Settings(**chosen)
+    _choice("scheduler", settings.scheduler, SCHEDULERS)
+    _choice("partitioning", settings.partitioning, PARTITIONINGS)
+    _choice("reorder", settings.reorder, REORDERS)
+    _choice("emit", settings.emit, EMITS)
+    _choice("feeder", settings.feeder, ("thread", "caller"))
+    _workers(settings.workers)
+    _whole("max_workers", settings.max_workers, 1, 1024)
+    _whole("buckets", settings.buckets, 1, MOST_BUCKETS)
+    _whole("chunk_rows", settings.chunk_rows, 1, 1 << 20, ' or "auto"')
+    _whole("max_bytes", settings.max_bytes, 1, 1 << 60)
+    _whole("max_chunks", settings.max_chunks, 1, 1 << 40)
+    _whole("marker_every", settings.marker_every, 1, 1 << 60)
+    _whole("snapshot_every", settings.snapshot_every, 1, 1 << 60)
+    _whole("sample_every", settings.sample_every, 1, 1 << 60)
+    _whole("depth", settings.depth, 2, 1 << 20)
+    _whole("max_ready", settings.max_ready, 1, 4000)
+    _whole("shed_partition", settings.shed_partition, 0, 1 << 62)
+    _whole("seed", settings.seed, 0, (1 << 63) - 1)
+    for name in ("slice_us", "window_us", "capacity", "chunk_us"):
+        value = getattr(settings, name)
+        if not _is_number(value) or not 0 < value < float("inf"):
+            raise PlanError(f"{name} must be a positive number, got {value!r}")
+    if not _is_number(settings.partial_after) or not 0 <= settings.partial_after < float("inf"):
+        raise PlanError(f"partial_after must be seconds from 0, got {settings.partial_after!r}")
+    for name in ("tags", "debug", "partial", "steps"):
+        if not isinstance(getattr(settings, name), bool):
+            raise PlanError(f"{name} must be True or False, got {getattr(settings, name)!r}")
+    if settings.progress is not None and not callable(settings.progress):
+        raise PlanError(f"progress must be callable, got {settings.progress!r}")
+    within: Any = settings.marker_percentiles
+    if within is not None and not (
+        isinstance(within, tuple | list) and len(within) == 2 and all(map(_is_number, within)) and 0 <= within[0] < within[1] <= 100
+    ):
+        raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {within!r}")
+    if settings.punctuate is not None and not hasattr(settings.punctuate, "bind"):
+        raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
+    if settings.arrivals is not None:
+        given = np.asarray(settings.arrivals)
+        if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
+            raise PlanError(f"arrivals must be ascending whole numbers (ns), one per tuple; got {settings.arrivals!r:.80}")
+        arrivals = np.ascontiguousarray(given, dtype=np.int64)
+        object.__setattr__(settings, "arrivals", arrivals)
+    return settings
+
+
+def _workers(value: Any) -> None:
+    if not (isinstance(value, str) and value == "auto"):
+        _whole("workers", value, 0, 1024, ' or "auto"')
+
+
+def default_buckets(workers: int, chunk_rows: int | None) -> int:
+    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small.
+
+    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
+    """
+    if workers <= 1:
+        return 1
+    if chunk_rows is not None and chunk_rows < 16:
+        return 32 * workers
+    return (2 if workers <= 4 else 4) * workers
+
+
+def default_splitters(workers: int, chunk_rows: int | None) -> int:
+    """Workers that may split rows in front of a partitioned first operator.
+
+    Splitting a tuple takes less time than two workers need to tell each other who does it.
+    """
+    return 1 if chunk_rows is not None and chunk_rows < 16 else max(workers, 1)
+
+
+def default_depth(workers: int, chunk_rows: int | None) -> int:
+    """Chunks that may be in one operator."""
+    return 128
+
+
+def default_max_chunks(workers: int, chunk_rows: int | None) -> int:
+    """Chunks in flight in the whole run: few keep latency low."""
+    return 1024 if chunk_rows is not None and chunk_rows < 16 else 8 + 8 * max(workers, 1)
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PlanError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def whole(name: str, value: Any, low: int, high: int) -> int:
+    """The value if it is a whole number from `low` to `high`; PlanError naming it otherwise."""
+    _whole(name, value, low, high)
+    return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _whole(name: str, value: Any, low: int, high: int, more: str = "") -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise PlanError(f"{name} must be a whole number from {low} to {high}{more}, got {value!r}")

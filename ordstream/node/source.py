@@ -1,0 +1,200 @@
+"""What a pipeline can be fed with: anything Arrow, as record batches of exactly the source schema.
+
+Columns are matched by name. A dictionary column is decoded, a string or list column may come in any of Arrow's layouts; every
+other difference of type is an error that names column, expected and got: nothing is cast silently.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream._core.flow.reader import Reader
+from ordstream.errors import SourceError
+
+# Rows and bytes of one imported batch: bounds what is pinned and converted at a time.
+BATCH_ROWS = 131_072
+BATCH_BYTES = 32 << 20
+LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
+
+ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
+
+
+def is_live(data: Any) -> bool:
+    """Whether asking for the next batch may run user code or block (an iterator), so that a thread should do it."""
+    if isinstance(data, Reader):
+        return True
+    return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
+
+
+def batches(
+    data: Any, schema: pa.Schema, without_nulls: Sequence[int] = (), most: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
+
+    Parameters
+    ----------
+    data : Arrow data, or iterable of record batches
+    schema : pyarrow.Schema
+    without_nulls : sequence of int
+        Columns that are declared without nulls, and read.
+    most : int
+        Bytes of one batch; a row that takes more is a batch of its own.
+
+    Raises
+    ------
+    SourceError
+        For data of another kind, or a batch that does not fit the schema.
+    """
+    before = 0
+    for batch in _pieces(data):
+        fitting = _fitting(batch, schema, most)
+        while True:
+            try:
+                fitted = next(fitting, None)
+            except SourceError as error:
+                raise (SourceError(f"after {before} tuples: {error}") if before else error) from error.__cause__
+            if fitted is None:
+                break
+            for index in without_nulls:
+                if fitted.column(index).null_count:
+                    row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
+                    raise SourceError(f"column {schema.names[index]!r} is declared without nulls (nullable=False), but row {row} has one")
+            before += fitted.num_rows
+            yield fitted
+
+
+def _fitting(batch: pa.RecordBatch, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    """The batch's rows as batches of `schema` of at most BATCH_ROWS rows and `most` bytes."""
+    if not batch.num_rows:
+        conform(batch, schema)  # its columns must fit as well
+    for part in parts(batch, BATCH_ROWS, most):
+        for fitted in _conformed(part, schema):
+            yield from parts(fitted, BATCH_ROWS, most)  # decoded, a dictionary's rows may be long
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`conform`, in as many batches as it takes: the core's strings and lists have 32-bit offsets."""
+    try:
+        fitted = conform(batch, schema)
+    except pa.ArrowInvalid:
+        # A slice of an array with 64-bit offsets may begin behind what 32 bits can say: a copy begins at 0.
+        columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
+        try:
+            fitted = conform(pa.RecordBatch.from_arrays(columns, schema=batch.schema), schema)
+        except pa.ArrowInvalid as error:
+            if batch.num_rows == 1:
+                raise SourceError(f"the next tuple does not fit into the core's types: {error}") from error
+            yield from _halves(batch, lambda half: _conformed(half, schema))
+            return
+    yield fitted
+
+
+def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice of its own. Nothing is copied."""
+    if batch.num_rows > rows:
+        for start in range(0, batch.num_rows, rows):
+            yield from parts(batch.slice(start, rows), rows, most)
+    elif batch.num_rows > 1 and batch.nbytes > most:
+        yield from _halves(batch, lambda half: parts(half, rows, most))
+    elif batch.num_rows:
+        yield batch
+
+
+def _halves(batch: pa.RecordBatch, each: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    middle = batch.num_rows // 2
+    yield from each(batch.slice(0, middle))
+    yield from each(batch.slice(middle))
+
+
+def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches() or [_no_rows(data.schema)]
+    elif isinstance(data, Reader):  # as it is: by Arrow's interface its errors would come as text
+        yield _no_rows(data.schema)
+        yield from data
+    elif hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        yield _no_rows(reader.schema)
+        yield from reader
+    elif hasattr(data, "__arrow_c_array__"):
+        yield pa.record_batch(data)
+    elif isinstance(data, str | bytes | os.PathLike | Mapping):
+        raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
+    elif hasattr(data, "to_batches"):  # pyarrow datasets and scanners, in the order of their files
+        yield from data.to_batches()
+    elif isinstance(data, Iterable):
+        for item in data:
+            if item is data:
+                raise SourceError("the source yields itself")
+            if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
+                text = f"the source must yield Arrow record batches, it gave {type(item).__name__}"
+                raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)
+            yield from _pieces(item)
+    else:
+        raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that only tells a schema: what has no rows must fit as well."""
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _advice(data: Any) -> str:
+    """What to give in place of data that can't be read."""
+    if isinstance(data, str | bytes | os.PathLike):
+        return "read the file first, for example pyarrow.dataset.dataset(path), or pyarrow.parquet.ParquetFile(path).iter_batches()"
+    if isinstance(data, Mapping):
+        return "columns in a dict become a table by pyarrow.table(data)"
+    if hasattr(data, "sparkSession"):
+        return "a Spark DataFrame goes to od.spark.apply(pipeline, df, order_by=...)"
+    if hasattr(data, "collect"):
+        return "a lazy frame must be collected first"
+    return (
+        "give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ (Polars, DuckDB, pandas), "
+        "a pyarrow dataset, or an iterable of record batches"
+    )
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns of `schema`, by name."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            if batch.schema.names.count(field.name) > 1:
+                raise SourceError(f"column {field.name!r} appears more than once in the source")
+            raise SourceError(
+                f"the source has no column {field.name!r}; it has {', '.join(map(repr, batch.schema.names)) or 'none'}"
+            )
+        columns.append(_conform_column(batch.column(index), field))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([pa.field(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
+
+
+def _family(type_: pa.DataType) -> str:
+    """Arrow types that differ only in layout have the same family."""
+    if pat.is_dictionary(type_):
+        type_ = type_.value_type
+    if pat.is_string(type_) or pat.is_large_string(type_) or str(type_) == "string_view":
+        return "string"
+    if pat.is_binary(type_) or pat.is_large_binary(type_) or str(type_) == "binary_view":
+        return "binary"
+    if pat.is_list(type_) or pat.is_large_list(type_):
+        return f"list<{_family(type_.value_type)}>"
+    return str(type_)
+
+
+def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
+    if array.type.equals(field.type):
+        return array
+    if _family(array.type) != _family(field.type):
+        raise SourceError(f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source")
+    return array.cast(field.type)

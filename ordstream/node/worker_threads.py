@@ -1,0 +1,114 @@
+"""The threads of a run's workers: started as the core wants them, and out of the core before it goes.
+
+They know the core but not the stream, so that a stream that the user dropped is collected.
+
+Ctrl-C may come while the reading thread starts one: then nobody can tell whether it runs. Each thread therefore says so itself when it
+enters the core, or stays out once the door is shut.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any
+
+from ordstream._core.flow.reader import start_surely
+
+if sys.platform != "win32":
+    import resource
+
+# Stack per level of Python's recursion limit. Through C it takes 2.5 KiB with CPython 3.11 and 3.12 and 5.0 with 3.13 (`sorted` of
+# objects whose `__lt__` sorts; json, repr, map, re, pickle, getattr take less): three times the most.
+LEVEL_BYTES = 16 << 10
+# What a thread gets at least, whatever the limit; and at most, unless the main thread has more. Virtual memory: only used pages count.
+LEAST_STACK_BYTES = 16 << 20
+MOST_STACK_BYTES = 256 << 20
+# How long a thread that is being started is given to show itself.
+SHOW_S = 0.1
+
+
+def stack_bytes() -> int:
+    """Bytes of stack for a thread that may run user code.
+
+    What a function may do on the main thread it may do on ours: a recursion, also one through C (`sorted` with a `__lt__` that sorts),
+    meets Python's recursion limit before the stack ends, and what returns there returns here. So the size follows the limit that is in
+    force when the thread starts. (What the user has set with `threading.stack_size` counts where it is more: `start_surely`.)
+    """
+    main = 0
+    if sys.platform != "win32":
+        main = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    most = max(MOST_STACK_BYTES, min(main, 1 << 30) if main >= 0 else 1 << 30)
+    return max(LEAST_STACK_BYTES, min(LEVEL_BYTES * sys.getrecursionlimit(), most))
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread that may run user code; an interrupt meanwhile is raised when it has started."""
+    start_surely(thread, stack_bytes())
+
+
+class WorkerThreads:
+    """Threads of the workers of one core run.
+
+    Thread safety: `start` under the feeder's lock, everything else from any thread.
+    """
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._threads: list[threading.Thread] = []
+        self._entry = threading.RLock()  # a signal handler may close while this very thread holds it
+        self._shut = False
+        # One for each thread that is, or was, in the core: set when it has left.
+        self._left: list[threading.Event] = []
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def __contains__(self, thread: object) -> bool:
+        return thread in self._threads
+
+    def start(self) -> None:
+        """Threads for the workers that the core wants by now."""
+        wanted = self._core.hire()
+        if not wanted:
+            return
+        for index in wanted:
+            thread = threading.Thread(target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True)
+            self._threads.append(thread)
+            start(thread)
+
+    def _work(self, index: int) -> None:
+        left = threading.Event()
+        with self._entry:
+            if self._shut:
+                return
+            self._left.append(left)
+        try:
+            self._core.worker(index)
+        finally:
+            left.set()
+
+    def shut(self) -> None:
+        """From now on no thread enters the core."""
+        with self._entry:
+            self._shut = True
+
+    def join(self) -> None:
+        """Wait until all have left the core, which was told to stop, and have ended. After `shut`."""
+        for left in self._left:
+            left.wait()
+        for thread in self._threads:
+            join(thread)
+
+
+def join(thread: threading.Thread, seconds: float | None = None) -> None:
+    """`thread.join`, also where Ctrl-C came while the thread was being started."""
+    until = time.perf_counter() + SHOW_S
+    while True:
+        try:
+            thread.join(seconds)
+        except RuntimeError:  # not started, as far as Python knows
+            if time.perf_counter() < until:
+                time.sleep(0.001)
+                continue
+        return

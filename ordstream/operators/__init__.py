@@ -1,0 +1,1 @@
+"""One file per operator (or close family): everything that the operator knows of itself."""

@@ -1,0 +1,322 @@
+"""KeyedPipeline: the operators that keep one state per key, and only those.
+
+`key_by` returns it; the next method is the operator, and gives a `Pipeline` again.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError, SchemaError
+from ordstream.expressions.expr import Expr
+from ordstream.ground.types import column_index, is_fixed_number, is_list, is_temporal, key_type, physical_type, unique_names
+from ordstream.node.settings import MOST_BUCKETS
+from ordstream.operators.arguments import Aggregation, EqualRanges, Ranges, bound_aggregations, column_names, condition, flat, time_span
+from ordstream.pipeline.stateful import OnError, StatefulOperators, emission, key_columns, nonempty, positive_int
+from ordstream.pipeline.synonyms import advice
+
+if TYPE_CHECKING:
+    from ordstream.pipeline.pipeline import Pipeline
+
+Columns = Mapping[str, str] | Sequence[str]
+
+#: Operators that may follow `key_by`.
+KEYED = "sessionize, count, scan, aggregate, lag, pair_up, preceding, top_values, regression, assert_ordered or process"
+
+#: Most tuples that `preceding` keeps per key: each key has room for all of them.
+MOST_PRECEDING = 1024
+
+
+class KeyedPipeline(StatefulOperators):
+    """What `key_by` returns: it waits for the operator that keeps one state per key."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        columns: Sequence[str],
+        buckets: int | None,
+        partition: str | Ranges | EqualRanges,
+    ) -> None:
+        self._source, self._stages = pipeline._source, pipeline._stages
+        columns = flat(columns)
+        where = f"key_by({', '.join(map(str, columns))})"
+        self._key = key_columns(self._schema, columns, where)
+        self._buckets = None if buckets is None else positive_int(buckets, f"{where}: buckets", MOST_BUCKETS)
+        if isinstance(partition, Ranges | EqualRanges):
+            self._partition = partition.bind(self._schema, self._key, where)
+        elif partition == "hash":
+            self._partition = "hash"
+        else:
+            raise PlanError(f"{where}: partition must be 'hash', od.ranges or od.equal_ranges, got {partition!r}")
+
+    def sessionize(
+        self,
+        time: str,
+        timeout: int | datetime.timedelta,
+        collect: Columns | None = None,
+        *,
+        aggregate: Mapping[str, Aggregation] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Sessions per key: runs of tuples whose times follow each other within a timeout.
+
+        A tuple whose time is more than `timeout` after the key's previous tuple closes the session: it is
+        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split. At the end of the
+        stream the open sessions are emitted by ascending key; at a time punctuation those whose last time is more than
+        `timeout` before it, by (end, key). Output: key columns, start, end (times of the first and the last tuple), count,
+        then one list per collected column, then the aggregates.
+
+        Parameters
+        ----------
+        time : str
+            An integer, timestamp or date column, ascending in each key: null is an error at that row, and so is a time before that
+            of the key's row before.
+        timeout : int or timedelta
+            At least 0, in the column's unit.
+        collect : mapping of output name to column, or sequence of columns
+            Values to keep, in order. Null is an error at that row: filter first.
+        aggregate : mapping of output name to aggregation, optional
+            Values over the tuples of the session, such as `od.max("ts", where=od.col("kind") == 1)`. A
+            session with aggregates and no lists has a state of fixed size.
+        """
+        where = self._operator_name("sessionize", name)
+        time_index = column_index(self._schema, time, where)
+        span = time_span(timeout, self._schema.field(time_index), f"{where}: timeout")
+        if span < 0:
+            raise PlanError(f"{where}: timeout must be at least 0, got {timeout!r}")
+        time_type = self._schema.field(time_index).type
+        fields = [pa.field("start", time_type), pa.field("end", time_type), pa.field("count", pa.int64())]
+        indexes = []
+        for output, column in named_columns(collect, where).items():
+            index = column_index(self._schema, column, where)
+            field = pa.field(nonempty(output, where), pa.list_(self._schema.field(index).type))
+            if is_list(self._schema.field(index).type):
+                raise SchemaError(f"{where}: can't collect the list column {column!r}")
+            physical_type(field.type, column)
+            fields.append(field)
+            indexes.append(index)
+        more, aggregates = bound_aggregations((), aggregate or {}, self._schema, where)
+        fields += more
+        params = {"time": time_index, "timeout": span, "collect": indexes, "aggregates": aggregates}
+        return self._stateful("sessionize", where, self._with_key(fields, where), params, on_error)
+
+    def pair_up(
+        self,
+        column: str,
+        *,
+        carry: Sequence[str] = (),
+        left: str = "left",
+        right: str = "right",
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Each new value of a key with every value that the key had before: `od.pairs` without waiting for the
+        end of a group.
+
+        The state of a key is the list of its distinct values, in order of arrival. A value that is already
+        there gives nothing. A new value v gives, for each earlier value x in that order, the carried columns
+        of this tuple, then the smaller and the larger of x and v. Output: carried columns, left, right.
+        Nothing is emitted at the end of the stream.
+
+        Parameters
+        ----------
+        column : str
+            A number, date or time. Null is an error at that row.
+        carry : sequence of str
+            Input columns to repeat in front of each pair.
+        left, right : str
+            Names of the smaller and the larger value.
+        """
+        where = self._operator_name("pair_up", name)
+        index = column_index(self._schema, column, where)
+        type_ = self._schema.field(index).type
+        if not is_fixed_number(type_):
+            raise SchemaError(f"{where}: {column!r} must be a number, date or time, it is {type_}")
+        carried = [column_index(self._schema, c, where) for c in ([carry] if isinstance(carry, str) else carry)]
+        fields = [self._schema.field(i) for i in carried]
+        fields += [pa.field(nonempty(left, where), type_), pa.field(nonempty(right, where), type_)]
+        unique_names([field.name for field in fields], where)
+        return self._stateful("pair_up", where, pa.schema(fields), {"column": index, "carry": carried}, on_error)
+
+    def preceding(
+        self,
+        n: int,
+        columns: Columns,
+        *,
+        carry: Columns = (),
+        time: str | None = None,
+        within: int | datetime.timedelta | None = None,
+        when: Expr | None = None,
+        where: Expr | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """The last tuples of a key, seen from some of its tuples.
+
+        The state of a key is a ring of its last `n` tuples, of any kind. A tuple for which `when` is true looks
+        at the ring, oldest first, and gives one output for each entry that is not older than `within` and for
+        which `where` was true; then every tuple is put into the ring. Output: the carried columns of the
+        looking tuple, then `columns` of the entry. Nothing is emitted at the end of the stream.
+
+        `preceding(5, {"viewed": "item"}, carry={"bought": "item"}, time="ts", within=864_000,
+        when=od.col("is_purchase"))`: what was looked at, at most ten days before each purchase, among the
+        customer's last five clicks.
+
+        Parameters
+        ----------
+        n : int
+            Length of the ring, 1 to 1024.
+        columns : mapping of output name to column, or sequence of columns
+            Of an entry: numbers, bools, dates and times. Nulls are kept.
+        carry : mapping of output name to column, or sequence of columns
+            Of the looking tuple; any type.
+        time : str
+            The time column of `within`: an integer, timestamp or date, ascending in each key: null is an error at that row, and so is
+            a time before that of the key's row before.
+        within : int or timedelta, optional
+            Entries with a time of at least this tuple's time - within count; in the column's unit, at least 0.
+        when, where : Expr, optional
+            Boolean expressions over the looking tuple and over the tuple of an entry. Default: always true.
+        """
+        operator = self._operator_name("preceding", name)
+        positive_int(n, f"{operator}: n", MOST_PRECEDING)
+        params: dict[str, Any] = {"n": n, "time": None, "within": None}
+        if (time is None) != (within is None):
+            raise PlanError(f"{operator}: time and within go together, got time={time!r}, within={within!r}")
+        if within is not None:
+            params["time"] = column_index(self._schema, time, operator)
+            span = time_span(within, self._schema.field(params["time"]), f"{operator}: within")
+            if span < 0:
+                raise PlanError(f"{operator}: within must be at least 0, got {within!r}")
+            params["within"] = span
+        params["when"] = None if when is None else condition(when, self._schema, f"{operator}: when")
+        params["where"] = None if where is None else condition(where, self._schema, f"{operator}: where")
+        fields = []
+        for what, given in (("carry", carry), ("columns", columns)):
+            params[what] = []
+            for output, column in named_columns(given, operator).items():
+                index = column_index(self._schema, column, operator)
+                field = self._schema.field(index)
+                if what == "columns" and not (is_fixed_number(field.type) or pat.is_boolean(field.type)):
+                    raise SchemaError(f"{operator}: {column!r} must be a number, bool, date or time to be kept, it is {field.type}")
+                params[what].append(index)
+                fields.append(field.with_name(nonempty(output, operator)))
+        if not params["columns"]:
+            raise PlanError(f"{operator}: at least one column of the preceding tuples is needed")
+        unique_names([field.name for field in fields], operator)
+        return self._stateful("preceding", operator, pa.schema(fields), params, on_error)
+
+    def top_values(
+        self,
+        column: str,
+        k: int,
+        *,
+        count: str = "count",
+        rank: str = "rank",
+        emit: Literal["updates", "final"] = "updates",
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """The `k` most frequent values of a column, per key; ties by ascending value.
+
+        The state of a key is a count per value (null is a value) and the list of the `k` best. Output: key
+        columns, the value, its count, its rank (from 1).
+
+        Parameters
+        ----------
+        column : str
+            Of a type that can be a key.
+        k : int
+            At least 1.
+        count, rank : str
+            Names of the output columns.
+        emit : "updates" or "final"
+            "updates": an output for each tuple whose value is among the `k` best after it, and at the end of
+            the stream, by ascending key, the whole list of each key; "final": only these lists.
+        """
+        where = self._operator_name("top_values", name)
+        emission(emit, ("updates", "final"), where)
+        k = positive_int(k, f"{where}: k")
+        index = column_index(self._schema, column, where)
+        if index in self._key:
+            raise PlanError(f"{where}: {column!r} is a key column: it has one value per key")
+        key_type(self._schema.field(index).type, column)
+        fields = [self._schema.field(index), pa.field(nonempty(count, where), pa.int64())]
+        fields.append(pa.field(nonempty(rank, where), pa.int64()))
+        params = {"k": k, "column": index, "emit": emit}
+        return self._stateful("top_values", where, self._with_key(fields, where), params, on_error)
+
+    def regression(
+        self,
+        x: str,
+        y: str,
+        *,
+        emit: Literal["updates", "every_tuple", "final"] = "updates",
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Least squares line of the total of `y` at each `x`, per key.
+
+        Tuples with the same `x` make one point (x, sum of y). So `x` must ascend in each key. The sums are
+        exact: int64, and an overflow is an error at that row; slope and intercept are quotients of exact
+        128-bit integers, rounded at the end. Output: key columns, x (of the last point), n (points), slope and
+        intercept (float64), flat_or_declining (slope <= 0, decided on the integers).
+
+        Parameters
+        ----------
+        x : str
+            An integer, date or time. Null is an error at that row, and so is a value below that of the key's row before.
+        y : str
+            An integer, such as an amount in cents. Null is an error at that row.
+        emit : "updates", "every_tuple" or "final"
+            "updates": when `x` changes, the line of the points before it, if they are two or more;
+            "every_tuple": an output per tuple, the last point as it is by then (slope, intercept and
+            flat_or_declining are null for a single point). All three: at the end of the stream the line of
+            each key with two or more points, by ascending key.
+        """
+        where = self._operator_name("regression", name)
+        emission(emit, ("updates", "every_tuple", "final"), where)
+        params: dict[str, Any] = {"emit": emit}
+        for what, column in (("x", x), ("y", y)):
+            params[what] = column_index(self._schema, column, where)
+            type_ = self._schema.field(params[what]).type
+            if not (pat.is_integer(type_) or (what == "x" and is_temporal(type_))):
+                kinds = "an integer, date or time" if what == "x" else "an integer"
+                raise SchemaError(f"{where}: {what} must be {kinds}, {column!r} is {type_}")
+        fields = [self._schema.field(params["x"]), pa.field("n", pa.int64())]
+        fields += [pa.field("slope", pa.float64()), pa.field("intercept", pa.float64())]
+        fields.append(pa.field("flat_or_declining", pa.bool_()))
+        return self._stateful("regression", where, self._with_key(fields, where), params, on_error)
+
+    def __repr__(self) -> str:
+        keys = ", ".join(self._schema.names[index] for index in self._key)
+        return f"<KeyedPipeline by {keys}; next: {KEYED}>"
+
+    if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            from ordstream.pipeline.pipeline import Pipeline
+
+            if not attribute.startswith("_") and hasattr(Pipeline, attribute):
+                raise PlanError(
+                    f"key_by must be followed by {KEYED}, not by {attribute!r}; "
+                    "other operators come before key_by or after the keyed operator"
+                )
+            raise AttributeError(f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self)
+
+
+def named_columns(columns: Columns | str | None, where: str) -> Mapping[str, str]:
+    """Output name -> column, of a mapping or of columns that keep their names."""
+    if columns is None:
+        return {}
+    if isinstance(columns, Mapping):
+        return columns
+    names = column_names(columns)
+    unique_names(names, where)
+    return {name: name for name in names}

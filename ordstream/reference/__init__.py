@@ -1,0 +1,1 @@
+"""The sequential reference: what every run must output, in values and in order."""

@@ -1,0 +1,264 @@
+"""The sequential reference: what every run of a pipeline must output, in values and in order.
+
+`run_serial` takes one tuple at a time from the source and follows it, and everything it causes, through the
+chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised. Whatever
+the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the same rows
+in the same order; see `docs/ordering.md`. What a single operator does is in `ordstream/reference/operators.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import OperatorError, SourceError
+from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
+from ordstream.ground.ordertags import OrderTag
+from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+from ordstream.operators.arguments import Every
+from ordstream.operators.shed import SerialShed
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.reference.operators import Row, SerialOperator, serial_operator
+
+__all__ = ["SerialResult", "run_serial"]
+
+
+@dataclass
+class SerialResult:
+    """What `run_serial` found.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the output.
+    tags : list of (int, int)
+        For each output row: the serial of the source tuple that caused it, and its position among the outputs
+        of that serial, from 0. What a time punctuation causes carries the serial of the tuple before it, what
+        the final flush causes that of the last tuple (0: there was none).
+    error : OperatorError, SourceError or None
+        What stopped the run. The rows are then exactly those that come before the failing tuple in the output
+        order. A SourceError: the column of `time_punctuation` runs backwards.
+    emitted_through : OrderTag
+        The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the last tuple that was
+        followed to the end of the chain.
+    skipped : list of (str, int)
+        (operator name, serial) of every tuple, and every step of a punctuation, that `on_error="skip"` dropped, in order.
+    reasons : list of str
+        Type and text of the exception of each of them.
+    shed : list of (str, int, int)
+        (operator name, serial, index) of every tuple that a shed stage dropped: by a log, or frozen.
+    """
+
+    schema: pa.Schema
+    tags: list[tuple[int, int]] = field(default_factory=list)
+    error: OperatorError | SourceError | None = None
+    skipped: list[tuple[str, int]] = field(default_factory=list)
+    shed: list[tuple[str, int, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    emitted_through: OrderTag = field(default_factory=lambda: OrderTag(0))
+    _storage: list[Row] = field(default_factory=list, repr=False)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The output, as tuples of Python values (what pyarrow's `to_pylist` gives)."""
+        types = self.schema.types
+        return [tuple(map(to_python, row, types)) for row in self._storage]
+
+    @property
+    def table(self) -> pa.Table:
+        """The output as a table of the pipeline's schema."""
+        columns = zip(*self._storage, strict=True) if self._storage else [()] * len(self.schema)
+        arrays = [from_storage(list(c), f.type) for c, f in zip(columns, self.schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def run_serial(
+    pipeline: Pipeline,
+    data: Any,
+    *,
+    time_punctuation: Every | None = None,
+    shed_log: Any = None,
+    shed_partition: int = 0,
+) -> SerialResult:
+    """Run a pipeline one tuple at a time.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data
+        Anything with `__arrow_c_stream__` (a table, a data frame), a RecordBatch, or an iterable of
+        RecordBatches, with the columns of `pipeline.source_schema`.
+    time_punctuation : Every, optional
+        `od.every("ts", 60)`.
+    shed_log : pyarrow.Table, optional
+        `result.shed.log` of a run: shed stages drop just those tuples (of partition `shed_partition`). Without it they drop none,
+        unless they are frozen.
+    shed_partition : int
+        As for a run: what frozen shed stages decide depends on it.
+
+    Returns
+    -------
+    SerialResult
+        An operator's failure is in `.error`, it is not raised.
+
+    Raises
+    ------
+    SourceError
+        The data does not match the source schema.
+    SchemaError, PlanError
+        The punctuation does not.
+    """
+    run = _SerialRun(pipeline)
+    run.shed_by(shed_log, shed_partition)
+    clock = None if time_punctuation is None else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
+    try:
+        for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
+            try:
+                time = None if clock is None else clock.tick(row)
+            except ValueError as error:
+                run.result.error = SourceError(f"tuple {serial} of the source: {error}")
+                break
+            if time is not None:
+                run.punctuate(time)  # comes before this tuple, so it belongs to the serial before
+            run.begin(serial)
+            run.feed(0, row)
+            run.completed = serial
+        else:
+            run.flush()
+    except OperatorError as error:
+        run.result.error = error
+    run.result.emitted_through = max([OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])])
+    run.result.shed = [(stage.stage.name, *row) for stage in run.sheds for row in stage.shed]
+    return run.result
+
+
+class _SerialRun:
+    """The chain of operators, and where in the source the run is."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.operators = [serial_operator(stage) for stage in pipeline.stages()]
+        self.sheds = [operator for operator in self.operators if isinstance(operator, SerialShed)]
+        self.result = SerialResult(pipeline.schema)
+        self.completed = 0  # the last serial whose tuple was followed to the end
+        self.begin(serial=0)
+
+    def shed_by(self, log: Any, partition: int) -> None:
+        """What decides in shed stages."""
+        for operator in self.sheds:
+            operator.partition = partition
+            if log is not None:
+                operator.replay(log)
+
+    def begin(self, serial: int) -> None:
+        """From now on everything is caused by the source tuple with this serial."""
+        self.serial = serial
+        self.outputs_of_serial = 0
+        for operator in self.sheds:
+            operator.serial = serial
+
+    def feed(self, position: int, row: Row) -> None:
+        """Give a row to an operator; all that it causes reaches the end before this returns."""
+        if position == len(self.operators):
+            self.result._storage.append(row)
+            self.result.tags.append((self.serial, self.outputs_of_serial))
+            self.outputs_of_serial += 1
+            return
+        operator = self.operators[position]
+        for output in self.attempt(operator, lambda: operator.process(row), row):
+            self.feed(position + 1, output)
+
+    def punctuate(self, time: int) -> None:
+        """A time punctuation meets every operator in chain order, behind what it made those before emit."""
+        for position, operator in enumerate(self.operators):
+            for step in operator.on_time(time):
+                for output in self.attempt(operator, step):
+                    self.feed(position + 1, output)
+
+    def flush(self) -> None:
+        """End of stream: each operator flushes after all its inputs, those from flushes included."""
+        for position, operator in enumerate(self.operators):
+            for step in operator.flush():
+                for output in self.attempt(operator, step):
+                    self.feed(position + 1, output)
+
+    def attempt(
+        self, operator: SerialOperator, step: Callable[[], list[Row]], row: Row | None = None
+    ) -> list[Row]:
+        """The outputs of one step. A failing step has none: it is skipped, or it ends the run."""
+        try:
+            return step()
+        except Exception as error:
+            stage = operator.stage
+            if stage.on_error == "skip":
+                self.result.skipped.append((stage.name, self.serial))
+                self.result.reasons.append(f"{type(error).__name__}: {error}")
+                return []
+            values = None
+            if row is not None:
+                values = {f.name: to_python(v, f.type) for v, f in zip(row, stage.input, strict=True)}
+            reason = f"{type(error).__name__}: {error}"
+            raise OperatorError(stage.name, self.serial, values, reason) from error
+
+
+class _Clock:
+    """Time punctuations: a pure function of the sequence of tuples."""
+
+    def __init__(self, schema: pa.Schema, column: int, period: int) -> None:
+        self.schema = schema
+        self.column = column
+        self.period = period
+        self.latest: int | None = None
+
+    def tick(self, row: Row) -> int | None:
+        """The time of the punctuation that comes before this tuple, or None. ValueError where the tuple is earlier than the latest."""
+        time, before = row[self.column], self.latest
+        if time is None:
+            return None
+        if before is not None and time < before:
+            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, PUNCTUATE))
+        self.latest = time
+        now = time // self.period
+        return None if before is None or now == before // self.period else now * self.period
+
+
+def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
+    """The tuples of the source, as rows of storage values."""
+    for batch in _batches(data):
+        columns = []
+        for expected in schema:
+            index = batch.schema.get_field_index(expected.name)
+            if index < 0:
+                raise SourceError(f"the data has no column {expected.name!r}; it has: {batch.schema.names}")
+            values = storage_values(_matching(batch.column(index), expected))
+            if not expected.nullable and None in values:
+                raise SourceError(f"column {expected.name!r} is declared without nulls, the data has one")
+            columns.append(values)
+        yield from zip(*columns, strict=True)
+
+
+def _batches(data: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)  # type: ignore[no-any-return]
+    if hasattr(data, "to_batches"):  # a dataset
+        return data.to_batches()  # type: ignore[no-any-return]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        return (part for item in data for part in _batches(item))
+    raise SourceError(f"Arrow data is needed (a table, record batches, a stream), got {type(data).__name__}")
+
+
+def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
+    if pat.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    given, wanted = array.type, expected.type
+    same_values = any(test(given) and test(wanted) for test in (is_string, is_binary)) or (
+        is_list(given) and is_list(wanted) and given.value_type == wanted.value_type
+    )
+    if given != wanted and not same_values:
+        raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
+    return array.cast(wanted)

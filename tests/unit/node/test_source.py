@@ -1,0 +1,161 @@
+"""Sources: which data is taken, how columns are matched, what is refused."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+import ordstream as od
+from ordstream.node import source
+
+SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int64()))])
+TABLE = pa.table({"a": [1, 2, None], "s": ["x", None, "é"], "l": [[1], [], None]}, schema=SCHEMA)
+
+
+def read(data, schema=SCHEMA):
+    return list(source.batches(data, schema))
+
+
+def rows(data, schema=SCHEMA):
+    return [row for batch in read(data, schema) for row in batch.to_pylist()]
+
+
+class OnlyArray:
+    """Exports one batch through the Arrow C array interface only."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.batch.__arrow_c_array__(requested_schema)
+
+
+class OnlyStream:
+    """Exports batches through the Arrow C stream interface only."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_batches(1),
+        tuple(TABLE.to_batches(2)),
+        [TABLE.slice(0, 1), TABLE.slice(1)],
+        OnlyArray(TABLE.to_batches()[0]),
+        OnlyStream(TABLE),
+        [OnlyStream(TABLE.slice(0, 2)), OnlyArray(TABLE.slice(2).to_batches()[0])],
+        TABLE.select(["l", "s", "a"]),
+        TABLE.append_column("z", pa.nulls(3)),
+        TABLE.replace_schema_metadata({"k": "v"}),
+        TABLE.set_column(1, "s", TABLE["s"].dictionary_encode()),
+        TABLE.set_column(1, "s", TABLE["s"].cast(pa.large_string())),
+        TABLE.set_column(1, "s", TABLE["s"].cast(pa.string_view())),
+        TABLE.set_column(2, "l", TABLE["l"].cast(pa.large_list(pa.int64()))),
+        pyarrow.dataset.dataset(TABLE),
+        pyarrow.dataset.dataset([TABLE.slice(0, 2), TABLE.slice(2)]).scanner(),
+    ],
+    ids=range(17),
+)
+def test_what_is_taken(data):
+    assert rows(data) == TABLE.to_pylist()
+    assert all(
+        batch.schema.names == SCHEMA.names and batch.schema.types == SCHEMA.types for batch in read(data)
+    )
+
+
+def test_empty_batches_are_left_out():
+    assert (
+        read([TABLE.slice(0, 0), TABLE.slice(0, 0).to_batches() or pa.RecordBatch.from_pylist([], SCHEMA)])
+        == []
+    )
+    assert read([]) == []
+
+
+def test_large_batches_are_cut(monkeypatch):
+    monkeypatch.setattr(source, "BATCH_ROWS", 2)
+    assert [len(batch) for batch in read(TABLE)] == [2, 1]
+    assert rows(TABLE) == TABLE.to_pylist()
+
+
+def test_a_batch_that_fits_is_not_copied():
+    (batch,) = TABLE.to_batches()
+    assert source.conform(batch, SCHEMA) is batch
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (TABLE.drop_columns(["s"]), "the source has no column 's'; it has 'a', 'l'"),
+        (TABLE.append_column("a", TABLE["a"]), "column 'a' appears more than once in the source"),
+        (
+            TABLE.set_column(0, "a", TABLE["a"].cast(pa.int32())),
+            "column 'a': expected int64, got int32; cast it at the source",
+        ),
+        (TABLE.set_column(1, "s", TABLE["s"].cast(pa.binary())), "column 's': expected string, got binary"),
+        (TABLE.set_column(2, "l", TABLE["l"].cast(pa.list_(pa.int32()))), "column 'l': expected list"),
+        (5, r"cannot read int: give a pyarrow Table .*Polars, DuckDB, pandas"),
+        ([3], "the source must yield Arrow record batches, it gave int"),
+        ("clicks.parquet", r"cannot read str: read the file first.*ParquetFile"),
+        (pathlib.Path("clicks.parquet"), r"cannot read .*Path: read the file first"),
+        (TABLE.to_pydict(), r"cannot read dict: .*pyarrow\.table\(data\)"),
+        (TABLE.to_pylist(), r"it gave dict; .*from_pylist"),
+        ((row for row in TABLE.to_pylist()), r"it gave dict; .*from_pylist"),
+    ],
+)
+def test_what_is_refused(data, text):
+    with pytest.raises(od.SourceError, match=text):
+        read(data)
+
+
+def test_a_source_that_yields_itself():
+    class Endless(list):
+        def __iter__(self):
+            yield self
+
+    with pytest.raises(od.SourceError, match="yields itself"):
+        read(Endless())
+
+
+def test_which_sources_get_a_thread():
+    for data in (
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_batches(),
+        tuple(TABLE.to_batches()),
+        OnlyStream(TABLE),
+    ):
+        assert not source.is_live(data)
+    assert source.is_live(iter(TABLE.to_batches()))
+    assert source.is_live(batch for batch in TABLE.to_batches())
+
+
+@pytest.mark.parametrize("column", ["a", "s"])
+def test_nulls_where_none_are_declared(column):
+    """A null that a compiled function does not expect would be read as some value."""
+    schema = pa.schema([field.with_nullable(field.name != column) for field in SCHEMA])
+    row = {"a": 3, "s": 2}[column]
+    with pytest.raises(od.SourceError, match=rf"column '{column}' is declared without nulls .*row {row} has one"):
+        od.Pipeline(schema).run(TABLE.to_batches(1), workers=0)
+    assert od.Pipeline(schema).run(TABLE.slice(0, row - 1), workers=0).table.num_rows == row - 1
+
+
+def test_a_later_batch_that_does_not_fit_is_told_with_its_place():
+    data = [TABLE, TABLE.slice(1), TABLE.drop_columns(["s"])]
+    with pytest.raises(od.SourceError, match=r"^after 5 tuples: the source has no column 's'"):
+        read(data)
+
+
+def test_no_rows_of_a_wrong_schema_are_refused_too():
+    for data in (pa.table({}), OnlyStream(pa.table({"b": pa.array([], pa.int64())}))):
+        with pytest.raises(od.SourceError, match="has no column 'a'"):
+            read(data)

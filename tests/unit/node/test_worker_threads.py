@@ -1,0 +1,163 @@
+"""Threads that run user code: their stacks bear what the main thread's bears, and the user's own setting stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.node import worker_threads
+
+# Run in a process of its own: where a stack ends too soon, it is the process that ends.
+PROGRAM = '''
+import functools, json, random, re, sys, threading
+import pyarrow as pa
+import ordstream as od
+from ordstream.reference.run_serial import run_serial
+
+sys.setrecursionlimit({limit})
+
+class Tree:
+    def __init__(self, children):
+        self.children = children
+    def __lt__(self, other):
+        sorted(self.children)
+        return False
+
+def by_sorting(depth):
+    tree = Tree([])
+    for _ in range(depth):
+        tree = Tree([Tree([]), tree])
+    sorted(tree.children)
+
+def by_mapping(depth):
+    return list(map(by_mapping, [depth - 1])) if depth > 0 else []
+
+def by_substituting(depth):
+    return re.sub("a", lambda _: by_substituting(depth - 1), "a") if depth > 0 else "b"
+
+def by_folding(depth):
+    return functools.reduce(lambda a, b: by_folding(depth - 1), [1, 2]) if depth > 0 else 0
+
+def by_encoding(depth):
+    nested = []
+    for _ in range(depth):
+        nested = [nested]
+    json.dumps(nested)
+
+WAYS = [by_sorting, by_mapping, by_substituting, by_folding, by_encoding]
+
+def end(x):
+    try:
+        WAYS[x % len(WAYS)](x)
+    except RecursionError:
+        return -1
+    return 1
+
+# Frames that are there already differ from thread to thread, so no depth is near the limit: far below it, or far beyond.
+rng = random.Random({limit})
+LOW, HIGH = {limit} // 6, 3 * {limit}
+DEPTHS = [rng.choice([rng.randrange(1, LOW), rng.randrange(HIGH, 2 * HIGH)]) for _ in range(8)]
+DEPTHS += [*range(LOW - len(WAYS), LOW), *range(HIGH, HIGH + len(WAYS))]
+
+IN = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+OUT = pa.schema([("x", pa.int64()), ("end", pa.int64())])
+
+def rows(fed):
+    for x in DEPTHS:
+        fed.append(end(x))
+        yield pa.record_batch([pa.array([x], pa.int64())], schema=IN)
+
+def fold(row, state, emit):
+    state.x = row.x
+    emit(row.x, end(row.x))
+
+def flush(key, state, emit):
+    emit(-key, end(state.x))
+
+pipeline = (
+    od.Pipeline(IN)
+    .filter(lambda row: end(row.x) in (-1, 1))
+    .flat_map(lambda row: [(row.x, end(row.x))], schema=OUT)
+    .key_by("x")
+    .process(fold, schema=OUT, state={{"x": int}}, on_flush=flush)
+)
+
+def on_a_large_stack():
+    wanted.append(run_serial(pipeline, list(rows([]))).table)
+    ends.extend(end(x) for x in DEPTHS)
+
+wanted, ends = [], []
+threading.stack_size(512 << 20)
+reference = threading.Thread(target=on_a_large_stack)
+reference.start()
+reference.join()
+threading.stack_size(0)
+assert ends.count(-1) >= 4 and ends.count(1) >= 5, ends
+for workers in {workers}:
+    fed = []
+    got = pipeline.run(rows(fed), workers=workers).table
+    assert fed == ends, (workers, fed)
+    assert got.equals(wanted[0]), (workers, got.to_pydict(), wanted[0].to_pydict())
+print("done")
+'''
+
+
+@pytest.mark.parametrize(
+    # A limit that was raised is too much for the main thread of some interpreters: there only our threads are asked.
+    ("limit", "workers"),
+    [(1_000, (0, 1, 2, 4)), (2_500, (1, 2))],
+)
+def test_a_recursion_through_c_ends_everywhere_as_on_a_large_stack(limit: int, workers: tuple[int, ...]) -> None:
+    """Functions, state, flushes and the source's own generator, on the caller's thread, the feeder's and the workers'."""
+    program = PROGRAM.format(limit=limit, workers=workers)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr[-2_000:]
+
+
+def stack_size() -> int:
+    """The size for the next threads. Python's own function sets it to 0 where it is asked without a size."""
+    size = threading.stack_size()
+    threading.stack_size(size)
+    return size
+
+
+@pytest.mark.parametrize("own", [0, 1 << 20, 48 << 20])
+def test_the_users_stack_size_stays_and_is_a_lower_bound(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    start = threading.Thread.start
+
+    def noting(thread: threading.Thread) -> None:
+        if thread.name.startswith("ordstream"):
+            sizes.append(stack_size())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noting)
+    before = threading.stack_size(own)
+    try:
+        schema = pa.schema([("x", pa.int64())])
+        rows = (pa.record_batch([pa.array([k])], schema=schema) for k in range(4))
+        od.Pipeline(schema).filter(lambda row: True).run(rows, workers=2)
+        assert stack_size() == own
+    finally:
+        threading.stack_size(before)
+    assert len(sizes) == 3, "two workers and the feeder"
+    assert all(size >= max(own, worker_threads.LEAST_STACK_BYTES) for size in sizes)
+
+
+def test_the_stack_grows_with_the_recursion_limit() -> None:
+    limit = sys.getrecursionlimit()
+    try:
+        sizes = []
+        for levels in (limit, 2_000, 8_000, 10**9):
+            sys.setrecursionlimit(min(levels, 2**31 - 1))
+            sizes.append(worker_threads.stack_bytes())
+    finally:
+        sys.setrecursionlimit(limit)
+    assert sizes == sorted(sizes)
+    assert sizes[1] >= 2_000 * worker_threads.LEVEL_BYTES
+    assert sizes[-1] <= 1 << 30

@@ -1,0 +1,385 @@
+"""Pipelines are checked and typed while they are written; the stage table is what the core gets."""
+
+import datetime as dt
+import pickle
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.expressions.bound import BoundExpr
+from ordstream.plan import stages as plan
+
+SCHEMA = pa.schema(
+    {
+        "user": pa.int64(),
+        "ts": pa.timestamp("s"),
+        "item": pa.int32(),
+        "price": pa.float64(),
+        "page": pa.dictionary(pa.int8(), pa.string()),
+        "tags": pa.list_(pa.int64()),
+    }
+)
+col = od.col
+
+
+@pytest.fixture
+def p():
+    return od.Pipeline(SCHEMA)
+
+
+def names(pipeline):
+    return pipeline.schema.names
+
+
+def test_import_loads_no_compiled_code():
+    code = (
+        "import sys, ordstream as od; assert od.testing.run_serial;"
+        "assert not [m for m in sys.modules if m.startswith('ordstream._core')], sys.modules;"
+        "print(od.__version__)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == od.__version__
+    with pytest.raises(AttributeError, match="nothing"):
+        od.nothing  # noqa: B018
+
+
+def test_pipelines_are_immutable(p):
+    longer = p.filter(col("user") > 0)
+    assert p.stages() == ()
+    assert [s.name for s in longer.stages()] == ["filter_1"]
+    assert longer.filter(col("user") > 1).stages()[0] is longer.stages()[0]
+
+
+def test_dictionaries_are_decoded(p):
+    assert p.schema.field("page").type == pa.string()
+    assert od.Pipeline({"a": int, "b": str}).schema == pa.schema({"a": pa.int64(), "b": pa.string()})
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"a": pa.float16()}, "'a'.*halffloat"),
+        ({"a": pa.struct({"b": pa.int64()})}, "'a'.*struct"),
+        ({"a": pa.list_(pa.string())}, "'a'.*lists of string"),
+        ({"a": pa.dictionary(pa.int8(), pa.int64())}, "'a'.*dictionaries"),
+        ([("a", pa.int64()), ("a", pa.int64())], "duplicate.*'a'"),
+        ([], "at least one column"),
+        (5, "pyarrow.Schema"),
+    ],
+)
+def test_schema_errors(schema, words):
+    with pytest.raises(od.SchemaError, match=words):
+        od.Pipeline(schema)
+
+
+def test_project_stages(p):
+    chosen = p.select("user", "item", total=col("price") * 2, again=col("item"))
+    (stage,) = chosen.stages()
+    assert (stage.kind, stage.op) == ("SL", "project")
+    assert stage.params["columns"][:2] == [0, 2]
+    assert isinstance(stage.params["columns"][2], BoundExpr)
+    assert stage.params["columns"][3] == 2
+    assert chosen.schema == pa.schema(
+        {"user": pa.int64(), "item": pa.int32(), "total": pa.float64(), "again": pa.int32()}
+    )
+    assert names(p.with_columns(price=col("price") + 1, new=od.lit(1))) == [*SCHEMA.names, "new"]
+    assert names(p.drop("tags", "page")) == ["user", "ts", "item", "price"]
+    assert names(p.rename({"item": "article"}))[2] == "article"
+    assert names(p.select(col("user").alias("name"))) == ["name"]
+
+
+def test_list_operators(p):
+    paired = p.flat_map(od.pairs("tags", left="a", right="b", carry=["user"]))
+    assert paired.schema == pa.schema({"user": pa.int64(), "a": pa.int64(), "b": pa.int64()})
+    assert paired.stages()[0].params == {"column": 5, "carry": [0], "anchor": None}
+    assert names(p.flat_map(od.explode("tags", name="tag", carry=["item"]))) == ["item", "tag"]
+
+
+def test_stateful_stages(p):
+    sessions = p.key_by("user", buckets=8).sessionize(
+        time="ts", timeout=dt.timedelta(hours=1), collect={"items": "item"}
+    )
+    (stage,) = sessions.stages()
+    assert (stage.kind, stage.op, stage.key, stage.buckets) == ("PS", "sessionize", (0,), 8)
+    assert stage.params == {"time": 1, "timeout": 3600, "collect": [2], "aggregates": []}
+    seconds = pa.timestamp("s")
+    fields = {"user": pa.int64(), "start": seconds, "end": seconds, "count": pa.int64()}
+    assert sessions.schema == pa.schema({**fields, "items": pa.list_(pa.int32())})
+    scanned = p.scan(od.mean("item").alias("name"), total=od.sum("item"), hi=od.max("item"), n=od.count())
+    assert scanned.stages()[0].kind == "SF"
+    assert scanned.schema.types[-4:] == [pa.float64(), pa.int64(), pa.int32(), pa.int64()]
+    aggregates = [("mean", 2, None), ("sum", 2, None), ("max", 2, None), ("count", None, None)]
+    assert scanned.stages()[0].params["aggregates"] == aggregates
+
+
+def test_top_k_knows_when_counts_only_grow(p):
+    counted = p.key_by("user", "item").count()
+    params = {"k": 3, "by": 2, "key": [0, 1], "window": None, "emit": "final", "rank": False, "grows": True}
+    assert counted.top_k(3, by="count").stages()[-1].params == params
+    assert counted.top_k(3, by="count", key=["item", "user"]).stages()[-1].params["grows"]
+    assert not counted.top_k(3, by="count", key="user").stages()[-1].params["grows"]
+    assert not counted.filter(col("count") > 1).top_k(3, by="count").stages()[-1].params["grows"]
+
+
+def test_functions(p):
+    def fn(*_):
+        return None
+
+    out = {"a": pa.int64()}
+    ops = [
+        p.map(fn, schema=out),
+        p.map(fn, schema=out, compiled=True),
+        p.filter(fn),
+        p.flat_map(fn, schema=out),
+        p.map_batches(fn, schema=out),
+        p.process(fn, schema=out),
+        p.key_by("user").process(fn, schema=out, state={"n": int}, compiled=True, fan_out=2),
+        p.process(fn, schema=out, state=od.codec(fn, fn, fn)),
+    ]
+    assert [(s.kind, s.op, s.can_snapshot) for o in ops for s in o.stages()] == [
+        ("SL", "python_rows", True),
+        ("SL", "compiled", True),
+        ("SL", "python_filter", True),
+        ("SL", "python_flat", True),
+        ("SL", "python_batch", True),
+        ("SF", "python_process", False),
+        ("PS", "compiled", True),
+        ("SF", "python_process", True),
+    ]
+    assert ops[6].stages()[0].params["state"] == pa.schema({"n": pa.int64()})
+
+
+SCHEMA_MISTAKES = {
+    "unknown column": (lambda p: p.select("itm"), "'itm' in select_1.*'user', 'ts'.*Did you mean 'item'"),
+    "unknown in expression": (lambda p: p.filter(col("usr") > 0), "Did you mean 'user'"),
+    "not boolean": (lambda p: p.filter(col("user")), "boolean"),
+    "duplicate": (lambda p: p.select("user", "user"), "duplicate.*'user'"),
+    "duplicate by rename": (lambda p: p.rename({"user": "item"}), "duplicate.*'item'"),
+    "nothing left": (lambda p: p.drop(*p.schema.names), "at least one"),
+    "no name": (lambda p: p.select(col("user") + 1), "alias"),
+    "key list": (lambda p: p.key_by("tags"), "can't be a key"),
+    "pairs of no list": (lambda p: p.flat_map(od.pairs("item")), "must be a list"),
+    "scan hides a column": (lambda p: p.scan(user=od.count()), "duplicate.*'user'"),
+    "sum of strings": (lambda p: p.scan(x=od.sum("page")), "not defined for string"),
+    "time is a float": (lambda p: p.key_by("user").sessionize("price", 1), "time column 'price'"),
+    "collect a number": (lambda p: p.key_by("user").sessionize("ts", 1, 5), "column names are needed"),
+    "alias of a number": (lambda p: p.select(col("user").alias(3)), "alias: a name must be"),
+    "collect a list": (lambda p: p.key_by("user").sessionize("ts", 1, ["tags"]), "list column 'tags'"),
+    "start twice": (lambda p: p.key_by("user").sessionize("ts", 1, {"start": "item"}), "duplicate.*'start'"),
+    "top_k by strings": (lambda p: p.top_k(1, by="page"), "'page' must be a number"),
+    "state with a list": (
+        lambda p: p.process(print, schema={"a": int}, state={"l": pa.list_(pa.int8())}),
+        "'l'",
+    ),
+}
+PLAN_MISTAKES = {
+    "keyed filter": (lambda p: p.key_by("user").filter(col("item") > 1), "followed by sessionize, count"),
+    "keyed run": (lambda p: p.key_by("user").run([]), "followed by"),
+    "no key": (lambda p: p.key_by(), "at least one key"),
+    "buckets": (lambda p: p.key_by("user", buckets=0), "buckets"),
+    "partition": (lambda p: p.key_by("user", partition="range"), "partition must be"),
+    "bounds": (lambda p: p.key_by("user", partition=od.ranges([2, 1])), "ascend"),
+    "bound type": (lambda p: p.key_by("user", partition=od.ranges(["a"])), "'user' is int64"),
+    "two keys": (lambda p: p.key_by("user", "item", partition=od.ranges([1])), "exactly one"),
+    "equal ranges": (lambda p: p.key_by("user", partition=od.equal_ranges(1, 1)), "low < high"),
+    "k": (lambda p: p.top_k(0, by="item"), "k must be an int of at least 1"),
+    "by in key": (lambda p: p.top_k(1, by="item", key="item"), "part of the key"),
+    "timeout": (lambda p: p.key_by("user").sessionize("ts", -1), "at least 0"),
+    "timeout unit": (
+        lambda p: p.key_by("user").sessionize("ts", dt.timedelta(milliseconds=1)),
+        "whole number",
+    ),
+    "emit": (lambda p: p.count(emit="last"), "updates"),
+    "nothing to scan": (lambda p: p.scan(), "at least one aggregation"),
+    "not an aggregation": (lambda p: p.scan(x="item"), "must be an aggregation"),
+    "same name": (lambda p: p.count(operator="x").count(operator="x"), "names must be unique"),
+    "on_error": (lambda p: p.filter(col("user") > 0, on_error="ignore"), "'fail' or 'skip'"),
+    "no schema": (lambda p: p.flat_map(print), "needs schema="),
+    "map of expression": (lambda p: p.map(col("user") + 1, schema={"a": int}), "use select"),
+    "compiled state": (lambda p: p.process(print, schema={"a": int}, compiled=True), "declared state"),
+    "init and state": (
+        lambda p: p.process(print, schema={"a": int}, state={"n": int}, init=dict),
+        "init is for",
+    ),
+    "fan_out": (lambda p: p.process(print, schema={"a": int}, fan_out=0), "fan_out"),
+    "format": (lambda p: p.map_batches(print, schema={"a": int}, format="pandas"), "'numpy' or 'arrow'"),
+    "too many buckets": (lambda p: p.key_by("user", buckets=10**9), "buckets must be at most 65535"),
+    "k beyond int64": (lambda p: p.top_k(2**63, by="item"), "k must be at most"),
+    "fan_out beyond memory": (lambda p: p.flat_map(print, schema={"a": int}, fan_out=2**40), "fan_out must be at most"),
+    "timeout beyond int64": (lambda p: p.key_by("user").sessionize("ts", 2**63), "timeout must fit into int64"),
+    "window beyond int64": (lambda p: p.count(window=2**70, time="ts"), "window must fit into int64"),
+    "column called name": (lambda p: p.select("user", name=col("ts")), r"operator's name.*alias\('name'\)"),
+    "aggregation called name": (lambda p: p.scan(name=od.sum("item")), "operator's name.*alias"),
+    "rename to a number": (lambda p: p.rename({"user": 3}), "non-empty str"),
+    "rename of a list": (lambda p: p.rename(["user"]), "a mapping of old names to new ones"),
+}
+
+
+@pytest.mark.parametrize("case", SCHEMA_MISTAKES)
+def test_schema_mistakes(p, case):
+    build, words = SCHEMA_MISTAKES[case]
+    with pytest.raises(od.SchemaError, match=words):
+        build(p)
+
+
+@pytest.mark.parametrize("case", PLAN_MISTAKES)
+def test_plan_mistakes(p, case):
+    build, words = PLAN_MISTAKES[case]
+    with pytest.raises(od.PlanError, match=words):
+        build(p)
+
+
+def test_columns_by_name_by_expression_or_in_a_list(p):
+    plain = p.key_by("user", "item").count().top_k(2, by="count", key="user").drop("item")
+    other = p.key_by([col("user"), "item"]).count().top_k(2, by=col("count"), key=[col("user")]).drop([col("item")])
+    assert plain.explain() == other.explain()
+    assert names(p.select(["user", col("item")])) == ["user", "item"]
+    assert names(p.key_by("user").sessionize(col("ts"), 1, [col("item")])) == ["user", "start", "end", "count", "item"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"),
+    [
+        ("where", "here it is called filter"),
+        ("withColumn", "called with_columns"),
+        ("groupBy", "called key_by"),
+        ("group_by", "called key_by"),
+        ("agg", "called aggregate"),
+        ("orderBy", "order of its source"),
+        ("join", "lookup"),
+        ("sessionize", r"\.key_by\(\.\.\.\)\.sessionize"),
+        ("nothing", "a Pipeline has no 'nothing'$"),
+    ],
+)
+def test_names_of_other_systems_lead_to_ours(p, attribute, words):
+    assert not hasattr(p, attribute)
+    with pytest.raises(AttributeError, match=words):
+        getattr(p, attribute)
+
+
+def test_keyed_pipelines_have_ordinary_attribute_errors(p):
+    with pytest.raises(AttributeError, match="called aggregate"):
+        p.key_by("user").agg  # noqa: B018
+    with pytest.raises(AttributeError, match="nothing"):
+        p.key_by("user").nothing  # noqa: B018
+    assert "user" in repr(p.key_by("user"))
+
+
+def test_used_source_columns(p):
+    used = plan.used_source_columns
+    assert used((), SCHEMA) == (True,) * 6
+    counted = p.filter(col("price") > 0).key_by("user").count()
+    assert used(counted.stages()) == (True, False, False, True, False, False)
+    # a computed column that nothing reads still could fail: its inputs are used
+    dropped = p.with_columns(x=col("item") + 1).select("user")
+    assert used(dropped.stages()) == (True, False, True, False, False, False)
+    assert used(p.drop("tags").stages())[5] is False
+    assert used(p.filter(lambda row: True).select("user").stages()) == (True,) * 6
+    sessions = p.key_by("user").sessionize("ts", 1, ["item"]).flat_map(od.pairs("item"))
+    assert used(sessions.stages()) == (True, True, True, False, False, False)
+
+
+def test_needed_outputs(p):
+    needed = plan.needed_outputs
+    assert needed(()) == []
+    made = p.key_by("user").sessionize("ts", 1, aggregate={"a": od.last("ts"), "b": od.last("ts")})  # user start end count a b
+    (values, nulls) = needed(made.stages())[0]
+    assert values == nulls == set(range(6))
+    tested = made.filter(col("a").is_not_null() & ~col("b").is_null())
+    (values, nulls) = needed(tested.aggregate(n=od.sum("count")).stages())[0]
+    assert (values, nulls) == ({3}, {3, 4, 5})
+    (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).stages())[0]
+    assert (values, nulls) == ({3, 5}, {3, 4, 5})  # an error behind the first filter may show what the second one reads
+    (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).stages())[0]
+    assert values == nulls == {4, 5}
+
+
+def test_explain(p):
+    chain = p.filter(col("user").is_not_null(), on_error="skip").key_by("user")
+    chain = chain.process(lambda row, state, emit: None, schema={"a": pa.int64(), "n": pa.int64()})
+    text = chain.top_k(2, by="n").explain()
+    for words in (
+        "filter is_not_null(user)",
+        "on error: skip",
+        "PS  process_2",
+        "by user",
+        "cannot be snapshotted",
+    ):
+        assert words in text
+    assert "top_k 2 by n descending, then a" in text
+    assert "never read: ts" in p.key_by("user").count().explain()
+
+
+def test_errors_survive_pickling():
+    error = pickle.loads(pickle.dumps(od.OperatorError("map_1", 7, {"a": 1}, "boom")))
+    assert (error.operator, error.serial, error.row, error.reason) == ("map_1", 7, {"a": 1}, "boom")
+    assert isinstance(error, RuntimeError)
+    assert "serial 7" in str(error)
+    assert issubclass(od.SchemaError, TypeError)
+    assert issubclass(od.SchemaError, ValueError)
+
+
+def test_explain_takes_a_whole_number_of_nodes(p):
+    for nodes in (0, -1, "auto", 1.5):
+        with pytest.raises(od.PlanError, match="nodes must be an int"):
+            p.explain(nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"a": "integer"}, "column 'a' can't be 'integer'.*pyarrow.DataType"),
+        ({"a": dict}, "column 'a' can't be .*dict"),
+        (["a", "b"], "a mapping of name to type, got"),
+        ("user long", "a mapping of name to type, got 'user long'"),
+        (None, "got None"),
+        (pa.table({"a": [1]}), "got Table, which is data; give its schema"),
+        (pa.record_batch({"a": [1]}), "got RecordBatch, which is data"),
+    ],
+)
+def test_mistaken_schemas(schema, words):
+    with pytest.raises(od.SchemaError, match=words):
+        od.Pipeline(schema)
+
+
+def test_schemas_of_other_libraries():
+    class Foreign:
+        def __arrow_c_schema__(self):
+            return pa.schema({"a": pa.int64(), "b": pa.string_view()}).__arrow_c_schema__()
+
+    assert od.Pipeline(Foreign()).schema.names == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["__getitem__", "__len__", "__new__", "__class__", "_fields", "count", ""])
+def test_columns_may_be_called_anything(name):
+    """A column called __getitem__ once ended the interpreter: looking it up looked it up."""
+    data = pa.table({name: [1, 2], "k": [3, 4]})
+    pipeline = od.Pipeline(data.schema).map(lambda row: (row[0], row.k), schema=data.schema).map(tuple, schema=data.schema)
+    getattr_too = od.Pipeline(data.schema).filter(lambda row: getattr(row, name, None) is not None or len(row) == 2)
+    for one in (pipeline, getattr_too):
+        assert one.run(data, workers=0).table.equals(od.testing.run_serial(one, data).table)
+        assert one.run(data, workers=0).table.equals(data)
+
+
+def test_state_fields_are_not_called_what_python_looks_up(p):
+    for name in ("__len__", "_types"):
+        with pytest.raises(od.SchemaError, match=f"can't be called '{name}'"):
+            p.process(print, schema={"a": int}, state={name: int})
+
+
+def test_an_expression_without_measure_is_a_schema_error(p):
+    deep = col("user")
+    for _ in range(5000):
+        deep = deep + 1
+    with pytest.raises(od.SchemaError, match="select_1: an expression is nested too deeply"):
+        p.select(x=deep)
+
+
+def test_too_many_key_columns_are_told_when_built():
+    wide = od.Pipeline({f"c{i}": int for i in range(65)})
+    with pytest.raises(od.PlanError, match="at most 64 key columns, got 65"):
+        wide.key_by(*wide.schema.names)
+    wide.key_by(*wide.schema.names[:64]).count().run([], workers=0)
