@@ -20,8 +20,9 @@ import pyarrow as pa
 import pytest
 from targets import Figure
 
+from ordstream.lab.spin import Spin, SpinCount
 from ordstream.node import node
-from ordstream.plan import stages as plan
+from ordstream.pipeline import Pipeline
 
 pytestmark = pytest.mark.benchmark(group="latency", timer=harness.replayed_clock)
 
@@ -31,16 +32,16 @@ PAPER_RANGE = (20, 80)
 AT_MOST = {50: 100.0, 80: 500.0}
 
 
-def chain(spins: int) -> harness.Chain:
+def chain(spins: int) -> Pipeline:
     """(key, value) -> spin, key kept -> count."""
-    columns = {"spins": spins, "column": 1}
-    return harness.Chain(
-        plan.Stage("spin", "SL", "bench_spin", harness.KEY_VALUE, harness.KEY_VALUE, params=columns),
-        plan.Stage("count", "PS", "bench_count", harness.KEY_VALUE, harness.KEY_RESULT, key=(0,), params=columns),
+    schema, work = harness.KEY_VALUE, {"spins": spins, "column": 1}
+    return harness.chain(
+        Spin(name="spin", input=schema, output=schema, **work),
+        SpinCount(name="count", input=schema, output=harness.KEY_RESULT, key=(0,), **work),
     )
 
 
-def verify(pipeline: harness.Chain, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any) -> None:
+def verify(pipeline: Pipeline, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any) -> None:
     """Values and order of one run."""
     table = node.run(pipeline, batches, **options).table
     once = harness.Data(

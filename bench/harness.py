@@ -29,9 +29,11 @@ import pyarrow as pa
 from ordstream._core.lab import bench_costs as _bench_costs
 from ordstream._core.lab import bench_kernels as _bench
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.lab.spin import Spin, SpinCount
 from ordstream.node import node
-from ordstream.operators import kernels
-from ordstream.plan import stages as plan
+from ordstream.operators.operator import Operator
+from ordstream.pipeline import Pipeline
+from ordstream.plan.plan import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
@@ -48,10 +50,6 @@ WORK_NS = (0, 100, 1000)
 # Share of the machine's CPU time that tasks of others may take beside a run that counts.
 MOST_OTHERS = 0.015
 
-for _op, _kernel in _bench.KERNELS.items():
-    kernels.register(_op, _kernel)
-
-
 # --- inputs -------------------------------------------------------------------------------------------------
 
 MULTIPLIER = 6364136223846793005
@@ -66,16 +64,9 @@ def spin(values: np.ndarray, steps: int) -> np.ndarray:
     return (values.view(np.uint64) * np.uint64(a) + np.uint64(c) + np.uint64(1)).view(np.int64)
 
 
-class Chain:
-    """What the node asks of a pipeline, over stages of benchmark operators."""
-
-    def __init__(self, *stages: plan.Stage) -> None:
-        self._stages = stages
-        self.source_schema = stages[0].input
-        self.schema = stages[-1].output
-
-    def stages(self) -> tuple[plan.Stage, ...]:
-        return self._stages
+def chain(*operators: Operator) -> Pipeline:
+    """A pipeline of benchmark operators."""
+    return Pipeline.of(Plan.line(operators[0].input, operators))
 
 
 VALUE = pa.schema([("value", pa.int64())])
@@ -84,15 +75,14 @@ KEY_VALUE = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 KEY_RESULT = pa.schema([("key", pa.int64()), ("result", pa.int64())])
 
 
-def stateless(spins: int) -> Chain:
+def stateless(spins: int) -> Pipeline:
     """value -> spin(value)."""
-    return Chain(plan.Stage("spin", "SL", "bench_spin", VALUE, RESULT, params={"spins": spins, "column": 0}))
+    return chain(Spin(name="spin", input=VALUE, output=RESULT, spins=spins, column=0))
 
 
-def keyed(spins: int) -> Chain:
+def keyed(spins: int) -> Pipeline:
     """(key, value) -> (key, spin(value) + running count of the key)."""
-    params = {"spins": spins, "column": 1}
-    return Chain(plan.Stage("count", "PS", "bench_count", KEY_VALUE, KEY_RESULT, key=(0,), params=params))
+    return chain(SpinCount(name="count", input=KEY_VALUE, output=KEY_RESULT, key=(0,), spins=spins, column=1))
 
 
 @dataclass(frozen=True)
@@ -282,7 +272,7 @@ def preempted(wall: float, own: float, busy: float, stolen: float, switched: int
     return None
 
 
-def run_node(chain: Chain, batches: list[pa.RecordBatch], **options: Any) -> Any:
+def run_node(chain: Pipeline, batches: list[pa.RecordBatch], **options: Any) -> Any:
     """One run of the node, output counted and dropped; its report."""
     rows = 0
     with node.stream(chain, batches, partial=False, marker_every=1 << 40, **options) as out:
@@ -294,7 +284,7 @@ def run_node(chain: Chain, batches: list[pa.RecordBatch], **options: Any) -> Any
     return out.report
 
 
-def check_node(chain: Chain, tuples: int, spins: int, **options: Any) -> None:
+def check_node(chain: Pipeline, tuples: int, spins: int, **options: Any) -> None:
     """Verify a run's output: every value, in order."""
     with_keys = len(chain.source_schema) == 2
     table = node.run(chain, data().batches(tuples, with_keys), **options).table

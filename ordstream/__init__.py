@@ -28,23 +28,13 @@ if TYPE_CHECKING:
     from ordstream.expressions.expr import col, if_else, lit, when
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.node import Result
-    from ordstream.operators.arguments import (
-        codec,
-        count,
-        equal_ranges,
-        every,
-        explode,
-        first,
-        last,
-        max,
-        mean,
-        min,
-        pairs,
-        ranges,
-        sum,
-    )
+    from ordstream.operators.aggregation import count, first, last, max, mean, min, sum
+    from ordstream.operators.codec import codec
+    from ordstream.operators.pairs import explode, pairs
+    from ordstream.operators.partition import equal_ranges, ranges
+    from ordstream.operators.punctuation import every
     from ordstream.operators.shed import Frozen
-    from ordstream.pipeline.pipeline import KeyedPipeline, Pipeline
+    from ordstream.pipeline import KeyedPipeline, Pipeline
 
 __version__ = "0.1.0"
 
@@ -99,21 +89,11 @@ _HOMES = {
     ),
     "expressions.expr": ("col", "if_else", "lit", "when"),
     "node.node": ("Result",),
-    "operators.arguments": (
-        "codec",
-        "count",
-        "equal_ranges",
-        "every",
-        "explode",
-        "first",
-        "last",
-        "max",
-        "mean",
-        "min",
-        "pairs",
-        "ranges",
-        "sum",
-    ),
+    "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "sum"),
+    "operators.codec": ("codec",),
+    "operators.pairs": ("explode", "pairs"),
+    "operators.partition": ("equal_ranges", "ranges"),
+    "operators.punctuation": ("every",),
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "operators.shed": ("Frozen",),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ordstream._core.lab.testing_udf import PyKernel
-from ordstream.operators.kernels_python import build_compiled
-from ordstream.plan.stages import Stage
+from ordstream.operators.map_rows import CompiledFlatMap, CompiledMap
+from ordstream.operators.process import CompiledProcess
 from ordstream.reference.run_serial import run_serial
 
 I64 = pa.int64()
@@ -19,18 +19,17 @@ def strict(**types):
 
 
 def rows_stage(fn, output, source=SOURCE, fan_out=1, exact=False, on_error="fail"):
-    params = {"fn": fn, "fan_out": fan_out, "exact": exact}
-    return Stage("rows", "SL", "compiled", source, output, params=params, on_error=on_error)
+    kind = CompiledMap if exact else CompiledFlatMap
+    return kind(name="rows", input=source, output=output, fn=fn, fan_out=fan_out, on_error=on_error)
 
 
 def process_stage(fn, output, state, source=SOURCE, key=(0,), fan_out=1, on_error="fail", **params):
-    params = {"fn": fn, "state": state, "fan_out": fan_out, "on_flush": None, "on_time": None} | params
-    kind = "PS" if key else "SF"
-    return Stage("process", kind, "compiled", source, output, key=key, params=params, on_error=on_error)
+    common = {"name": "process", "input": source, "output": output, "key": key, "on_error": on_error}
+    return CompiledProcess(**common, fn=fn, state=state, fan_out=fan_out, **params)
 
 
 def door(stage):
-    return PyKernel(build_compiled(stage), stage)
+    return PyKernel(stage.kernel(), stage)
 
 
 def batch(schema, **columns):
@@ -39,10 +38,10 @@ def batch(schema, **columns):
 
 def check_serial(pipeline, data):
     """Outputs of the last stage's kernel on a batch equal those of the sequential reference."""
-    stage = pipeline.stages()[-1]
+    stage = pipeline.plan.operators[-1]
     kernel = door(stage)
     rows = kernel.apply(data)[0] if stage.kind == "SL" else kernel.process(data)[0]
-    if stage.kind != "SL" and stage.params["on_flush"]:
+    if stage.kind != "SL" and stage.on_flush:
         rows += kernel.punctuate()[0]
     reference = run_serial(pipeline, data)
     assert rows == reference.rows

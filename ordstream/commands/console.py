@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ordstream.node.report import skipped_lines
-from ordstream.operators.shed import ShedReport
+from ordstream.node.shedding import ShedReport
 
 REFRESH_SECONDS = 0.1
 LINE_SECONDS = 1.0  # between two lines where stderr is no terminal

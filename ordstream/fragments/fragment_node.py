@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import OperatorError, SourceError
-from ordstream.fragments.fragmenting import Fragment
-from ordstream.fragments.partial import UNDECIDED
+from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
@@ -30,6 +29,7 @@ from ordstream.ground.ordertags import (
     step_tags,
     with_index,
 )
+from ordstream.operators.halves import UNDECIDED
 
 if TYPE_CHECKING:
     from ordstream.balance.grouping import Grouping
@@ -133,7 +133,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._skips: dict[str, tuple[int, int | None]] = {}  # operator: serial here and in the source of the first row that it skipped
         self._tags: deque[tuple[int, pa.Array]] = deque()  # first serial, tags; what outputs may still refer to
         self._stream = node.stream(
-            fragment.pipeline, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
+            fragment.plan, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
         )
 
     # ---------------------------------------------------------------------------------------- in
@@ -219,9 +219,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _steps(self) -> Iterator[tuple[int, int, pa.Array]]:
         """(position, first serial, keys) of the flush steps of each operator that has any, in chain order."""
         steps = self._stream.steps()
-        for position, stage in enumerate(self.fragment.stages, self.fragment.first):
-            if stage.name in steps:
-                first, ends, data = steps[stage.name]
+        for position, operator in enumerate(self.fragment.operators, self.fragment.first):
+            if operator.name in steps:
+                first, ends, data = steps[operator.name]
                 yield position, first, step_keys(ends, data)
 
     def _placed(self, error: OperatorError) -> OperatorError:
@@ -234,13 +234,13 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                     one = np.zeros(1, dtype=np.int64)
                     tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[0].as_py()[:-4]
         if tag is None:
-            position = next((k for k, s in enumerate(self.fragment.stages, self.fragment.first) if s.name == error.operator), 0)
+            position = next((k for k, s in enumerate(self.fragment.operators, self.fragment.first) if s.name == error.operator), 0)
             tag = AT_END + position.to_bytes(2, "big")
         serial = source_serial(tag)
         if serial is None:
             last = self._last and source_serial(self._last)
             serial = last or 0  # the driver knows the last tuple's; a node knows its own rows
-        half = any(s.name == error.operator and "half" in s.params for s in self.fragment.stages)
+        half = any(o.name == error.operator and (o.is_part() or o.merges()) for o in self.fragment.operators)
         reason = f"{error.reason}. {UNDECIDED}" if half and isinstance(error.__cause__, OverflowError) else error.reason
         placed = OperatorError(error.operator, serial, error.row, reason)
         placed.order_tag = tag

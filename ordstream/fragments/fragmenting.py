@@ -1,4 +1,4 @@
-"""Cutting a pipeline over nodes: which operators run together, and how rows go from one group to the next.
+"""Cutting a plan into fragments: which operators run together, and how rows go from one group to the next.
 
 A keyed operator needs all rows of a key in one node. So a chain is cut in front of every operator whose key is not
 the one that rows are already spread by. A *fragment* is what lies between two cuts: it runs in as many nodes as there
@@ -14,82 +14,23 @@ This module knows the plan only. `ordstream.fragments.fragment_node` runs a frag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
-from ordstream.fragments.partial import halves
-from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan import stages as plan
-from ordstream.plan.stages import Stage
-
-# At most one output per input tuple: the tuple's order tag is the output's.
-_ONE_TO_ONE = frozenset(
-    ("filter", "project", "python_rows", "python_filter", "python_batch", "scan", "sessionize", "assert_ordered", "shed")
-)
+from ordstream.fragments.fragment import Fragment
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import Plan
+from ordstream.plan.shedding import sheds
 
 
-@dataclass(frozen=True, eq=False)
-class Fragment:
-    """Consecutive operators that run in the same nodes.
-
-    Attributes
-    ----------
-    source : pyarrow.Schema
-        Of the rows that arrive.
-    stages : tuple of Stage
-    first : int
-        Position in the pipeline of the first of them, from 0.
-    key : tuple of int, or None
-        Columns of `source` that choose a row's node; (): all rows in one node; None: the rows of the pipeline's
-        source, wherever they are.
-    ordered : bool
-        Rows arrive in the order of their tags. False: in any order, which changes nothing (`combined`).
-    """
-
-    source: pa.Schema
-    stages: tuple[Stage, ...]
-    first: int
-    key: tuple[int, ...] | None
-    ordered: bool = True
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The fragment as a pipeline of its own."""
-        return Pipeline._of(self.source, self.stages)
-
-    @property
-    def output(self) -> pa.Schema:
-        """Schema of the rows that leave."""
-        return self.stages[-1].output if self.stages else self.source
-
-    @property
-    def widens(self) -> bool:
-        """One arriving row may cause several: their order tags need an index."""
-        return not all(map(_one_to_one, self.stages))
-
-    def nodes(self, nodes: int) -> int:
-        """In how many of `nodes` nodes it runs."""
-        return 1 if self.key == () else nodes
-
-
-def _one_to_one(stage: Stage) -> bool:
-    if stage.op in _ONE_TO_ONE:
-        return True
-    if stage.op == "compiled" and stage.kind == "SL":
-        return bool(stage.params["exact"])
-    return stage.op == "count" and stage.params.get("window") is None
-
-
-def cut(pipeline: Pipeline) -> tuple[Fragment, ...]:
-    """The fragments of a pipeline, in order. The first one's `key` is None: it has no keyed operator, and may be empty.
+def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
+    """The fragments of a plan, in order. The first one's `key` is None: it has no keyed operator, and may be empty.
 
     Parameters
     ----------
-    pipeline : Pipeline
+    plan : Plan
 
     Raises
     ------
@@ -99,37 +40,34 @@ def cut(pipeline: Pipeline) -> tuple[Fragment, ...]:
     fragments: list[Fragment] = []
     first, key = 0, None  # of the fragment that is being put together
     spread: list[set[int]] | None = None  # per column that rows are spread by: where its value is now
-    stages = pipeline.stages()
-    for position, stage in enumerate(stages):
-        if stage.kind != "SL" and not _stays(stage, key, spread):
-            source = stages[first].input if first < position else stage.input
-            fragments.append(Fragment(source, stages[first:position], first, key))
-            first, key = position, stage.key
-            spread = [{index} for index in stage.key]
+    for position, operator in enumerate(plan.operators):
+        if operator.stateful and not _stays(operator, key, spread):
+            fragments.append(Fragment(plan.part(first, position), first, key))
+            first, key = position, operator.key
+            spread = [{index} for index in operator.key]
         if spread is not None:
-            passed = plan.columns_passed(stage)
+            passed = operator.columns_passed()
             spread = [{out for out, column in passed.items() if column in places} for places in spread]
             spread = spread if all(spread) else None
-    source = stages[first].input if first < len(stages) else pipeline.source_schema
-    fragments.append(Fragment(source, stages[first:], first, key))
-    shed = [stage.name for stage in stages if stage.op == "shed"]
+    fragments.append(Fragment(plan.part(first, len(plan.operators)), first, key))
+    shed = sheds(plan)
     if shed and len(fragments) > 1:
-        raise PlanError(f"{shed[0]}: a pipeline that sheds runs on one node; its log counts the serials of one source")
+        raise PlanError(f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one source")
     return tuple(fragments)
 
 
-def _stays(stage: Stage, key: tuple[int, ...] | None, spread: list[set[int]] | None) -> bool:
+def _stays(operator: Operator, key: tuple[int, ...] | None, spread: list[set[int]] | None) -> bool:
     """Whether all rows that share a state of the operator are in one node already.
 
     Rows spread by some of the operator's key columns are: equal keys are equal in those columns too.
     """
-    if stage.kind == "SF":
+    if operator.kind == "SF":
         return key == ()
-    return bool(key) and spread is not None and all(places & set(stage.key) for places in spread)
+    return bool(key) and spread is not None and all(places & set(operator.key) for places in spread)
 
 
 def halved(fragments: Sequence[Fragment]) -> tuple[Fragment, Fragment] | None:
-    """The last fragment as two, where it is one operator that can be combined in each node first (`ordstream.fragments.partial`).
+    """The last fragment as two, where it is one operator that can be combined in each node first (`ordstream.operators.halves`).
 
     Returns
     -------
@@ -138,11 +76,11 @@ def halved(fragments: Sequence[Fragment]) -> tuple[Fragment, Fragment] | None:
         these and gives the last fragment's output, unless one of the two fails with an overflow where it would not.
     """
     last = fragments[-1]
-    two = halves(last.stages[0]) if len(fragments) > 1 and last.key == () and len(last.stages) == 1 else None
+    two = last.operators[0].halves() if len(fragments) > 1 and last.key == () and len(last.operators) == 1 else None
     if two is None:
         return None
-    part = Fragment(last.source, (two.part,), last.first, ())
-    return part, Fragment(part.output, two.merge, last.first, (), ordered=False)
+    part = Fragment(Plan.line(last.source, (two.part,)), last.first, ())
+    return part, Fragment(Plan.line(part.output, two.merge), last.first, (), ordered=False)
 
 
 def combined(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
@@ -151,7 +89,7 @@ def combined(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
     if two is None:
         return tuple(fragments)
     part, merge = two
-    return (*fragments[:-2], replace(fragments[-2], stages=(*fragments[-2].stages, *part.stages)), merge)
+    return (*fragments[:-2], fragments[-2].with_operators(*part.operators), merge)
 
 
 def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
@@ -160,20 +98,21 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     Returns
     -------
     tuple of Fragment or None
-        None: its first operator has no declared merge (`ordstream.fragments.partial.halves`), or its key has several forms (0.0 and
+        None: its first operator has no declared merge (`ordstream.operators.halves`), or its key has several forms (0.0 and
         -0.0), of which the first in order would have to be shown. The first fragment's rows may go to any node; the others' go by
         their key.
     """
-    two = halves(fragment.stages[0]) if fragment.key else None
+    two = fragment.operators[0].halves() if fragment.key else None
     if two is None or any(pat.is_floating(fragment.source.field(index).type) for index in fragment.key or ()):
         return None
-    first, stages = fragment.first, fragment.stages
-    stop = next((k for k, stage in enumerate(stages) if k and stage.kind != "SL"), len(stages))
-    part = Fragment(fragment.source, (two.part,), first, fragment.key)
-    merge = Fragment(two.part.output, (*two.merge, *stages[1:stop]), first, two.merge[0].key, ordered=False)
-    if stop == len(stages):
+    first, plan = fragment.first, fragment.plan
+    stop = next((k for k, operator in enumerate(plan.operators) if k and operator.stateful), len(plan.operators))
+    part = Fragment(Plan.line(fragment.source, (two.part,)), first, fragment.key)
+    merging = Plan.line(two.part.output, (*two.merge, *plan.operators[1:stop]))
+    merge = Fragment(merging, first, two.merge[0].key, ordered=False)
+    if stop == len(plan.operators):
         return part, merge
-    return part, merge, Fragment(stages[stop].input, stages[stop:], first + stop, stages[stop].key)
+    return part, merge, Fragment(plan.part(stop, len(plan.operators)), first + stop, plan.operators[stop].key)
 
 
 def check_options(options: Mapping[str, Any], where: str) -> None:
@@ -191,37 +130,29 @@ def check_options(options: Mapping[str, Any], where: str) -> None:
             raise PlanError(f"{name} can't be combined with {where}: {why}; run in one node")
 
 
-def check_sheds(stages: Sequence[Stage], where: str) -> None:
-    """Raise PlanError for a pipeline that sheds: its log counts the serials of one source, and its decisions are those of one node."""
-    sheds = [stage.name for stage in stages if stage.op == "shed"]
-    if sheds:
-        why = "its log counts the serials of one source"
-        raise PlanError(f"{sheds[0]}: a pipeline that sheds can't be combined with {where}: {why}; run in one node")
-
-
-def uses_python(stages: Sequence[Stage]) -> bool:
+def uses_python(plan: Plan) -> bool:
     """Whether plain Python functions take the GIL for every chunk: then threads don't help, processes do."""
-    return any(stage.is_python and not stage.params.get("releases_gil", False) for stage in stages)
+    return any(operator.is_python and not operator.leaves_gil for operator in plan.operators)
 
 
 def explain(
-    pipeline: Pipeline, nodes: int, *, how: str = "", fragments: Sequence[Fragment] | None = None, spread: Mapping[int, str] | None = None
+    plan: Plan, nodes: int, *, how: str = "", fragments: Sequence[Fragment] | None = None, spread: Mapping[int, str] | None = None
 ) -> str:
     """The fragments as text: where each runs and what chooses a row's node.
 
     Parameters
     ----------
-    pipeline : Pipeline
+    plan : Plan
     nodes : int
     how : str
         One line on what a node is.
     fragments : sequence of Fragment, optional
-        Where not as `cut` makes them.
+        Where not as `fragments_of` makes them.
     spread : mapping of fragment (from 1) to text, optional
         What chooses a row's node, where not the hash of its key.
     """
     lines = [f"{nodes} nodes{how}"]
-    fragments = cut(pipeline) if fragments is None else fragments
+    fragments = fragments_of(plan) if fragments is None else fragments
     spread = spread or {}
     early = nodes > 1 and halved(fragments) is not None
     for number, fragment in enumerate(fragments, 1):
@@ -239,22 +170,16 @@ def explain(
             columns = ", ".join(names[index] for index in fragment.key)
             by = spread.get(number, f"by hash of {columns}")
             lines.append(f"        cut: rows to nodes {by}, in the order of their tags")
-            shared = fragment.stages[0].params.get("half") == "part"
+            shared = fragment.operators[0].is_part()
             where = f"in {nodes} nodes, {'which may share the rows of a key' if shared else 'each with the rows of its keys'}"
         lines.append(f"fragment {number}, {where}")
         lines += [
-            f"{position:>2}  {stage.kind}  {stage.name}: {plan.describe(stage)}"
-            for position, stage in enumerate(fragment.stages, fragment.first + 1)
+            f"{position:>2}  {operator.kind}  {operator.name}: {operator.describe()}"
+            for position, operator in enumerate(fragment.operators, fragment.first + 1)
         ] or ["        order tags only"]
-        lines += [f"        in every node: {note}" for stage in fragment.stages for note in _combined(stage)]
+        lines += [f"        in every node: {note}" for operator in fragment.operators for note in operator.in_every_node()]
         if early and number == len(fragments) - 1:
-            name = fragments[-1].stages[0].name
+            name = fragments[-1].operators[0].name
             lines.append(f"        in every node: {name} is combined first, and only one row goes on (combined early, exactly)")
     lines.append("        order tags restore the order of the output")
     return "\n".join(lines)
-
-
-def _combined(stage: Stage) -> list[str]:
-    if stage.params.get("best") is not None:
-        return [f"{stage.name} hands over only the {stage.params['best']} best counts of its keys (combined early, exactly)"]
-    return []

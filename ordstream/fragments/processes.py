@@ -9,7 +9,7 @@ Rows that meet a keyed operator first are sent by the calling process itself, wh
 
 The output, order and errors are those of a run in one process: when operators of several nodes fail, the failure
 that a sequential run would meet first is the one that is raised. An answer that can be combined in each node first
-(`ordstream.fragments.partial`) is; where that does not decide, the last fragment runs as a whole.
+(`ordstream.operators.halves`) is; where that does not decide, the last fragment runs as a whole.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import NodeLost, OperatorError, PlanError
-from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import RunWriter, merged
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import NODE, FragmentNode, Route
 from ordstream.ground.interrupts import kept_from_children
 from ordstream.ground.ordertags import AT_END, TAG, TAG_NAMES, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
 from ordstream.ground.types import names_beside
+from ordstream.plan.shedding import check_no_shed
 from ordstream.udf import pickling as by_value
 
 # Rows of the source that a process gets at a time.
@@ -74,7 +76,7 @@ class Work:
         See `FragmentNode`.
     """
 
-    fragment: cut.Fragment
+    fragment: Fragment
     route: Route | None
     runs: tuple[Path, ...] | None
     outputs: tuple[Path, ...]
@@ -332,26 +334,27 @@ def run(pipeline: Any, data: Any, processes: int, options: Mapping[str, Any]) ->
         return run_fragments(fragments, data, processes, options, nodes, tags, progress=progress)
 
 
-def prepare(pipeline: Any, options: Mapping[str, Any], where: str) -> tuple[tuple[cut.Fragment, ...], dict[str, Any], bool]:
+def prepare(pipeline: Any, options: Mapping[str, Any], where: str) -> tuple[tuple[Fragment, ...], dict[str, Any], bool]:
     """The fragments, a node's options, and whether order tags are asked for."""
     from ordstream.node.settings import make_settings
     from ordstream.plan.final import final
 
     chosen = {name: value for name, value in options.items() if value is not None}
     settings = make_settings(chosen)
-    cut.check_options(chosen, where)
-    cut.check_sheds(pipeline.stages(), where)
+    fragmenting.check_options(chosen, where)
+    plan = pipeline.plan
+    check_no_shed(plan, where)
     if settings.emit == "final":
-        pipeline = final(pipeline)
+        plan = final(plan)
     if settings.tags:
-        names_beside(pipeline.schema.names, TAG_NAMES, "tags=True")
+        names_beside(plan.output.names, TAG_NAMES, "tags=True")
     for name in ("emit", "tags", "progress", "partial", "feeder"):
         chosen.pop(name, None)
-    return cut.cut(pipeline), {"workers": 0, **chosen}, settings.tags
+    return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags
 
 
 def run_fragments(
-    fragments: Sequence[cut.Fragment],
+    fragments: Sequence[Fragment],
     data: Any,
     n: int,
     options: Mapping[str, Any],
@@ -382,7 +385,7 @@ def run_fragments(
             receivers = fragments[k + 1].nodes(n) if k + 1 < len(fragments) else 1
             key = fragments[k + 1].key if k + 1 < len(fragments) else None
             route = None if key is None else Route(fragment.output, key, receivers)
-            if k == 0 and key and route is not None and not fragment.stages:
+            if k == 0 and key and route is not None and not fragment.operators:
                 # Nothing to run in front of the first key: this process sends the rows, while the others start.
                 send(blocks, route, [folder / f"0-0-{receiver}" for receiver in range(receivers)])
                 if blocks.error is not None:
@@ -431,14 +434,14 @@ def send(source: Source, route: Route, outputs: Sequence[Path]) -> None:
 
 
 def _combine(
-    fragments: Sequence[cut.Fragment], folder: Path, n: int, options: Mapping[str, Any], nodes: Nodes
+    fragments: Sequence[Fragment], folder: Path, n: int, options: Mapping[str, Any], nodes: Nodes
 ) -> list[Any] | None:
     """Run the last fragment in halves, the first one in every node over its own run; the output is where the fragment's would be.
 
     Returns the reports of the fragment in its nodes, or None: it has no halves, or one of them failed, and then the runs are as
     they were and the fragment as a whole says what a sequential run does.
     """
-    two, k = cut.halved(fragments), len(fragments) - 1
+    two, k = fragmenting.halved(fragments), len(fragments) - 1
     if two is None or fragments[k - 1].nodes(n) == 1:
         return None
     part, merge = two

@@ -14,7 +14,6 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,20 +33,19 @@ from ordstream.node import source
 from ordstream.node.feeder import Feeder
 from ordstream.node.report import Report, make_report
 from ordstream.node.run_failure import Unread, failure
-from ordstream.node.settings import Settings, default_buckets, default_depth, default_max_chunks, default_splitters, make_settings, whole
+from ordstream.node.settings import Settings, make_settings, whole
+from ordstream.node.shedding import ShedOutcome, outcome
 from ordstream.node.worker_threads import WorkerThreads, start
-from ordstream.operators.kernels import build_kernel
-from ordstream.operators.shed import ShedOutcome, check_stages, log_of, outcome
-from ordstream.plan import stages as plan
+from ordstream.operators.shed import log_of
 from ordstream.plan.final import final
+from ordstream.plan.physical import physical
+from ordstream.plan.plan import Plan
 
 # Default cap on what is in flight, and how many input batches it should hold at least.
 MAX_BYTES = 512 << 20
 INPUT_PART = 16
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
-# Of the stateless operator in front of a partitioned first one, unless an operator of the pipeline has this name.
-SPLIT_NAME = "ingress"
 # How long close() waits for another thread that is reading.
 CLOSE_WAIT_S = 10.0
 
@@ -137,7 +135,7 @@ def run(pipeline: Any, data: Any, **options: Any) -> Result:
     snapshot_every : int, optional
         A snapshot marker passes after so many tuples.
     emit : "updates" or "final"
-        "final": only the answer at the end of the stream, `ordstream.plan.final.final(pipeline)`; default: the pipeline as written.
+        "final": only the answer at the end of the stream, `ordstream.plan.final`; default: the pipeline as written.
     tags : bool
         Add the order tag of each output: columns _serial and _index.
     processes : int, optional
@@ -198,24 +196,33 @@ class Stream(Reader):
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
+        plan: Plan = getattr(pipeline, "plan", pipeline)
         if settings.emit == "final":
-            pipeline = final(pipeline)
-        self._pipeline = pipeline
-        self._stages = pipeline.stages()
+            plan = final(plan)
         self._adaptive = isinstance(settings.workers, str)
         self.workers = int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
-        self.schema = pipeline.schema
+        self._physical = physical(
+            plan,
+            workers=self.workers,
+            buckets=settings.buckets,
+            chunk_rows=settings.chunk_rows,
+            depth=settings.depth,
+            max_chunks=settings.max_chunks,
+            # With steps each key of a flush is logged, so rows that a filter behind drops must be made all the same.
+            without=("dropped_rows",) if settings.steps else (),
+        )
+        self._plan = plan = self._physical.plan
+        self.schema = plan.output
         if settings.tags:
             names_beside(self.schema.names, TAG_NAMES, "tags=True")
             self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
-        self._source_schema = core_arrow.core_schema(pipeline.source_schema)
+        self._source_schema = core_arrow.core_schema(plan.source)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
         self._operators: list[Any] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
-        self._split_name: str | None = None  # of the operator that is not the pipeline's
         self._core = self._make_core()
-        without_nulls = [i for i, field in enumerate(pipeline.source_schema) if self._used[i] and not field.nullable]
+        without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
         # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
         most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
         batches = source.batches(data, self._source_schema, without_nulls, most)
@@ -245,75 +252,36 @@ class Stream(Reader):
     # ---------------------------------------------------------------------------------------- building
 
     def _make_core(self) -> Any:
-        settings = self._settings
-        source_schema = self._pipeline.source_schema
-        layout = core_chunk.layout_of(source_schema)
-        self._used = used = list(plan.used_source_columns(self._stages, source_schema))
+        settings, plan = self._settings, self._plan
+        layout = core_chunk.layout_of(plan.source)
+        self._used = used = list(self._physical.used)
         time_column, time_every = None, 0
         if settings.punctuate is not None:
-            time_column, time_every = settings.punctuate.bind(source_schema)
+            time_column, time_every = settings.punctuate.bind(plan.source)
             used[time_column] = True
-        check_stages(self._stages)
-        needed = plan.needed_outputs(self._stages)
-        behind = (None,) * len(self._stages) if settings.steps else (*self._stages, None)[1:]  # with steps each key of a flush is logged
-        owners = [
-            (stage, build_kernel(_with_needed(stage, following, *found)))
-            for stage, following, found in zip(self._stages, behind, needed, strict=True)
-        ]
-        self._unmade = {stage.name: owner.unmade for stage, owner in owners if stage.op == "sessionize"}
-        self._sheds = [
-            (stage, self._stages[position + 1].name, owner) for position, (stage, owner) in enumerate(owners) if stage.op == "shed"
-        ]
-        for stage, _, owner in self._sheds:
-            if stage.params["frozen"] is not None:
-                owner.partition(settings.shed_partition, stage.params["frozen"].seed)
-            if settings.shed_log is not None:
-                owner.replays(*log_of(settings.shed_log, stage.name, settings.shed_partition))
-        operators: list[tuple[Any, ...]] = []
-        for stage, owner in owners:
-            own = owner.max_workers or 1 << 20
-            buckets, bounds, keys = 0, None, None
-            if stage.kind == "PS":
-                keys = KeySpecOwner(list(stage.key), owner.input_layout.types)
-                buckets, bounds = self._buckets(stage, own)
-                parallelism = min(buckets, own)
-            elif stage.kind == "SF":
-                parallelism = 1
-            else:
-                parallelism = min(max(self.workers, 1), own)
-            operators.append((stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
-        if not operators or operators[0][4] > 1:
-            # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
-            parallelism = default_splitters(self.workers, settings.chunk_rows)
-            self._split_name = plan.free_name(SPLIT_NAME, self._stages)
-            operators.insert(0, (self._split_name, "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
-        self._operators = operators
-        python = any(stage.is_python for stage in self._stages)
-        out_schema = self._pipeline.schema
+        self._operators = self._core_operators(layout)
         return core.Run(
-            operators,
+            self._operators,
             layout,
             core_arrow.BatchFormats(self._source_schema),
             used,
-            core_chunk.layout_of(out_schema),
-            core_arrow.core_schema(out_schema),
+            core_chunk.layout_of(plan.output),
+            core_arrow.core_schema(plan.output),
             workers=self.workers,
             scheduler=settings.scheduler,
             partitioning=settings.partitioning,
             reorder=settings.reorder,
             chunk_rows=settings.chunk_rows,
-            depth=settings.depth or default_depth(self.workers, settings.chunk_rows),
+            depth=self._physical.depth,
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
+            max_chunks=self._physical.max_chunks,
             max_bytes=self._max_bytes,
             max_queued=1 << 17,
-            # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
-            chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
-            # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
-            min_rows=1 if self._sheds or python else 64,
-            max_rows=4096,
+            chunk_ns=settings.chunk_us * 1e3 * self._physical.chunk_factor,
+            min_rows=self._physical.min_rows,
+            max_rows=self._physical.max_rows,
             spin=self.workers < allowed_cpus(),
             tags=settings.tags,
             seed=settings.seed,
@@ -330,26 +298,31 @@ class Stream(Reader):
             adaptive=self._adaptive,
         )
 
-    def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:
-        """Number of buckets and range bounds (None: by hash) of a partitioned stage."""
-        buckets = stage.buckets or self._settings.buckets
-        if buckets is None:
-            buckets = 1 if parallelism == 1 else default_buckets(self.workers, self._settings.chunk_rows)
-        if stage.partition == "hash":
-            return buckets, None
-        bounds = getattr(stage.partition, "bounds", None)
-        if bounds is None:
-            low, high = stage.partition.low, stage.partition.high
-            steps = [low + (high - low) * k / buckets for k in range(1, buckets)]
-            bounds = steps if isinstance(low, float) else sorted({int(step) for step in steps})
-        field = stage.input.field(stage.key[0])
-        if any(isinstance(bound, str | bytes) for bound in bounds):
-            raise PlanError(
-                f"operator {stage.name!r}: range partitioning needs a numeric or temporal key, {field.name!r} is {field.type}; "
-                "use hash partitioning"
-            )
-        kind = np.float64 if pa.types.is_floating(field.type) else np.int64
-        return len(bounds) + 1, np.ascontiguousarray(list(bounds), dtype=kind)
+    def _core_operators(self, source: Any) -> list[tuple[Any, ...]]:
+        """What the core makes its operators of: (name, kind, kernel, keys, buckets, bounds, parallelism); `source`: its layout."""
+        operators: list[tuple[Any, ...]] = []
+        self._unmade: dict[str, Any] = {}
+        self._sheds: list[tuple[Any, str, Any]] = []
+        if self._physical.split is not None:
+            name, parallelism = self._physical.split
+            operators.append((name, "SL", core.IdentityOwner(source), None, 0, None, parallelism))
+        for position, one in enumerate(self._physical.operators):
+            operator = one.operator
+            kernel = operator.kernel()
+            self._unmade[operator.name] = getattr(kernel, "unmade", ())
+            if operator.sheds:
+                self._sheds.append((operator, self._physical.operators[position + 1].operator.name, kernel))
+                self._shed_as_asked(operator, kernel)
+            keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
+            operators.append((operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism))
+        return operators
+
+    def _shed_as_asked(self, operator: Any, kernel: Any) -> None:
+        settings = self._settings
+        if operator.frozen is not None:
+            kernel.partition(settings.shed_partition, operator.frozen.seed)
+        if settings.shed_log is not None:
+            kernel.replays(*log_of(settings.shed_log, operator.name, settings.shed_partition))
 
     # ---------------------------------------------------------------------------------------- running
 
@@ -439,7 +412,7 @@ class Stream(Reader):
         self._offered = OrderTag(*self._core.commit_point)
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
-        schema = self._pipeline.schema
+        schema = self._plan.output
         if serials is None and batch.schema.equals(schema, check_metadata=True):
             return batch  # the reading thread shares the workers' cores: what it does takes them from a worker
         columns = [
@@ -464,16 +437,15 @@ class Stream(Reader):
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
         names = [name for name, *_ in self._operators]
-        schemas = self._source_schema, self._pipeline.schema
-        self._failure = failure(self._core, self._feeder.error, names, self._stages, *schemas, self._complete)
+        self._failure = failure(self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete)
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)
 
-    def _complete(self, row: dict[str, Any], stage: Any, serial: int) -> dict[str, Any]:
-        """The failing row with the columns that no operator reads."""
-        unread = Unread(self._stages, self._source_schema, self._used, self._unmade, self._settings.absent)
-        return unread.completed(row, stage, self._feeder.source_row(serial))
+    def _complete(self, row: dict[str, Any], position: int, serial: int) -> dict[str, Any]:
+        """The failing row of an operator with the columns that no operator reads."""
+        unread = Unread(self._plan, self._source_schema, self._used, self._unmade, self._settings.absent)
+        return unread.completed(row, position, self._feeder.source_row(serial))
 
     def settled(self) -> int:
         """A serial through which all outputs, if any, were taken by the reader. The reading thread only."""
@@ -595,7 +567,7 @@ class Stream(Reader):
             settings=settings.described(self.workers),
             within=settings.marker_percentiles,
             shedding=shedding,
-            split=self._split_name,
+            split=self._physical.split[0] if self._physical.split else None,
         )
         _open_streams.discard(self)
         if settings.debug and leaked:
@@ -623,14 +595,6 @@ class Stream(Reader):
         _ = self.report
         assert self._shed is not None
         return self._shed
-
-
-def _with_needed(stage: Any, behind: Any, values: set[int], nulls: set[int]) -> Any:
-    """The stage with what its kernel should know about which of its output columns are read, and which rows pass."""
-    if stage.op != "sessionize":
-        return stage
-    passing = plan.passing_sessions(stage, behind)
-    return replace(stage, params={**stage.params, "values": values, "nulls": nulls, "passing": passing})
 
 
 @atexit.register

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ordstream.ground.ordertags import OrderTag
-from ordstream.operators.shed import ShedReport
+from ordstream.node.shedding import ShedReport
 
 
 @dataclass(frozen=True)

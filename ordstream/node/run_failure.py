@@ -12,7 +12,7 @@ from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
-from ordstream.plan import stages as plan
+from ordstream.plan.plan import Plan
 
 # Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python would raise.
 CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError, 10: ValueError}
@@ -23,10 +23,9 @@ def failure(
     core: Any,
     feeding: BaseException | None,
     operators: Sequence[str],
-    stages: Sequence[Any],
+    plan: Plan,
     source: pa.Schema,
-    schema: pa.Schema,
-    complete: Callable[[dict[str, Any], Any, int], dict[str, Any]],
+    complete: Callable[[dict[str, Any], int, int], dict[str, Any]],
 ) -> BaseException | None:
     """What ended a core run before its end; None after a whole one.
 
@@ -37,12 +36,11 @@ def failure(
         What ended the feeding thread.
     operators : sequence of str
         Names, in the core's order.
-    stages : sequence of Stage
+    plan : Plan
     source : pyarrow.Schema
-    schema : pyarrow.Schema
-        Of the pipeline's output.
+        Of the source as the core has it.
     complete : callable
-        (row, stage, serial) -> the row with the columns that were never imported.
+        (row, position of the operator, serial) -> the row with the columns that were never imported.
     """
     found = core.failure()
     if found is None:
@@ -57,7 +55,7 @@ def failure(
     error: BaseException
     raised: BaseException | None = cause
     if index == -3:
-        batch = core.failing_row(core_arrow.core_schema(schema))
+        batch = core.failing_row(core_arrow.core_schema(plan.output))
         error = OperatorError(operators[-1], serial, None if batch is None else shown_row(batch), message)
         error.__cause__ = OverflowError(message)
         return error
@@ -69,11 +67,12 @@ def failure(
         error = SourceError(f"the source failed after {serial - 1} tuples: {told(cause)}")
     else:
         name = operators[index]
-        stage = next((stage for stage in stages if stage.name == name), None)
+        position = next((k for k, operator in enumerate(plan.operators) if operator.name == name), None)
+        failed = None if position is None else plan.operators[position]
         row = None
-        if stage is not None:
-            batch = core.failing_row(core_arrow.core_schema(stage.input))
-            row = None if batch is None else complete(shown_row(batch), stage, serial)
+        if failed is not None and position is not None:
+            batch = core.failing_row(core_arrow.core_schema(failed.input))
+            row = None if batch is None else complete(shown_row(batch), position, serial)
         if isinstance(cause, MemoryError):
             cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
             return cause
@@ -81,8 +80,8 @@ def failure(
             return raised
         if isinstance(cause, Cancelled) and core.stopped:
             return cause
-        if code == EARLIER and stage is not None:
-            cause = ValueError(backwards(message, stage.input, stage.op, keyed=bool(stage.key)))
+        if code == EARLIER and failed is not None:
+            cause = ValueError(backwards(message, failed.input, failed.op, keyed=bool(failed.key)))
         error = OperatorError(name, serial, row, message if cause is None else told(cause))
         if cause is None:
             cause = CAUSES.get(code, RuntimeError)(message)
@@ -103,7 +102,7 @@ class Unread:
 
     Attributes
     ----------
-    stages : sequence of Stage
+    plan : Plan
     source : pyarrow.Schema
     used : sequence of bool
         Source columns that an operator reads; the others are never imported.
@@ -113,27 +112,26 @@ class Unread:
         Source columns that the caller does not have either.
     """
 
-    stages: Sequence[Any]
+    plan: Plan
     source: pa.Schema
     used: Any
     unmade: Mapping[str, Any]
     absent: Any
 
-    def completed(self, row: dict[str, Any], stage: Any, source_row: pa.RecordBatch | None) -> dict[str, Any]:
+    def completed(self, row: dict[str, Any], failed: int, source_row: pa.RecordBatch | None) -> dict[str, Any]:
         """The failing row with unread columns from the source row, or without them where the source does not give them; without
         columns that an operator did not make.
         """
-        position = {index: index for index in range(len(self.source))}  # stage's column -> source column
+        position = {index: index for index in range(len(self.source))}  # operator's column -> source column
         unmade: set[int] = set()
-        for before in self.stages:
-            if before is stage:
-                break
-            passed = plan.columns_passed(before)
+        for before in self.plan.operators[:failed]:
+            passed = before.columns_passed()
             position = {out: position[column] for out, column in passed.items() if column in position}
             unmade = {out for out, column in passed.items() if column in unmade} | set(self.unmade.get(before.name, ()))
-        row = {name: value for name, value in row.items() if stage.input.get_field_index(name) not in unmade}
+        schema = self.plan.operators[failed].input
+        row = {name: value for name, value in row.items() if schema.get_field_index(name) not in unmade}
         names = self.source.names
-        missing = {stage.input.names[out]: names[column] for out, column in position.items() if not self.used[column]}
+        missing = {schema.names[out]: names[column] for out, column in position.items() if not self.used[column]}
         if missing and source_row is not None:
             values = shown_row(source_row)
             row = row | {name: values[source] for name, source in missing.items()}

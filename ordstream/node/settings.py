@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from ordstream.errors import PlanError
+from ordstream.operators.arguments import MOST_BUCKETS
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 PARTITIONINGS = ("hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "lock")
 EMITS = ("updates", "final")
-
-#: Most buckets of a partitioned operator.
-MOST_BUCKETS = 65_535
 
 
 @dataclass(frozen=True)
@@ -153,36 +151,6 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
 def _workers(value: Any) -> None:
     if not (isinstance(value, str) and value == "auto"):
         _whole("workers", value, 0, 1024, ' or "auto"')
-
-
-def default_buckets(workers: int, chunk_rows: int | None) -> int:
-    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small.
-
-    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
-    """
-    if workers <= 1:
-        return 1
-    if chunk_rows is not None and chunk_rows < 16:
-        return 32 * workers
-    return (2 if workers <= 4 else 4) * workers
-
-
-def default_splitters(workers: int, chunk_rows: int | None) -> int:
-    """Workers that may split rows in front of a partitioned first operator.
-
-    Splitting a tuple takes less time than two workers need to tell each other who does it.
-    """
-    return 1 if chunk_rows is not None and chunk_rows < 16 else max(workers, 1)
-
-
-def default_depth(workers: int, chunk_rows: int | None) -> int:
-    """Chunks that may be in one operator."""
-    return 128
-
-
-def default_max_chunks(workers: int, chunk_rows: int | None) -> int:
-    """Chunks in flight in the whole run: few keep latency low."""
-    return 1024 if chunk_rows is not None and chunk_rows < 16 else 8 + 8 * max(workers, 1)
 
 
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

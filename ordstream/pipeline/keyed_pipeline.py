@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-import pyarrow as pa
-import pyarrow.types as pat
-
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
-from ordstream.ground.types import column_index, is_fixed_number, is_list, is_temporal, key_type, physical_type, unique_names
-from ordstream.node.settings import MOST_BUCKETS
-from ordstream.operators.arguments import Aggregation, EqualRanges, Ranges, bound_aggregations, column_names, condition, flat, time_span
-from ordstream.pipeline.stateful import OnError, StatefulOperators, emission, key_columns, nonempty, positive_int
+from ordstream.operators.aggregation import Aggregation
+from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
+from ordstream.operators.operator import OnError
+from ordstream.operators.pair_up import PairUp
+from ordstream.operators.partition import EqualRanges, Ranges
+from ordstream.operators.preceding import Preceding
+from ordstream.operators.regression import Regression
+from ordstream.operators.sessionize import Sessionize
+from ordstream.operators.top_values import TopValues
+from ordstream.pipeline.stateful import StatefulOperators
 from ordstream.pipeline.synonyms import advice
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
 
-Columns = Mapping[str, str] | Sequence[str]
-
 #: Operators that may follow `key_by`.
 KEYED = "sessionize, count, scan, aggregate, lag, pair_up, preceding, top_values, regression, assert_ordered or process"
-
-#: Most tuples that `preceding` keeps per key: each key has room for all of them.
-MOST_PRECEDING = 1024
 
 
 class KeyedPipeline(StatefulOperators):
@@ -42,7 +40,7 @@ class KeyedPipeline(StatefulOperators):
         buckets: int | None,
         partition: str | Ranges | EqualRanges,
     ) -> None:
-        self._source, self._stages = pipeline._source, pipeline._stages
+        self._plan = pipeline.plan
         columns = flat(columns)
         where = f"key_by({', '.join(map(str, columns))})"
         self._key = key_columns(self._schema, columns, where)
@@ -85,26 +83,8 @@ class KeyedPipeline(StatefulOperators):
             Values over the tuples of the session, such as `od.max("ts", where=od.col("kind") == 1)`. A
             session with aggregates and no lists has a state of fixed size.
         """
-        where = self._operator_name("sessionize", name)
-        time_index = column_index(self._schema, time, where)
-        span = time_span(timeout, self._schema.field(time_index), f"{where}: timeout")
-        if span < 0:
-            raise PlanError(f"{where}: timeout must be at least 0, got {timeout!r}")
-        time_type = self._schema.field(time_index).type
-        fields = [pa.field("start", time_type), pa.field("end", time_type), pa.field("count", pa.int64())]
-        indexes = []
-        for output, column in named_columns(collect, where).items():
-            index = column_index(self._schema, column, where)
-            field = pa.field(nonempty(output, where), pa.list_(self._schema.field(index).type))
-            if is_list(self._schema.field(index).type):
-                raise SchemaError(f"{where}: can't collect the list column {column!r}")
-            physical_type(field.type, column)
-            fields.append(field)
-            indexes.append(index)
-        more, aggregates = bound_aggregations((), aggregate or {}, self._schema, where)
-        fields += more
-        params = {"time": time_index, "timeout": span, "collect": indexes, "aggregates": aggregates}
-        return self._stateful("sessionize", where, self._with_key(fields, where), params, on_error)
+        site = self._site("sessionize", name, on_error)
+        return self._then(Sessionize.bind(site, time, timeout, collect, aggregate))
 
     def pair_up(
         self,
@@ -133,16 +113,7 @@ class KeyedPipeline(StatefulOperators):
         left, right : str
             Names of the smaller and the larger value.
         """
-        where = self._operator_name("pair_up", name)
-        index = column_index(self._schema, column, where)
-        type_ = self._schema.field(index).type
-        if not is_fixed_number(type_):
-            raise SchemaError(f"{where}: {column!r} must be a number, date or time, it is {type_}")
-        carried = [column_index(self._schema, c, where) for c in ([carry] if isinstance(carry, str) else carry)]
-        fields = [self._schema.field(i) for i in carried]
-        fields += [pa.field(nonempty(left, where), type_), pa.field(nonempty(right, where), type_)]
-        unique_names([field.name for field in fields], where)
-        return self._stateful("pair_up", where, pa.schema(fields), {"column": index, "carry": carried}, on_error)
+        return self._then(PairUp.bind(self._site("pair_up", name, on_error), column, carry, left, right))
 
     def preceding(
         self,
@@ -184,33 +155,8 @@ class KeyedPipeline(StatefulOperators):
         when, where : Expr, optional
             Boolean expressions over the looking tuple and over the tuple of an entry. Default: always true.
         """
-        operator = self._operator_name("preceding", name)
-        positive_int(n, f"{operator}: n", MOST_PRECEDING)
-        params: dict[str, Any] = {"n": n, "time": None, "within": None}
-        if (time is None) != (within is None):
-            raise PlanError(f"{operator}: time and within go together, got time={time!r}, within={within!r}")
-        if within is not None:
-            params["time"] = column_index(self._schema, time, operator)
-            span = time_span(within, self._schema.field(params["time"]), f"{operator}: within")
-            if span < 0:
-                raise PlanError(f"{operator}: within must be at least 0, got {within!r}")
-            params["within"] = span
-        params["when"] = None if when is None else condition(when, self._schema, f"{operator}: when")
-        params["where"] = None if where is None else condition(where, self._schema, f"{operator}: where")
-        fields = []
-        for what, given in (("carry", carry), ("columns", columns)):
-            params[what] = []
-            for output, column in named_columns(given, operator).items():
-                index = column_index(self._schema, column, operator)
-                field = self._schema.field(index)
-                if what == "columns" and not (is_fixed_number(field.type) or pat.is_boolean(field.type)):
-                    raise SchemaError(f"{operator}: {column!r} must be a number, bool, date or time to be kept, it is {field.type}")
-                params[what].append(index)
-                fields.append(field.with_name(nonempty(output, operator)))
-        if not params["columns"]:
-            raise PlanError(f"{operator}: at least one column of the preceding tuples is needed")
-        unique_names([field.name for field in fields], operator)
-        return self._stateful("preceding", operator, pa.schema(fields), params, on_error)
+        site = self._site("preceding", name, on_error)
+        return self._then(Preceding.bind(site, n, columns, carry=carry, time=time, within=within, when=when, where=where))
 
     def top_values(
         self,
@@ -240,17 +186,7 @@ class KeyedPipeline(StatefulOperators):
             "updates": an output for each tuple whose value is among the `k` best after it, and at the end of
             the stream, by ascending key, the whole list of each key; "final": only these lists.
         """
-        where = self._operator_name("top_values", name)
-        emission(emit, ("updates", "final"), where)
-        k = positive_int(k, f"{where}: k")
-        index = column_index(self._schema, column, where)
-        if index in self._key:
-            raise PlanError(f"{where}: {column!r} is a key column: it has one value per key")
-        key_type(self._schema.field(index).type, column)
-        fields = [self._schema.field(index), pa.field(nonempty(count, where), pa.int64())]
-        fields.append(pa.field(nonempty(rank, where), pa.int64()))
-        params = {"k": k, "column": index, "emit": emit}
-        return self._stateful("top_values", where, self._with_key(fields, where), params, on_error)
+        return self._then(TopValues.bind(self._site("top_values", name, on_error), column, k, count, rank, emit))
 
     def regression(
         self,
@@ -280,19 +216,7 @@ class KeyedPipeline(StatefulOperators):
             flat_or_declining are null for a single point). All three: at the end of the stream the line of
             each key with two or more points, by ascending key.
         """
-        where = self._operator_name("regression", name)
-        emission(emit, ("updates", "every_tuple", "final"), where)
-        params: dict[str, Any] = {"emit": emit}
-        for what, column in (("x", x), ("y", y)):
-            params[what] = column_index(self._schema, column, where)
-            type_ = self._schema.field(params[what]).type
-            if not (pat.is_integer(type_) or (what == "x" and is_temporal(type_))):
-                kinds = "an integer, date or time" if what == "x" else "an integer"
-                raise SchemaError(f"{where}: {what} must be {kinds}, {column!r} is {type_}")
-        fields = [self._schema.field(params["x"]), pa.field("n", pa.int64())]
-        fields += [pa.field("slope", pa.float64()), pa.field("intercept", pa.float64())]
-        fields.append(pa.field("flat_or_declining", pa.bool_()))
-        return self._stateful("regression", where, self._with_key(fields, where), params, on_error)
+        return self._then(Regression.bind(self._site("regression", name, on_error), x, y, emit))
 
     def __repr__(self) -> str:
         keys = ", ".join(self._schema.names[index] for index in self._key)
@@ -309,14 +233,3 @@ class KeyedPipeline(StatefulOperators):
                     "other operators come before key_by or after the keyed operator"
                 )
             raise AttributeError(f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self)
-
-
-def named_columns(columns: Columns | str | None, where: str) -> Mapping[str, str]:
-    """Output name -> column, of a mapping or of columns that keep their names."""
-    if columns is None:
-        return {}
-    if isinstance(columns, Mapping):
-        return columns
-    names = column_names(columns)
-    unique_names(names, where)
-    return {name: name for name in names}

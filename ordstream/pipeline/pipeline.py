@@ -15,37 +15,27 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Alias, Column, Expr
-from ordstream.expressions.lowering import lower
-from ordstream.ground.types import (
-    column_index,
-    is_fixed_number,
-    is_temporal,
-    pipeline_schema,
-    unique_names,
-)
-from ordstream.operators.arguments import EqualRanges, Explode, Pairs, Ranges, column_names, condition, flat
-from ordstream.operators.shed import Frozen, shed_stage
+from ordstream.ground.types import column_index, pipeline_schema, unique_names
+from ordstream.operators.arguments import condition, emission, flat, nonempty, positive_int
+from ordstream.operators.filter import Filter, FilterFunction
+from ordstream.operators.map_batches import MapBatches
+from ordstream.operators.map_rows import bind_flat_map, bind_map
+from ordstream.operators.operator import OnError
+from ordstream.operators.pairs import Explode, ListFunction, Pairs
+from ordstream.operators.partition import EqualRanges, Ranges
+from ordstream.operators.project import Project
+from ordstream.operators.shed import Frozen, Shed
+from ordstream.operators.top_k import TopK
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
-from ordstream.pipeline.stateful import (
-    MOST_FAN_OUT,
-    Function,
-    OnError,
-    StatefulOperators,
-    emission,
-    key_columns,
-    nonempty,
-    policy,
-    positive_int,
-)
+from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
-from ordstream.plan import stages as plan
-from ordstream.plan.stages import Stage
-from ordstream.udf.functions import is_native
+from ordstream.plan.explain import explain
+from ordstream.plan.final import final
+from ordstream.plan.plan import Plan
+from ordstream.plan.shedding import check_no_shed
 
 if TYPE_CHECKING:
     from ordstream.node.node import Result, Stream
@@ -70,28 +60,29 @@ class Pipeline(StatefulOperators):
     """
 
     def __init__(self, schema: Any) -> None:
-        self._source = pipeline_schema(schema, "Pipeline")
-        self._stages = ()
+        self._plan = Plan(pipeline_schema(schema, "Pipeline"))
 
     @classmethod
-    def _of(cls, source: pa.Schema, stages: tuple[Stage, ...]) -> Pipeline:
+    def of(cls, plan: Plan) -> Pipeline:
+        """A pipeline that goes on behind a plan."""
         pipeline = cls.__new__(cls)
-        pipeline._source, pipeline._stages = source, stages
+        pipeline._plan = plan
         return pipeline
+
+    @property
+    def plan(self) -> Plan:
+        """What the methods so far have made."""
+        return self._plan
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the output."""
-        return self._schema
+        return self._plan.output
 
     @property
     def source_schema(self) -> pa.Schema:
         """Schema of the source."""
-        return self._source
-
-    def stages(self) -> tuple[Stage, ...]:
-        """The stage table that the core runs."""
-        return self._stages
+        return self._plan.source
 
     def explain(self, nodes: int | None = None, *, emit: Literal["updates", "final"] = "updates") -> str:
         """The stage table as text: what each operator does, its columns, and what limits it.
@@ -108,17 +99,16 @@ class Pipeline(StatefulOperators):
         PlanError
             `emit="final"`, and the last operator has no answer at the end.
         """
-        from ordstream.fragments import fragmenting as cut
-        from ordstream.plan.final import final
+        from ordstream.fragments import fragmenting
 
         emission(emit, ("updates", "final"), "explain")
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
-            cut.check_sheds(self._stages, f"nodes={nodes}")
-        shown = final(self) if emit == "final" else self
-        return plan.explain(shown._source, shown._stages) if nodes is None else cut.explain(shown, nodes)
+            check_no_shed(self._plan, f"nodes={nodes}")
+        shown = final(self._plan) if emit == "final" else self._plan
+        return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:
-        chain = " -> ".join(stage.name for stage in self._stages) or "no operators"
+        chain = " -> ".join(operator.name for operator in self._plan.operators) or "no operators"
         return f"<Pipeline {chain}; output: {', '.join(self.schema.names)}>"
 
     if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
@@ -139,14 +129,12 @@ class Pipeline(StatefulOperators):
         predicate : Expr or callable
             A boolean expression, or fn(row) -> bool.
         """
-        where = self._operator_name("filter", name)
+        site = self._site("filter", name, on_error)
         if isinstance(predicate, Expr):
-            program = condition(predicate, self._schema, where)
-            return self._stateless("filter", where, self._schema, {"program": program}, on_error)
+            return self._then(Filter.bind(site, predicate))
         if not callable(predicate):
-            raise PlanError(f"{where}: an expression or a function is needed, got {predicate!r}")
-        _check_function(predicate, where, "", native=False)
-        return self._stateless("python_filter", where, self._schema, {"fn": predicate}, on_error)
+            raise PlanError(f"{site.name}: an expression or a function is needed, got {predicate!r}")
+        return self._then(FilterFunction.bind(site, predicate))
 
     def map(
         self,
@@ -167,8 +155,7 @@ class Pipeline(StatefulOperators):
         schema : pyarrow.Schema or mapping
             Of the outputs. Values must fit it: an int column takes no float.
         """
-        where = self._operator_name("map", name)
-        return self._function("python_rows", where, fn, schema, {"fan_out": 1, "exact": True}, compiled, on_error)
+        return self._then(bind_map(self._site("map", name, on_error), fn, schema, compiled=compiled))
 
     def flat_map(
         self,
@@ -191,15 +178,12 @@ class Pipeline(StatefulOperators):
         fan_out : int
             Most outputs per tuple of a compiled function.
         """
-        where = self._operator_name("flat_map", name)
-        if isinstance(fn, Pairs | Explode):
+        site = self._site("flat_map", name, on_error)
+        if isinstance(fn, ListFunction):
             if schema is not None or compiled:
-                raise PlanError(f"{where}: od.pairs and od.explode take no schema and no compiled")
-            output, params = fn.bind(self._schema, where)
-            op = "pairs" if isinstance(fn, Pairs) else "explode"
-            return self._stateless(op, where, output, params, on_error)
-        bound = {"fan_out": positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT), "exact": False}
-        return self._function("python_flat", where, fn, schema, bound, compiled, on_error)
+                raise PlanError(f"{site.name}: od.pairs and od.explode take no schema and no compiled")
+            return self._then(fn.bind(site))
+        return self._then(bind_flat_map(site, fn, schema, fan_out, compiled=compiled))
 
     def map_batches(
         self,
@@ -226,13 +210,8 @@ class Pipeline(StatefulOperators):
         releases_gil : bool
             The function spends its time outside the GIL: several workers may run it.
         """
-        where = self._operator_name("map_batches", name)
-        if format not in ("numpy", "arrow"):
-            raise PlanError(f"{where}: format must be 'numpy' or 'arrow', got {format!r}")
-        _check_function(fn, where, "select", native=False)
-        output = pipeline_schema(_given(schema, where), f"{where}: schema")
-        params = {"fn": fn, "format": format, "releases_gil": bool(releases_gil)}
-        return self._stateless("python_batch", where, output, params, on_error)
+        site = self._site("map_batches", name, on_error)
+        return self._then(MapBatches.bind(site, fn, schema, format, releases_gil))
 
     # ---------------------------------------------------------------------------------------- columns
 
@@ -252,36 +231,36 @@ class Pipeline(StatefulOperators):
             Only tuples for which it is true (not false, not null) are kept; the columns are computed for these
             alone. It sees the input's columns.
         """
-        operator = self._operator_name("select", name)
-        chosen = [*(_named_column(column, operator) for column in flat(columns)), *named.items()]
-        program = None if where is None else condition(where, self._schema, operator)
-        return self._project(operator, chosen, on_error, program)
+        site = self._site("select", name, on_error)
+        chosen = [*(_named_column(column, site.name) for column in flat(columns)), *named.items()]
+        bound = None if where is None else condition(where, site.schema, site.name)
+        return self._then(Project.bind(site, chosen, bound))
 
     def with_columns(self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any) -> Pipeline:
         """All input columns, replaced in place or appended. Expressions see the input's values."""
-        where = self._operator_name("with_columns", name)
-        given = [*(_named_column(column, where) for column in columns), *named.items()]
-        unique_names([column for column, _ in given], where)
-        chosen: dict[str, Any] = {column: Column(column) for column in self._schema.names}
-        return self._project(where, list((chosen | dict(given)).items()), on_error)
+        site = self._site("with_columns", name, on_error)
+        given = [*(_named_column(column, site.name) for column in columns), *named.items()]
+        unique_names([column for column, _ in given], site.name)
+        chosen: dict[str, Any] = {column: Column(column) for column in site.schema.names}
+        return self._then(Project.bind(site, list((chosen | dict(given)).items())))
 
     def drop(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """All columns but these."""
-        where = self._operator_name("drop", name)
-        dropped = {column_index(self._schema, column, where) for column in flat(columns)}
-        kept = [(n, Column(n)) for i, n in enumerate(self._schema.names) if i not in dropped]
-        return self._project(where, kept, on_error)
+        site = self._site("drop", name, on_error)
+        dropped = {column_index(site.schema, column, site.name) for column in flat(columns)}
+        kept = [(n, Column(n)) for i, n in enumerate(site.schema.names) if i not in dropped]
+        return self._then(Project.bind(site, kept))
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """The same columns; `names` maps old names to new ones."""
-        where = self._operator_name("rename", name)
+        site = self._site("rename", name, on_error)
         given: Any = names
         if not isinstance(given, Mapping):
-            raise PlanError(f"{where}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got {names!r}")
+            raise PlanError(f"{site.name}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got {names!r}")
         for column, new in names.items():
-            column_index(self._schema, column, where)
-            nonempty(new, where)
-        return self._project(where, [(names.get(n, n), Column(n)) for n in self._schema.names], on_error)
+            column_index(site.schema, column, site.name)
+            nonempty(new, site.name)
+        return self._then(Project.bind(site, [(names.get(n, n), Column(n)) for n in site.schema.names]))
 
     # ---------------------------------------------------------------------------------------- overload
 
@@ -332,11 +311,8 @@ class Pipeline(StatefulOperators):
         sync_every : int
             Admitted tuples between two corrections of the estimated backlog.
         """
-        where = self._operator_name("shed", name)
-        stage = shed_stage(
-            self._schema,
-            self._stages,
-            where,
+        bound = Shed.bind(
+            self._site("shed", name, "fail"),
             max_latency=max_latency,
             cost_key=cost_key,
             goal=goal,
@@ -351,7 +327,7 @@ class Pipeline(StatefulOperators):
             seed=seed,
             sync_every=sync_every,
         )
-        return Pipeline._of(self._source, (*self._stages, stage))
+        return self._then(bound)
 
     # ---------------------------------------------------------------------------------------- state
 
@@ -404,40 +380,8 @@ class Pipeline(StatefulOperators):
         rank : str, optional
             Name of the output column; default: "rank" with emit="updates", none with "final".
         """
-        where = self._operator_name("top_k", name)
-        k = positive_int(k, f"{where}: k")
-        emission(emit, ("updates", "final"), where)
-        by_index = column_index(self._schema, by, where)
-        if not is_fixed_number(self._schema.field(by_index).type):
-            raise SchemaError(f"{where}: {by!r} must be a number, date or time, it is {self._schema.field(by_index).type}")
-        window_index = None if window is None else column_index(self._schema, window, where)
-        if window_index is not None:
-            type_ = self._schema.field(window_index).type
-            if not (pat.is_integer(type_) or is_temporal(type_)):
-                raise SchemaError(f"{where}: {window!r} must be an integer, date or time, it is {type_}")
-        names = [n for i, n in enumerate(self._schema.names) if i not in (by_index, window_index)] if key is None else column_names(key)
-        indexes = key_columns(self._schema, names, where)
-        if by_index in indexes or by_index == window_index:
-            raise PlanError(f"{where}: {by!r} can't be part of the key, nor the window")
-        params = {"k": k, "by": by_index, "key": list(indexes), "window": window_index, "emit": emit}
-        params["grows"] = self._counts_grow(by_index, set(indexes))
-        rank = "rank" if rank is None and emit == "updates" else rank
-        params["rank"] = rank is not None
-        fields = list(self._schema)
-        if rank is not None:
-            fields.append(pa.field(nonempty(rank, where), pa.int64()))
-            unique_names([field.name for field in fields], where)
-        return self._stateful("top_k", where, pa.schema(fields), params, on_error)
-
-    def _counts_grow(self, by: int, key: set[int]) -> bool:
-        """Whether the operator before is a count by just this key, so that `by` never falls for a key. (With
-        windows it falls, also inside a window of top_k that is another column.)
-        """
-        before = self._stages[-1] if self._stages else None
-        if before is None or before.op != "count" or before.kind != "PS":
-            return False
-        counts = before.params["window"] is None and by == len(self._schema) - 1
-        return counts and key == set(range(len(before.key)))
+        site = self._site("top_k", name, on_error)
+        return self._then(TopK.bind(site, k, by, key, window=window, emit=emit, rank=rank))
 
     # ---------------------------------------------------------------------------------------- running
 
@@ -503,69 +447,6 @@ class Pipeline(StatefulOperators):
         from ordstream.node import node
 
         return node.stream(self, data, **options, **further)
-
-    # ---------------------------------------------------------------------------------------- helpers
-
-    def _stateless(self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError) -> Pipeline:
-        stage = Stage(name, "SL", op, self._schema, output, params=params, on_error=policy(on_error, name))
-        return Pipeline._of(self._source, (*self._stages, stage))
-
-    def _project(
-        self,
-        where: str,
-        chosen: Sequence[tuple[str, Any]],
-        on_error: OnError,
-        only: BoundExpr | None = None,
-    ) -> Pipeline:
-        columns: list[int | BoundExpr] = []
-        fields: list[pa.Field] = []
-        for name, expr in chosen:
-            expr = Column(expr) if isinstance(expr, str) else expr
-            expr = expr.expr if isinstance(expr, Alias) else expr
-            if isinstance(expr, Column):
-                index = column_index(self._schema, expr.name, where)
-                columns.append(index)
-                fields.append(self._schema.field(index).with_name(name))
-            else:
-                program = lower(expr, self._schema, where)
-                columns.append(program)
-                fields.append(pa.field(name, program.arrow))
-        if not fields:
-            raise SchemaError(f"{where}: at least one column must remain")
-        unique_names([field.name for field in fields], where)
-        params = {"columns": columns, "where": only}
-        return self._stateless("project", where, pa.schema(fields), params, on_error)
-
-    def _function(
-        self,
-        op: str,
-        where: str,
-        fn: Function,
-        schema: Any,
-        bound: Mapping[str, Any],
-        compiled: bool,
-        on_error: OnError,
-    ) -> Pipeline:
-        _check_function(fn, where, "select or with_columns", native=compiled)
-        output = pipeline_schema(_given(schema, where), f"{where}: schema")
-        params = {"fn": fn, **bound} if compiled else {"fn": fn}
-        return self._stateless("compiled" if compiled else op, where, output, params, on_error)
-
-
-def _given(schema: Any, where: str) -> Any:
-    if schema is None:
-        raise PlanError(f"{where}: a function needs schema=, the schema of its outputs")
-    return schema
-
-
-def _check_function(fn: Any, where: str, instead: str, *, native: bool) -> None:
-    if isinstance(fn, Expr):
-        raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
-    if is_native(fn):
-        if not native:
-            raise PlanError(f"{where}: {fn!r} is a compiled function; only map, flat_map and process take one, with compiled=True")
-    elif not callable(fn):
-        raise PlanError(f"{where}: a function is needed, got {fn!r}")
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

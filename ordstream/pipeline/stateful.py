@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.types as pat
 
-from ordstream.errors import PlanError, SchemaError
-from ordstream.expressions.expr import Column, Expr
-from ordstream.ground.types import (
-    INT64_MAX,
-    column_index,
-    is_fixed_number,
-    key_type,
-    pipeline_schema,
-    state_schema,
-    unique_names,
-)
-from ordstream.operators.arguments import Aggregation, Codec, bound_aggregations, flat, time_span
-from ordstream.plan.stages import Stage
-from ordstream.udf.functions import is_native
+from ordstream.errors import PlanError
+from ordstream.expressions.expr import Expr
+from ordstream.operators.aggregate import Aggregate, Scan
+from ordstream.operators.aggregation import Aggregation
+from ordstream.operators.arguments import nonempty, policy
+from ordstream.operators.assert_ordered import AssertOrdered
+from ordstream.operators.count import Count
+from ordstream.operators.lag import Lag
+from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.process import bind_process
+from ordstream.plan.plan import Plan
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
 
-OnError = Literal["fail", "skip"]
 Function = Callable[..., Any]
 
-MOST_KEY_COLUMNS = 64
-
-#: Largest fan_out: room for so many outputs is reserved before a compiled function is called.
-MOST_FAN_OUT = 1 << 24
+COUNT_NAME = (
+    "count(name=...) names the output column in this release, and will name the operator in the next, as name= does everywhere else; "
+    "write count('n') or count(column='n') for the column, and operator= for the operator's name"
+)
 
 
 class StatefulOperators:
@@ -42,15 +37,14 @@ class StatefulOperators:
     all).
     """
 
-    _source: pa.Schema
-    _stages: tuple[Stage, ...]
+    _plan: Plan
     _key: tuple[int, ...] = ()
     _partition: Any = "hash"
     _buckets: int | None = None
 
     def count(
         self,
-        name: str = "count",
+        column: str = "count",
         *,
         window: int | datetime.timedelta | None = None,
         time: str | None = None,
@@ -58,13 +52,14 @@ class StatefulOperators:
         emit: Literal["updates", "final"] = "updates",
         operator: str | None = None,
         on_error: OnError = "fail",
+        name: str | None = None,
     ) -> Pipeline:
         """Number of tuples per key. Output: key columns, `window` (with a window), count.
 
         Parameters
         ----------
-        name : str
-            Of the output column.
+        column : str
+            Name of the output column.
         window : int or timedelta, optional
             Length of tumbling windows, in the unit of the time column. A tuple of another window than the
             key's last one starts the key's count again. The output column `window` is the window's start.
@@ -77,28 +72,15 @@ class StatefulOperators:
             An output per tuple with the count so far, or one per key at the end of the stream, by ascending
             key. "final" goes with no window: of a key's windows only the last would be left.
         operator : str, optional
-            Name of the operator (in every other method: `name`).
+            Name of the operator; from the next release on `name`, as in every other method.
+        name : str, optional
+            Deprecated: the output column, which is `column` now.
         """
-        where = self._operator_name("count", operator)
-        emission(emit, ("updates", "final"), where)
-        fields = [pa.field(nonempty(name, where), pa.int64())]
-        least = None if above is None else count_bound(above, f"{where}: above")
-        params: dict[str, Any] = {"emit": emit, "window": None, "time": None, "above": least}
-        if (window is None) != (time is None):
-            raise PlanError(f"{where}: window and time go together, got window={window!r}, time={time!r}")
-        if window is not None:
-            if emit == "final":
-                raise PlanError(
-                    f"{where}: emit='final' does not go with a window: only the last window of each key would be "
-                    "left; use emit='updates', and top_k(..., window='window') behind it for totals per window"
-                )
-            index = column_index(self._schema, time, where)
-            params |= {"time": index, "window": time_span(window, self._schema.field(index), f"{where}: window")}
-            if params["window"] < 1:
-                raise PlanError(f"{where}: window must be at least 1, got {window!r}")
-            type_ = self._schema.field(index).type
-            fields.insert(0, pa.field("window", pa.int64() if pat.is_integer(type_) else type_))
-        return self._stateful("count", where, self._with_key(fields, where), params, on_error)
+        if name is not None:
+            warnings.warn(COUNT_NAME, DeprecationWarning, stacklevel=2)
+            column = name
+        site = self._site("count", operator, on_error)
+        return self._then(Count.bind(site, column, window=window, time=time, above=above, emit=emit))
 
     def scan(
         self,
@@ -115,13 +97,7 @@ class StatefulOperators:
         *named, **aggregations : Aggregation
             `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
         """
-        where = self._operator_name("scan", name)
-        fields, aggregates = bound_aggregations(named, aggregations, self._schema, where)
-        if not fields:
-            raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
-        fields = [*self._schema, *fields]
-        unique_names([field.name for field in fields], where)
-        return self._stateful("scan", where, pa.schema(fields), {"aggregates": aggregates}, on_error)
+        return self._then(Scan.bind(self._site("scan", name, on_error), named, aggregations))
 
     def lag(
         self,
@@ -141,21 +117,7 @@ class StatefulOperators:
         columns : mapping of output name to column
             Numbers, bools, dates and times.
         """
-        where = self._operator_name("lag", name)
-        given: Any = columns
-        if not isinstance(given, Mapping) or not given:
-            raise PlanError(f"{where}: columns must be a mapping such as {{'previous_ts': 'ts'}}, got {columns!r}")
-        indexes, fields = [], []
-        for output, column in columns.items():
-            index = column_index(self._schema, column, where)
-            type_ = self._schema.field(index).type
-            if not (is_fixed_number(type_) or pat.is_boolean(type_)):
-                raise SchemaError(f"{where}: {column!r} must be a number, bool, date or time to be kept, it is {type_}")
-            indexes.append(index)
-            fields.append(pa.field(nonempty(output, where), type_))
-        fields = [*self._schema, *fields]
-        unique_names([field.name for field in fields], where)
-        return self._stateful("lag", where, pa.schema(fields), {"columns": indexes}, on_error)
+        return self._then(Lag.bind(self._site("lag", name, on_error), columns))
 
     def assert_ordered(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """Tuples as they are, and an error at one that comes before the tuple before it. Output: input columns.
@@ -171,16 +133,7 @@ class StatefulOperators:
         on_error : "fail" or "skip"
             "skip" drops such a tuple; the next one is compared with the last that stayed.
         """
-        where = self._operator_name("assert_ordered", name)
-        names = flat(columns)
-        indexes = [column_index(self._schema, column, where) for column in names]
-        if not 1 <= len(indexes) <= MOST_KEY_COLUMNS:
-            raise PlanError(f"{where}: 1 to {MOST_KEY_COLUMNS} columns are needed, such as assert_ordered('ts'), got {len(indexes)}")
-        for index in indexes:
-            field = self._schema.field(index)
-            if not is_fixed_number(field.type):
-                raise SchemaError(f"{where}: {field.name!r} must be a number, date or time, it is {field.type}")
-        return self._stateful("assert_ordered", where, self._schema, {"columns": indexes}, on_error)
+        return self._then(AssertOrdered.bind(self._site("assert_ordered", name, on_error), columns))
 
     def aggregate(
         self,
@@ -200,13 +153,7 @@ class StatefulOperators:
             "updates": an output per tuple with the values that include it, and at the end of the stream the
             final ones per key, by ascending key; "final": only these. Without any tuple there is no output.
         """
-        where = self._operator_name("aggregate", name)
-        emission(emit, ("updates", "final"), where)
-        fields, aggregates = bound_aggregations(named, aggregations, self._schema, where)
-        if not fields:
-            raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
-        params = {"aggregates": aggregates, "emit": emit}
-        return self._stateful("aggregate", where, self._with_key(fields, where), params, on_error)
+        return self._then(Aggregate.bind(self._site("aggregate", name, on_error), named, aggregations, emit))
 
     def process(
         self,
@@ -247,116 +194,37 @@ class StatefulOperators:
         compiled : bool
             Compile `fn` with Numba; needs declared state. Dates and times are ints of their unit then.
         """
-        where = self._operator_name("process", name)
-        for what, function in (("fn", fn), ("on_flush", on_flush), ("on_time", on_time), ("init", init)):
-            native = what == "fn" and is_native(function)
-            if native and not compiled:
-                raise PlanError(f"{where}: {fn!r} is a compiled function: it needs compiled=True")
-            if not callable(function) and not native and (what == "fn" or function is not None):
-                raise PlanError(f"{where}: {what} must be callable, got {function!r}")
-        if isinstance(state, Codec) or state is None:
-            if compiled:
-                raise PlanError(f"{where}: compiled=True needs declared state: state={{'n': pa.int64()}}")
-        else:
-            state = state_schema(state, f"{where}: state")
-        if state is not None and init is not None:
-            raise PlanError(f"{where}: init is for undeclared state; declared fields start as zero")
-        if state is None and init is None:
-            init = SimpleNamespace
-        params: dict[str, Any] = {
-            "fn": fn,
-            "state": state,
-            "fan_out": positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT),
-        }
-        params |= {"on_flush": on_flush, "on_time": on_time}
-        if not compiled:
-            params["init"] = init
-        output = pipeline_schema(schema, f"{where}: schema")
-        return self._stateful("compiled" if compiled else "python_process", where, output, params, on_error)
+        bound = bind_process(
+            self._site("process", name, on_error),
+            fn,
+            schema=schema,
+            state=state,
+            init=init,
+            fan_out=fan_out,
+            on_flush=on_flush,
+            on_time=on_time,
+            compiled=compiled,
+        )
+        return self._then(bound)
 
     # ---------------------------------------------------------------------------------------- shared by both
 
     @property
     def _schema(self) -> pa.Schema:
-        return self._stages[-1].output if self._stages else self._source
+        return self._plan.output
 
-    def _operator_name(self, op: str, name: str | None) -> str:
+    def _site(self, op: str, name: str | None, on_error: OnError) -> Site:
+        """Where the next operator is put. `op`: what it is called where it has no name of its own."""
+        operators = self._plan.operators
         if isinstance(name, Expr | Aggregation):
             raise PlanError(f"{op}: name= is the operator's name; an output column called 'name' is written (...).alias('name')")
-        chosen = f"{op}_{len(self._stages) + 1}" if name is None else nonempty(name, op)
-        if any(stage.name == chosen for stage in self._stages):
+        chosen = f"{op}_{len(operators) + 1}" if name is None else nonempty(name, op)
+        if any(operator.name == chosen for operator in operators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
-        return chosen
+        checked = policy(on_error, chosen)
+        return Site(self._schema, chosen, self._key, self._partition, self._buckets, checked, operators)
 
-    def _with_key(self, fields: list[pa.Field], where: str) -> pa.Schema:
-        fields = [self._schema.field(index) for index in self._key] + fields
-        unique_names([field.name for field in fields], where)
-        return pa.schema(fields)
-
-    def _stateful(self, op: str, name: str, output: pa.Schema, params: Mapping[str, Any], on_error: OnError) -> Pipeline:
+    def _then(self, operator: Operator) -> Pipeline:
         from ordstream.pipeline.pipeline import Pipeline
 
-        stage = Stage(
-            name=name,
-            kind="PS" if self._key else "SF",
-            op=op,
-            input=self._schema,
-            output=output,
-            key=self._key,
-            params=params,
-            partition=self._partition,
-            buckets=self._buckets,
-            on_error=policy(on_error, name),
-        )
-        return Pipeline._of(self._source, (*self._stages, stage))
-
-
-def nonempty(name: Any, where: str) -> str:
-    """The name if it is a non-empty str; PlanError otherwise."""
-    if not isinstance(name, str) or not name:
-        raise PlanError(f"{where}: a name must be a non-empty str, got {name!r}")
-    return name
-
-
-def policy(on_error: Any, where: str) -> OnError:
-    """The error policy if it is one; PlanError otherwise."""
-    if on_error not in get_args(OnError):
-        raise PlanError(f"{where}: on_error must be 'fail' or 'skip', got {on_error!r}")
-    return "skip" if on_error == "skip" else "fail"
-
-
-def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:
-    """The value if it is an int of at least 1 and at most `most`; PlanError naming it otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PlanError(f"{what} must be an int of at least 1, got {value!r}")
-    if value > most:
-        raise PlanError(f"{what} must be at most {most}, got {value!r}")
-    return value
-
-
-def count_bound(value: Any, what: str) -> int:
-    """The value if it is an int that a count can be compared with; PlanError naming it otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
-        raise PlanError(f"{what} must be an int of at least 0, got {value!r}")
-    return value
-
-
-def key_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[int, ...]:
-    """Indexes of key columns: at least one, no duplicates, of types that can be keys."""
-    names = [column.name if isinstance(column, Column) else column for column in columns]
-    indexes = tuple(column_index(schema, name, where) for name in names)
-    if not indexes:
-        raise PlanError(f"{where}: at least one key column is needed")
-    if len(indexes) > MOST_KEY_COLUMNS:
-        raise PlanError(f"{where}: at most {MOST_KEY_COLUMNS} key columns, got {len(indexes)}")
-    unique_names(names, where)
-    for index in indexes:
-        key_type(schema.field(index).type, schema.field(index).name)
-    return indexes
-
-
-def emission(emit: Any, allowed: Sequence[str], where: str) -> None:
-    """PlanError unless `emit` is one of the modes of the operator."""
-    if emit not in allowed:
-        modes = " or ".join(map(repr, allowed))
-        raise PlanError(f"{where}: emit must be {modes}, got {emit!r}")
+        return Pipeline.of(self._plan.then(operator))

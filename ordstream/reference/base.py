@@ -1,12 +1,24 @@
-"""What all serial operators share: rows, steps, keys and the class with a state per key."""
+"""What the references of all operators share: rows, steps, keys, and the class with a state per key.
+
+An operator's reference is its meaning: a function (tuple, state) -> list of tuples, in plain Python, in the operator's file. The core is
+tested against it, value for value, so it is written to be read; speed is not looked for. A row is a tuple of storage values
+(`ordstream/ground/types.py`) in the order of the schema. `process` takes one row and returns the rows that it causes. `on_time` and
+`flush` return a list of *steps*, functions without arguments that return rows: one step per key or group that is emitted, in the defined
+order.
+
+A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and equal to itself, -0.0 equal to
+0.0, strings by their UTF-8 bytes (which is the order of Python's `str`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import bisect
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.plan.stages import Stage
 
 Row = tuple[Any, ...]
 Step = Callable[[], list[Row]]
@@ -19,18 +31,28 @@ def normal(value: Any) -> Any:
 
 
 def sort_key(values: Iterable[Any]) -> SortKey:
-    """What stands for key values in comparisons and dicts: equal keys have equal sort keys, and they order as
-    Arrow sorts.
-    """
+    """What stands for key values in comparisons and dicts: equal keys have equal sort keys, and they order as Arrow sorts."""
     return tuple((0,) if v is None else (2,) if v != v else (1, normal(v)) for v in values)
 
 
-class SerialOperator:
-    """One operator; the base class passes every row on."""
+def true_of(condition: BoundExpr | None, row: Row) -> bool:
+    """Whether a condition is True (not False, not null) for a row; no condition is true of every row."""
+    return condition is None or evaluate_row(condition, row) is True
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.params = stage.params
+
+class SerialOperator:
+    """One operator, one tuple at a time; the base class passes every row on.
+
+    Parameters
+    ----------
+    operator : ordstream.operators.operator.Operator
+    """
+
+    #: (serial, index) of every tuple that it shed.
+    shed: Sequence[tuple[int, int]] = ()
+
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator
 
     def process(self, row: Row) -> list[Row]:
         """The rows that one input row causes. If it raises, the state is as before."""
@@ -44,6 +66,12 @@ class SerialOperator:
         """What the end of the stream causes."""
         return []
 
+    def begin(self, serial: int) -> None:
+        """From now on everything is caused by the source tuple with this serial."""
+
+    def shed_by(self, log: Any, partition: int) -> None:
+        """What decides where tuples are shed: a log (None: no log), and the partition of the data."""
+
 
 class Keyed(SerialOperator):
     """An operator with a state per key; without key columns everything has the key ().
@@ -54,13 +82,13 @@ class Keyed(SerialOperator):
     key_values : dict of SortKey to key values in normal form
     """
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
         self.states: dict[SortKey, Any] = {}
         self.key_values: dict[SortKey, Row] = {}
 
     def key_of(self, row: Row) -> SortKey:
-        values = tuple(normal(row[index]) for index in self.stage.key)
+        values = tuple(normal(row[index]) for index in self.operator.key)
         key = sort_key(values)
         self.key_values.setdefault(key, values)
         return key
@@ -68,8 +96,8 @@ class Keyed(SerialOperator):
     def not_null(self, row: Row, index: int) -> Any:
         """The value of a column; ValueError where it is null."""
         if row[index] is None:
-            name = self.stage.input.names[index]
-            raise ValueError(f"column {name!r} is null; filter such tuples out before {self.stage.op}")
+            name = self.operator.input.names[index]
+            raise ValueError(f"column {name!r} is null; filter such tuples out before {self.operator.op}")
         return row[index]
 
     def not_earlier(self, now: Any, before: Any, index: int) -> None:
@@ -79,9 +107,30 @@ class Keyed(SerialOperator):
 
     def refuse(self, now: Any, before: Any, index: int) -> NoReturn:
         """The ValueError for a row that is earlier than the row before it."""
-        stage = self.stage
-        raise ValueError(runs_backwards(stage.input.field(index), now, before, stage.op, keyed=bool(stage.key)))
+        operator = self.operator
+        raise ValueError(runs_backwards(operator.input.field(index), now, before, operator.op, keyed=bool(operator.key)))
 
     def ascending(self) -> list[SortKey]:
         """The keys that have a state, in ascending order."""
         return sorted(self.states)
+
+
+class Ranking:
+    """Rows by key, best first: the largest `by`, ties by ascending key. NaN is lowest."""
+
+    def __init__(self) -> None:
+        self.order: list[tuple[Any, ...]] = []
+        self.rows: dict[SortKey, tuple[tuple[Any, ...], Row]] = {}
+
+    def put(self, key: SortKey, by: Any, row: Row) -> int:
+        """The row becomes the key's; its rank, from 1."""
+        if key in self.rows:
+            del self.order[bisect.bisect_left(self.order, self.rows[key][0])]
+        place = (1, 0, key) if math.isnan(by) else (0, -by, key)
+        self.rows[key] = place, row
+        bisect.insort(self.order, place)
+        return bisect.bisect_left(self.order, place) + 1
+
+    def best(self, k: int) -> list[Row]:
+        """The rows of the k best keys."""
+        return [self.rows[place[-1]][1] for place in self.order[:k]]

@@ -3,14 +3,14 @@
 `run_serial` takes one tuple at a time from the source and follows it, and everything it causes, through the
 chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised. Whatever
 the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the same rows
-in the same order; see `docs/ordering.md`. What a single operator does is in `ordstream/reference/operators.py`.
+in the same order; see `docs/ordering.md`. What a single operator means is in its file in `ordstream/operators`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -19,10 +19,11 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
-from ordstream.operators.arguments import Every
-from ordstream.operators.shed import SerialShed
-from ordstream.pipeline.pipeline import Pipeline
-from ordstream.reference.operators import Row, SerialOperator, serial_operator
+from ordstream.reference.base import Row, SerialOperator
+
+if TYPE_CHECKING:
+    from ordstream.operators.punctuation import Every
+    from ordstream.plan.plan import Plan
 
 __all__ = ["SerialResult", "run_serial"]
 
@@ -50,7 +51,7 @@ class SerialResult:
     reasons : list of str
         Type and text of the exception of each of them.
     shed : list of (str, int, int)
-        (operator name, serial, index) of every tuple that a shed stage dropped: by a log, or frozen.
+        (operator name, serial, index) of every tuple that a shed operator dropped: by a log, or frozen.
     """
 
     schema: pa.Schema
@@ -77,7 +78,7 @@ class SerialResult:
 
 
 def run_serial(
-    pipeline: Pipeline,
+    pipeline: Any,
     data: Any,
     *,
     time_punctuation: Every | None = None,
@@ -95,10 +96,10 @@ def run_serial(
     time_punctuation : Every, optional
         `od.every("ts", 60)`.
     shed_log : pyarrow.Table, optional
-        `result.shed.log` of a run: shed stages drop just those tuples (of partition `shed_partition`). Without it they drop none,
+        `result.shed.log` of a run: shed operators drop just those tuples (of partition `shed_partition`). Without it they drop none,
         unless they are frozen.
     shed_partition : int
-        As for a run: what frozen shed stages decide depends on it.
+        As for a run: what frozen shed operators decide depends on it.
 
     Returns
     -------
@@ -112,7 +113,7 @@ def run_serial(
     SchemaError, PlanError
         The punctuation does not.
     """
-    run = _SerialRun(pipeline)
+    run = _SerialRun(pipeline.plan)
     run.shed_by(shed_log, shed_partition)
     clock = None if time_punctuation is None else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
     try:
@@ -132,33 +133,30 @@ def run_serial(
     except OperatorError as error:
         run.result.error = error
     run.result.emitted_through = max([OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])])
-    run.result.shed = [(stage.stage.name, *row) for stage in run.sheds for row in stage.shed]
+    run.result.shed = [(one.operator.name, *row) for one in run.operators for row in one.shed]
     return run.result
 
 
 class _SerialRun:
     """The chain of operators, and where in the source the run is."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.operators = [serial_operator(stage) for stage in pipeline.stages()]
-        self.sheds = [operator for operator in self.operators if isinstance(operator, SerialShed)]
-        self.result = SerialResult(pipeline.schema)
+    def __init__(self, plan: Plan) -> None:
+        self.operators = [operator.reference() for operator in plan.operators]
+        self.result = SerialResult(plan.output)
         self.completed = 0  # the last serial whose tuple was followed to the end
         self.begin(serial=0)
 
     def shed_by(self, log: Any, partition: int) -> None:
-        """What decides in shed stages."""
-        for operator in self.sheds:
-            operator.partition = partition
-            if log is not None:
-                operator.replay(log)
+        """What decides where tuples are shed."""
+        for operator in self.operators:
+            operator.shed_by(log, partition)
 
     def begin(self, serial: int) -> None:
         """From now on everything is caused by the source tuple with this serial."""
         self.serial = serial
         self.outputs_of_serial = 0
-        for operator in self.sheds:
-            operator.serial = serial
+        for operator in self.operators:
+            operator.begin(serial)
 
     def feed(self, position: int, row: Row) -> None:
         """Give a row to an operator; all that it causes reaches the end before this returns."""
@@ -192,16 +190,16 @@ class _SerialRun:
         try:
             return step()
         except Exception as error:
-            stage = operator.stage
-            if stage.on_error == "skip":
-                self.result.skipped.append((stage.name, self.serial))
+            failed = operator.operator
+            if failed.on_error == "skip":
+                self.result.skipped.append((failed.name, self.serial))
                 self.result.reasons.append(f"{type(error).__name__}: {error}")
                 return []
             values = None
             if row is not None:
-                values = {f.name: to_python(v, f.type) for v, f in zip(row, stage.input, strict=True)}
+                values = {f.name: to_python(v, f.type) for v, f in zip(row, failed.input, strict=True)}
             reason = f"{type(error).__name__}: {error}"
-            raise OperatorError(stage.name, self.serial, values, reason) from error
+            raise OperatorError(failed.name, self.serial, values, reason) from error
 
 
 class _Clock:

@@ -16,14 +16,15 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import make_settings
-from ordstream.operators.shed import LOG_SCHEMA, check_repeatable, only_shed, set_aside
+from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan import stages as plan
+from ordstream.plan.columns import used_source_columns
 from ordstream.plan.final import final
+from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
@@ -120,7 +121,8 @@ def apply(
     order = _names(order_by)
     if layout is None:
         if grouping != "hash":
-            resolve(grouping, cut.cut(final(pipeline) if emit == "final" else pipeline), 1, order)
+            plan = final(pipeline.plan) if emit == "final" else pipeline.plan
+            resolve(grouping, fragmenting.fragments_of(plan), 1, order)
         return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
     function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
     carried = carry(df, function.source, _read(function) if grouping == "hash" else function.source.names, order)
@@ -197,7 +199,7 @@ def shed_rows(
         If there is no such stage, or the pipeline sheds by clocks.
     """
     check_frame(df)
-    name = only_shed(pipeline.stages(), stage)[-1].name
+    name = only_shed(pipeline.plan, stage).operators[-1].name
     return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, name, options)
 
 
@@ -270,13 +272,13 @@ def _layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, pe
     PlanError
         It sheds, and more nodes are asked for; or an argument is out of range.
     """
-    sheds = [stage.name for stage in pipeline.stages() if stage.op == "shed"]
-    if nodes in (None, 1) or (sheds and nodes == "auto"):
+    shedding = [operator.name for operator in sheds(pipeline.plan)]
+    if nodes in (None, 1) or (shedding and nodes == "auto"):
         return None
     layout = make_layout(spark, pipeline, nodes, per_executor)
-    if sheds and layout.nodes > 1:
+    if shedding and layout.nodes > 1:
         raise PlanError(
-            f"{sheds[0]}: a pipeline that sheds runs in one node, since its log counts the serials of one source: leave nodes out, "
+            f"{shedding[0]}: a pipeline that sheds runs in one node, since its log counts the serials of one source: leave nodes out, "
             "or run it once per partition (ordstream.spark.node_function)"
         )
     return None if layout.nodes == 1 else layout
@@ -311,14 +313,15 @@ def explain(
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
-    pipeline = final(pipeline) if emit == "final" else pipeline
+    pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     layout = _layout(session, pipeline, nodes, nodes_per_executor)
-    if layout is None and any(stage.op == "shed" for stage in pipeline.stages()):
-        check_repeatable(pipeline.stages(), None)
+    if layout is None and sheds(pipeline.plan):
+        check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
-    resolved = resolve(grouping, cut.cut(pipeline), layout.nodes, _names(order_by))
-    return cut.explain(pipeline, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=resolved.texts(layout.nodes))
+    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, _names(order_by))
+    spread = resolved.texts(layout.nodes)
+    return fragmenting.explain(pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread)
 
 
 def node_function(
@@ -353,11 +356,11 @@ def node_function(
         If an option is unknown or out of range, or the pipeline sheds by clocks.
     """
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
-    check_repeatable(pipeline.stages(), settings.shed_log)
+    check_repeatable(pipeline.plan, settings.shed_log)
     pipeline, schema, options = _part_of(pipeline, part, options)
     source = pipeline.source_schema
-    stages = final(pipeline).stages() if options.get("emit") == "final" else pipeline.stages()
-    used = list(plan.used_source_columns(stages, source))
+    plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan
+    used = list(used_source_columns(plan))
     if settings.punctuate is not None:
         used[settings.punctuate.bind(source)[0]] = True
     channel = report if isinstance(report, Channel) else None
@@ -386,20 +389,20 @@ def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pi
         if options.get("tags"):
             names_beside(schema.names, TAG_NAMES, "tags=True")
             schema = schema.add("_serial", "long").add("_index", "long")
-        if any(stage.op == "shed" for stage in pipeline.stages()):
+        if sheds(pipeline.plan):
             # A side output would be held in the executor for nobody: `shed_rows` gives it.
-            pipeline = Pipeline._of(pipeline.source_schema, set_aside(pipeline.stages(), None))
+            pipeline = Pipeline.of(set_aside(pipeline.plan, None))
         return pipeline, schema, options
-    stages = only_shed(pipeline.stages(), None if part == "shed_log" else part)
-    shortened = Pipeline._of(pipeline.source_schema, set_aside(stages, part))
-    column = stages[-1].input.names[stages[-1].params["key"][0]]
+    plan = only_shed(pipeline.plan, None if part == "shed_log" else part)
+    shortened, last = Pipeline.of(set_aside(plan, part)), sheds(plan)[-1]
+    column = last.input.names[last.cost_key[0]]
     options = {name: value for name, value in options.items() if name not in ("tags", "emit")}
     if part == "shed_log":
         schema = spark_schema(LOG_SCHEMA)
     else:
-        names_beside(stages[-1].input.names, ("_partition", *TAG_NAMES), "shed_rows")
-        schema = spark_schema(stages[-1].input).add("_partition", "long").add("_serial", "long").add("_index", "long")
-    return shortened.select(column), schema, options  # something must stand behind a shed stage
+        names_beside(last.input.names, ("_partition", *TAG_NAMES), "shed_rows")
+        schema = spark_schema(last.input).add("_partition", "long").add("_serial", "long").add("_index", "long")
+    return shortened.select(column), schema, options  # something must stand behind a shed operator
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

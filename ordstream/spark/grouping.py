@@ -30,11 +30,13 @@ from ordstream.balance.posg import POSG, FrozenPosg
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
-from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import fragmenting
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import NODE
 from ordstream.ground.types import key_type
-from ordstream.plan import stages as plan
-from ordstream.plan.stages import Stage
+from ordstream.operators.operator import Operator
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.plan import Plan
 from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, Tell, carried_name, cast_column
 from ordstream.spark.shipped import Shipped
 
@@ -45,7 +47,7 @@ ALL = 1 << 62  # tuples that a learner takes where nothing bounds them
 Single: TypeAlias = "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
 """One grouping, as `apply` takes it."""
 Grouping: TypeAlias = "Single | Mapping[str, Single]"
-"""A grouping for every stage it fits, or one per operator name."""
+"""A grouping for every operator it fits, or one per operator name."""
 Reports: TypeAlias = dict[tuple[int, str, int], bytes]
 
 
@@ -289,7 +291,7 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Plan:
+class Grouped:
     """The fragments of a job and what chooses their rows' nodes.
 
     Attributes
@@ -300,7 +302,7 @@ class Plan:
         Position of a fragment in `fragments` -> Choice. Others: by hash, or where the rows are.
     """
 
-    fragments: tuple[cut.Fragment, ...]
+    fragments: tuple[Fragment, ...]
     choices: dict[int, Choice] = field(default_factory=dict)
 
     def texts(self, nodes: int) -> dict[int, str]:
@@ -313,7 +315,7 @@ class Plan:
         return found
 
 
-def resolve(grouping: Grouping, fragments: Sequence[cut.Fragment], nodes: int, order_by: Sequence[str] = ()) -> Plan:
+def resolve(grouping: Grouping, fragments: Sequence[Fragment], nodes: int, order_by: Sequence[str] = ()) -> Grouped:
     """Check a grouping against the fragments of a pipeline.
 
     Raises
@@ -327,11 +329,11 @@ def resolve(grouping: Grouping, fragments: Sequence[cut.Fragment], nodes: int, o
     chosen: dict[int, Choice] = {}
     if isinstance(grouping, Mapping):
         for operator, single in grouping.items():
-            position, stage = _find(operator, fragments)
-            made = _choice(single, stage.name, nodes)
+            position, found = _find(operator, fragments)
+            made = _choice(single, found.name, nodes)
             if made is None:
                 continue
-            _check_fits(made, stage, position, fragments[position])
+            _check_fits(made, found, position, fragments[position])
             if position in chosen and chosen[position].given != made.given:
                 raise PlanError(
                     f"grouping: {operator!r} runs in the same nodes as {chosen[position].operator!r}: they can't have two groupings"
@@ -344,7 +346,7 @@ def resolve(grouping: Grouping, fragments: Sequence[cut.Fragment], nodes: int, o
             chosen[position] = made
     for position, choice in chosen.items():
         if position:
-            choice.operator = fragments[position].stages[0].name
+            choice.operator = fragments[position].operators[0].name
             _check_keys(fragments[position])
         else:
             _measured(choice, fragments[0], order_by)
@@ -378,37 +380,38 @@ def _splits(choice: Choice) -> bool:
     return given == "pkg" or isinstance(given, SplitKeyMap) or (isinstance(given, DKG) and given.variant == "pkg")
 
 
-def _find(operator: str, fragments: Sequence[cut.Fragment]) -> tuple[int, Stage]:
+def _find(name: str, fragments: Sequence[Fragment]) -> tuple[int, Operator]:
     for position, fragment in enumerate(fragments):
-        for stage in fragment.stages:
-            if stage.name == operator:
-                return position, stage
-    names = ", ".join(stage.name for fragment in fragments for stage in fragment.stages)
-    raise PlanError(f"grouping: no operator is called {operator!r}; there are {names or 'none'}")
+        for operator in fragment.operators:
+            if operator.name == name:
+                return position, operator
+    names = ", ".join(operator.name for fragment in fragments for operator in fragment.operators)
+    raise PlanError(f"grouping: no operator is called {name!r}; there are {names or 'none'}")
 
 
-def _check_fits(choice: Choice, stage: Stage, position: int, fragment: cut.Fragment) -> None:
+def _check_fits(choice: Choice, operator: Operator, position: int, fragment: Fragment) -> None:
     if _is_shuffle(choice):
-        if stage.kind != "SL":
+        if operator.kind != "SL":
             raise PlanError(
-                f"grouping: {stage.name!r} keeps state; POSG sends rows of one key to different nodes, so it is for stateless operators"
+                f"grouping: {operator.name!r} keeps state; POSG sends rows of one key to different nodes, so it is for stateless operators"
             )
         if position:
             raise PlanError(
-                f"grouping: {stage.name!r} runs in the nodes of {fragment.stages[0].name!r}; POSG is for the stateless operators in front"
+                f"grouping: {operator.name!r} runs in the nodes of {fragment.operators[0].name!r}; "
+                "POSG is for the stateless operators in front"
             )
         return
-    if stage.kind == "SL":
-        raise PlanError(f"grouping: {stage.name!r} keeps no state by key; a grouping of keys is for keyed operators, POSG for this one")
+    if operator.kind == "SL":
+        raise PlanError(f"grouping: {operator.name!r} keeps no state by key; a grouping of keys is for keyed operators, POSG for this one")
     if not fragment.key:
-        raise PlanError(f"grouping: {stage.name!r} has one state for all rows and runs in one node: there is nothing to group")
+        raise PlanError(f"grouping: {operator.name!r} has one state for all rows and runs in one node: there is nothing to group")
 
 
-def _fitting(choice: Choice, fragments: Sequence[cut.Fragment]) -> list[int]:
+def _fitting(choice: Choice, fragments: Sequence[Fragment]) -> list[int]:
     """The fragments that a grouping without operator name is for."""
     if _is_shuffle(choice):
-        if not fragments[0].stages:
-            first = next((stage.name for fragment in fragments for stage in fragment.stages), None)
+        if not fragments[0].operators:
+            first = next((operator.name for fragment in fragments for operator in fragment.operators), None)
             begins = "has no operators" if first is None else f"begins with {first!r}, which keeps state"
             raise PlanError(f"grouping: POSG spreads the stateless operators in front over nodes; this pipeline {begins}")
         return [0]
@@ -418,23 +421,23 @@ def _fitting(choice: Choice, fragments: Sequence[cut.Fragment]) -> list[int]:
     return found
 
 
-def _check_keys(fragment: cut.Fragment) -> None:
+def _check_keys(fragment: Fragment) -> None:
     for index in fragment.key or ():
         column = fragment.source.field(index)
         key_words(pa.array([], column.type))  # SchemaError for a type that groupings can't take
 
 
-def _measured(choice: Choice, fragment: cut.Fragment, order_by: Sequence[str]) -> None:
+def _measured(choice: Choice, fragment: Fragment, order_by: Sequence[str]) -> None:
     """Fill in what POSG measures: the operator, and the columns that its time depends on."""
-    stages, source = fragment.stages, fragment.source
+    operators, source = fragment.operators, fragment.source
     asked = choice.operator or (choice.balancer.operator if choice.balancer is not None else None)
     if asked:
-        at = next((k for k, stage in enumerate(stages) if stage.name == asked), None)
+        at = next((k for k, operator in enumerate(operators) if operator.name == asked), None)
         if at is None:
-            raise PlanError(f"POSG: {asked!r} is not among the stateless operators in front: {', '.join(s.name for s in stages)}")
+            raise PlanError(f"POSG: {asked!r} is not among the stateless operators in front: {', '.join(o.name for o in operators)}")
     else:
-        at = next((k for k, stage in enumerate(stages) if stage.is_python or stage.op == "compiled"), 0)
-    if any(stage.op == "shed" for stage in stages):
+        at = next((k for k, operator in enumerate(operators) if operator.runs_user_code), 0)
+    if any(operator.sheds for operator in operators):
         raise PlanError("POSG can't be combined with .shed(...) in one stage")
     asked_key = choice.balancer.key if choice.balancer is not None else None
     key = asked_key
@@ -448,11 +451,11 @@ def _measured(choice: Choice, fragment: cut.Fragment, order_by: Sequence[str]) -
         for name in asked_key:
             key_type(source.field(name).type, name)
             if source.names.index(name) not in places:
-                raise PlanError(f"POSG: column {name!r} is not there any more when rows reach {stages[at].name!r}; name another key")
+                raise PlanError(f"POSG: column {name!r} is not there any more when rows reach {operators[at].name!r}; name another key")
     key = tuple(name for name in key if source.names.index(name) in places)
     if not key:
         raise PlanError("POSG: no column can tell what a tuple's execution time depends on; name one: Balancer(od.POSG(), key=...)")
-    choice.operator, choice.key = stages[at].name, key
+    choice.operator, choice.key = operators[at].name, key
 
 
 def _may_be_key(column: pa.Field) -> bool:
@@ -463,25 +466,25 @@ def _may_be_key(column: pa.Field) -> bool:
     return True
 
 
-def _places(fragment: cut.Fragment, at: int) -> dict[int, int]:
-    """Source column -> column of the input of stage `at` that is the same, as far as is known: behind a function, by name and type."""
+def _places(fragment: Fragment, at: int) -> dict[int, int]:
+    """Source column -> column of the input of operator `at` that is the same, as far as is known: behind a function, by name and type."""
     places = {index: index for index in range(len(fragment.source))}
-    for stage in fragment.stages[:at]:
-        passed = {column: out for out, column in plan.columns_passed(stage).items()}
-        if stage.is_python or stage.op == "compiled":
-            names = stage.output.names
+    for operator in fragment.operators[:at]:
+        passed = {column: out for out, column in operator.columns_passed().items()}
+        if operator.runs_user_code:
+            names = operator.output.names
             passed = {
                 k: names.index(one.name)
-                for k, one in enumerate(stage.input)
-                if one.name in names and one.equals(stage.output.field(one.name))
+                for k, one in enumerate(operator.input)
+                if one.name in names and one.equals(operator.output.field(one.name))
             }
         places = {source: passed[column] for source, column in places.items() if column in passed}
     return places
 
 
-def _split(fragments: tuple[cut.Fragment, ...], chosen: dict[int, Choice]) -> Plan:
+def _split(fragments: tuple[Fragment, ...], chosen: dict[int, Choice]) -> Grouped:
     """Fragments whose keys are split as a part and a merge."""
-    made: list[cut.Fragment] = []
+    made: list[Fragment] = []
     choices: dict[int, Choice] = {}
     for position, fragment in enumerate(fragments):
         choice = chosen.get(position)
@@ -490,50 +493,39 @@ def _split(fragments: tuple[cut.Fragment, ...], chosen: dict[int, Choice]) -> Pl
         if choice is None or not _splits(choice):
             made.append(fragment)
             continue
-        parts = cut.split(fragment)
+        parts = fragmenting.split(fragment)
         if parts is None:
             raise PlanError(
-                f"grouping: PKG splits the rows of a key over nodes, and operator {fragment.stages[0].name!r} has no declared merge of "
+                f"grouping: PKG splits the rows of a key over nodes, and operator {fragment.operators[0].name!r} has no declared merge of "
                 "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) with emit='final' have one"
             )
         made += parts
-    return Plan(tuple(made), choices)
+    return Grouped(tuple(made), choices)
 
 
 # ------------------------------------------------------------------------------------------------ in a job
 
 
-def with_costs(fragment: cut.Fragment, choice: Choice) -> cut.Fragment:
-    """The stateless fragment with its operator's execution times measured: a shed stage in front that sheds nothing learns them."""
-    from ordstream.operators.shed import shed_stage
-
-    at = next(k for k, stage in enumerate(fragment.stages) if stage.name == choice.operator)
+def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
+    """The stateless fragment with its operator's execution times measured: a shed operator in front, which sheds nothing, learns them."""
+    plan = fragment.plan
+    at = next(k for k, operator in enumerate(plan.operators) if operator.name == choice.operator)
     places = _places(fragment, at)
-    schema = fragment.stages[at].input
+    names = plan.schema_in_front(at).names
     parameters = choice.given if isinstance(choice.given, POSG) else POSG()
-    names = {stage.name for stage in fragment.stages}
-    name = f"{choice.operator} (times)"
-    while name in names:
-        name += "_"
-    measuring = shed_stage(
-        schema,
-        fragment.stages[:at],
-        name,
-        max_latency="inf s",
-        cost_key=[schema.names[places[fragment.source.names.index(one)]] for one in choice.key],
-        goal="average",
+    measuring = Pipeline.of(plan.part(0, at)).shed(
+        "inf s",
+        [names[places[fragment.source.names.index(one)]] for one in choice.key],
         most_dropped=0.0,
-        model=None,
-        frozen=None,
-        side_output=False,
         window=parameters.window,
         tolerance=parameters.mu,
         epsilon=parameters.epsilon,
         delta=parameters.delta,
         seed=parameters.seed,
         sync_every=0,
+        name=plan.free_name(f"{choice.operator} (times)"),
     )
-    return replace(fragment, stages=(*fragment.stages[:at], measuring, *fragment.stages[at:]))
+    return replace(fragment, plan=Plan.line(plan.source, (*measuring.plan.operators, *plan.operators[at:])))
 
 
 @dataclass(frozen=True)
@@ -563,7 +555,7 @@ class ScheduleFunction(Shipped):
             yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(nodes)], names=[*batch.schema.names, NODE])
 
 
-def scheduled(rows: DataFrame, choice: Choice, fragment: cut.Fragment, nodes: int) -> DataFrame:
+def scheduled(rows: DataFrame, choice: Choice, fragment: Fragment, nodes: int) -> DataFrame:
     """Numbered rows in the nodes that POSG sends them to, in order."""
     places = [fragment.source.names.index(name) for name in choice.key]
     key = tuple(fragment.source.field(place).with_name(carried_name(place)) for place in places)

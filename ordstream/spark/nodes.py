@@ -36,13 +36,15 @@ from pyspark.sql.types import (
 
 from ordstream.balance.dkg import DKG
 from ordstream.errors import PlanError, SchemaError
-from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import fragmenting
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import NODE, Route
 from ordstream.fragments.processes import prepare
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan import stages as plan
+from ordstream.plan.columns import used_source_columns
+from ordstream.plan.plan import Plan
 from ordstream.spark.columns import Carried, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import Choice, Grouping, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
@@ -87,7 +89,7 @@ def make_layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_e
     _check("nodes", nodes)
     _check("nodes_per_executor", per_executor)
     session_cpus, executors, cores = _resources(spark)
-    python = cut.uses_python(pipeline.stages())
+    python = fragmenting.uses_python(pipeline.plan)
     if per_executor == "auto":
         each = cores if python else 1
         why = "plain Python functions: one node per core" if python else "one node per executor"
@@ -183,7 +185,7 @@ def over_nodes(
         raise PlanError("more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1")
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
-    fragments, choices = cut.combined(resolved.fragments), resolved.choices
+    fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices
     del chosen["workers"]
     if workers is None and layout.cpus == 1:
         workers = 0
@@ -193,7 +195,7 @@ def over_nodes(
     first = with_costs(fragments[0], choices[0]) if _measures(choices.get(0)) else fragments[0]
     fragments = (first, *fragments[1:])
     rows = ordered.zipWithIndex(SERIAL)
-    direct = len(fragments) > 1 and not fragments[0].stages and not choices and _hashes_alike(rows, fragments[1])
+    direct = len(fragments) > 1 and not fragments[0].operators and not choices and _hashes_alike(rows, fragments[1])
     checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
     job = _Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
     for number in range(2, len(fragments) + 1):
@@ -231,7 +233,7 @@ def _measures(choice: Choice | None) -> bool:
 class _Job:
     """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from 1, where not the hash."""
 
-    fragments: tuple[cut.Fragment, ...]
+    fragments: tuple[Fragment, ...]
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
@@ -282,7 +284,7 @@ class _Job:
         choice = self.choices.get(0)
         if choice is not None:
             return scheduled(rows, choice, fragment, nodes)
-        if not cut.uses_python(fragment.stages):
+        if not fragmenting.uses_python(fragment.plan):
             return rows
         # Spark makes few partitions of few bytes, however long the functions take.
         rows = rows.repartitionById(nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int"))
@@ -297,7 +299,8 @@ class _Job:
         if following is not None and following.balancer is not None and isinstance(following.given, DKG):
             keys, learns = following.balancer._tell(following.operator), unbounded(following.given)
         fragment = self.fragments[number - 1]
-        used = plan.used_source_columns([stage for later in self.fragments[number - 1 :] for stage in later.stages], fragment.source)
+        rest = [operator for later in self.fragments[number - 1 :] for operator in later.operators]
+        used = used_source_columns(Plan.line(fragment.source, rest))
         return FragmentFunction(
             fragment=fragment,
             unread=() if self.choices else tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
@@ -315,7 +318,7 @@ class _Job:
         )
 
 
-def _node(fragment: cut.Fragment, nodes: int) -> Column:
+def _node(fragment: Fragment, nodes: int) -> Column:
     """The node of each row of a keyed fragment, by Spark's hash of the key."""
     if not fragment.key or nodes == 1:
         return F.lit(0)
@@ -323,7 +326,7 @@ def _node(fragment: cut.Fragment, nodes: int) -> Column:
     return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
 
 
-def _hashes_alike(rows: DataFrame, fragment: cut.Fragment) -> bool:
+def _hashes_alike(rows: DataFrame, fragment: Fragment) -> bool:
     """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1" and "01" as integers."""
     return all(_same_family(rows.schema[carried_name(index)].dataType, fragment.source.field(index).type) for index in fragment.key or ())
 

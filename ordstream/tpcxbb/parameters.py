@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from ordstream.pipeline.keyed_pipeline import MOST_PRECEDING
+from ordstream.operators.preceding import MOST_PRECEDING
 
 DAY_ZERO = date(1900, 1, 1)
 LARGEST = 2**63 - 1

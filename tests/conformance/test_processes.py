@@ -39,7 +39,7 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     assert result.table.drop(["_serial", "_index"]).equals(expected.table)
     assert list(zip(result.table["_serial"].to_pylist(), result.table["_index"].to_pylist(), strict=True)) == expected.tags
     assert result.report.tuples == 20_000
-    names = [stage.name for stage in pipeline.stages()]
+    names = [stage.name for stage in pipeline.plan.operators]
     assert [o.name for o in result.report.operators] == names
     updates = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).key_by("item").scan(at=od.last("seen"))
     assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(run_serial(updates, rows()).table)

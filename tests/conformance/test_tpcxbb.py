@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from plan_tools import final
 from property.compare import agree, run_core
 
-from ordstream.plan.final import final
 from ordstream.reference.run_serial import run_serial
 from ordstream.tpcxbb.queries import QUERIES, SideTables
 from ordstream.tpcxbb.schema import CLICK_STREAM, SALES_STREAM
@@ -201,7 +201,7 @@ PLAIN = {"q1": plain_q1, "q2": plain_q2, "q3": plain_q3, "q4": plain_q4, "q15": 
 
 
 def test_chains_are_those_of_table_1():
-    kinds = {name: [s.kind for s in query.build(SMALL_TABLES).stages()] for name, query in QUERIES.items()}
+    kinds = {name: [s.kind for s in query.build(SMALL_TABLES).plan.operators] for name, query in QUERIES.items()}
     assert kinds == {
         "q1": ["SL", "PS", "PS", "SF"],
         "q2": ["SL", "PS", "SL", "PS", "SF"],
@@ -212,8 +212,8 @@ def test_chains_are_those_of_table_1():
     for name, query in QUERIES.items():
         for profile in query.profiles.values():
             built = query.build(SMALL_TABLES, **profile)
-            assert [s.kind for s in built.stages()] == kinds[name]
-            assert not any(stage.is_python or stage.op == "compiled" for stage in built.stages())
+            assert [s.kind for s in built.plan.operators] == kinds[name]
+            assert not any(stage.is_python or stage.op == "compiled" for stage in built.plan.operators)
 
 
 @pytest.mark.parametrize(("name", "number"), EACH)

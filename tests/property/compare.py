@@ -13,7 +13,7 @@ import pyarrow as pa
 from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import storage_values
-from ordstream.plan.stages import used_source_columns
+from ordstream.plan.columns import used_source_columns
 from ordstream.reference.run_serial import SerialResult, run_serial
 
 
@@ -138,9 +138,9 @@ def same_error(pipeline: Any, expected: OperatorError | SourceError | None, foun
     if expected.row is None:
         assert found.row is None, found.row
     else:
-        position = next(i for i, stage in enumerate(pipeline.stages()) if stage.name == expected.operator)
-        touched = used_source_columns(pipeline.stages()[position:])
-        if found.row is not None or all(used_source_columns(pipeline.stages())):
+        position = next(i for i, stage in enumerate(pipeline.plan.operators) if stage.name == expected.operator)
+        touched = used_source_columns(pipeline.plan.part(position, len(pipeline.plan.operators)))
+        if found.row is not None or all(used_source_columns(pipeline.plan)):
             names = [name for name, is_used in zip(expected.row, touched, strict=True) if is_used]
             rows = [
                 {name: exact((e.row or {}).get(name, "absent")) for name in names} for e in (found, expected)
@@ -156,7 +156,7 @@ def same_error(pipeline: Any, expected: OperatorError | SourceError | None, foun
 def consistent(pipeline: Any, found: Outcome) -> None:
     """Assert that the figures of a complete run add up."""
     report = found.report
-    names = [stage.name for stage in pipeline.stages()]
+    names = [stage.name for stage in pipeline.plan.operators]
     operators = report.operators
     assert [o.name for o in operators if not o.is_split] == names
     assert operators[0].tuples_in == report.tuples

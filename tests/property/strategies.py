@@ -36,7 +36,6 @@ from ordstream.ground.types import (
     is_temporal,
     round_float32,
 )
-from ordstream.plan import stages as plan
 
 WORKERS = (0, 1, 2, 4, "auto")
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
@@ -368,7 +367,7 @@ class Chain:
     def add(self, text: str) -> None:
         self.pipeline = eval(f"pipeline{text}", NAMESPACE | {"pipeline": self.pipeline})
         self.texts.append(text)
-        self.clocks = still_ascending(self.pipeline.stages()[-1], self.clocks)
+        self.clocks = still_ascending(self.pipeline.plan.operators[-1], self.clocks)
 
     def pick(self, choices: Any) -> Any:
         return self.draw(st.sampled_from(list(choices)))
@@ -695,13 +694,13 @@ _KEEP_ORDER = ("filter", "python_filter", "project", "scan", "lag", "assert_orde
 def still_ascending(stage: Any, clocks: frozenset[str]) -> frozenset[str]:
     """Columns that ascend behind an operator, of those that did in front of it."""
     before, after = stage.input.names, stage.output.names
-    passed = {after[out] for out, column in plan.columns_passed(stage).items() if before[column] in clocks}
+    passed = {after[out] for out, column in stage.columns_passed().items() if before[column] in clocks}
     if stage.op in _KEEP_ORDER:
         return frozenset(passed)
-    if stage.op == "count" and stage.params["window"] is not None:
-        return frozenset(passed | ({"window"} if before[stage.params["time"]] in clocks else set()))
-    if stage.op == "top_k" and stage.params["window"] is not None:
-        return frozenset({before[stage.params["window"]]} & clocks)
+    if stage.op == "count" and stage.window is not None:
+        return frozenset(passed | ({"window"} if before[stage.time] in clocks else set()))
+    if stage.op == "top_k" and stage.window is not None:
+        return frozenset({before[stage.window]} & clocks)
     return frozenset()
 
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plan_tools import final
 from property import strategies as s
 from property.compare import Outcome, agree, exact_rows, run_reference
 
 from ordstream.errors import OperatorError
-from ordstream.fragments import fragmenting as cut
-from ordstream.fragments import processes
-from ordstream.fragments.partial import UNDECIDED
-from ordstream.plan.final import final
+from ordstream.fragments import fragmenting, processes
+from ordstream.operators.halves import UNDECIDED
 
 LARGE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example])
 NODES = st.sampled_from((1, 2, 3, 5))
@@ -80,7 +79,8 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
     fragments, chosen, _ = processes.prepare(case.pipeline, {"emit": "final"}, "nodes")
     error = None
     try:
-        result = processes.run_fragments(cut.combined(fragments), case.source, nodes, chosen, processes.SameProcess(), False, block_rows)
+        early = fragmenting.combined(fragments)
+        result = processes.run_fragments(early, case.source, nodes, chosen, processes.SameProcess(), False, block_rows)
     except OperatorError as failure:
         error = failure
     if error is None:

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.types as pat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plan_tools import final
 from property import strategies as s
 from property.compare import agree, exact_rows, run_core, run_reference
 
 from ordstream.ground.types import is_list
-from ordstream.plan.final import final
 
 LARGE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]

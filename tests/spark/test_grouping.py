@@ -80,7 +80,7 @@ GROUPINGS = {
 @pytest.mark.parametrize("name", GROUPINGS)
 def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, serial, name):
     pipeline = chain(front, last=False)
-    assert "scan_4" in [stage.name for stage in pipeline.stages()]
+    assert "scan_4" in [stage.name for stage in pipeline.plan.operators]
     nodes, grouping = GROUPINGS[name]
     found = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, grouping=grouping).toArrow()
     assert same(found, serial)
@@ -167,7 +167,7 @@ def test_the_keys_sent_in_one_job_make_the_map_of_the_next(spark):
 
 @pytest.mark.parametrize(("grouping", "what"), [("pkg", "totals"), (od.DKG(variant="pkg"), "counted")])
 def test_split_keys_are_merged(spark, grouping, what):
-    from ordstream.plan.final import final
+    from plan_tools import final
 
     table = skewed(6_000)
     start = od.Pipeline(table.schema).key_by("key")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -21,8 +21,8 @@ import ordstream as od
 from ordstream import col
 from ordstream._core.lab.testing_run import BEFORE_PARKING, WHILE_PUBLISHING, ProbeKernel, RunDoor, set_waits, waits
 from ordstream.node import node
-from ordstream.operators import kernels
-from ordstream.plan import stages as plan
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import Plan
 
 DEADLINE_S = 5.0
 LONG_SLICE = {"slice_us": 1e6, "chunk_rows": 1}
@@ -339,6 +339,22 @@ def test_who_publishes_releases_what_became_ready_meanwhile() -> None:
 # --- what one worker does with several parts ----------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Probe(Operator):
+    """What `ProbeKernel` is made from."""
+
+    op: ClassVar[str] = "testing_probe"
+    stateful: ClassVar[bool] = True
+
+    made: list[Any]
+    operator: int
+    hot: int
+    delegate: int
+
+    def kernel(self) -> Any:
+        return ProbeKernel(self)
+
+
 @dataclass
 class Probed:
     """A keyed operator that looks at its own run (`ProbeKernel`), one of two workers running."""
@@ -350,13 +366,14 @@ class Probed:
 
     source_schema = schema = pa.schema([("k", pa.int64())])
 
-    def stages(self) -> tuple[plan.Stage, ...]:
-        params = {"made": self.made, "operator": 1, "hot": self.hot, "delegate": self.delegate}
-        return (plan.Stage("probe", "PS", "testing_probe", self.schema, self.schema, key=(0,), params=params, buckets=self.buckets),)
+    @property
+    def plan(self) -> Plan:
+        looks = {"made": self.made, "operator": 1, "hot": self.hot, "delegate": self.delegate}
+        common = {"name": "probe", "input": self.schema, "output": self.schema, "key": (0,), "buckets": self.buckets}
+        return Plan.line(self.schema, [Probe(**common, **looks)])
 
     def found(self, keys: list[int]) -> dict[str, Any]:
         """Rows of these keys, one a chunk, all of which and the end wait when the one worker begins."""
-        kernels.register("testing_probe", ProbeKernel)
         doors: list[RunDoor] = []
 
         def source() -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,6 @@ from ordstream.node.run_failure import EARLIER, backwards
 from ordstream.reference.run_serial import run_serial
 
 testing = pytest.importorskip("ordstream._core.lab.testing_kernels", reason="the core is not built")
-builtin = pytest.importorskip("ordstream.operators.builtin", reason="the core is not built")
 
 SCHEMA = pa.schema(
     [
@@ -90,7 +89,7 @@ def run(stage, rows, *, size=7, buckets=3, sparse=False, times=()):
     Returns the outputs, the failing row (from 1) or None, and how many rows were skipped; where a row that runs backwards failed, what the
     kernel says of it.
     """
-    owner = builtin.build_builtin(stage)
+    owner = stage.kernel()
     kernel = testing.KernelRun(owner, stage.key, buckets)
     times = dict(times)
     cuts = sorted({0, len(rows), *range(0, len(rows), size), *times})
@@ -120,7 +119,7 @@ def run(stage, rows, *, size=7, buckets=3, sparse=False, times=()):
 
 def check(pipeline, rows, schema=SCHEMA, **options):
     """One operator, in several shapes of chunks, equals the reference."""
-    (stage,) = pipeline.stages()
+    (stage,) = pipeline.plan.operators
     expected = run_serial(pipeline, serial_input(schema, rows))
     serial = None if expected.error is None else expected.error.serial
     for size, sparse in ((1, False), (7, False), (7, True), (1000, False)):

@@ -12,7 +12,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner
 
 
-cdef inline int owner_setup(KernelOwner owner, stage, int32_t kind) except -1:
+cdef inline int owner_setup(KernelOwner owner, operator, int32_t kind) except -1:
     """Fill the fields of `owner.kernel` that every kernel has: kind, error policy, layouts of both edges.
 
     Thread safety: construction only, with the GIL. Ownership: the owner keeps the layouts. Raises: TypeError for a type that has
@@ -20,12 +20,12 @@ cdef inline int owner_setup(KernelOwner owner, stage, int32_t kind) except -1:
     """
     from ordstream._core.ground.chunk import layout_of
 
-    if stage.on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error must be 'fail' or 'skip', not {stage.on_error!r}")
-    owner.input_layout = layout_of(stage.input)
-    owner.output_layout = layout_of(stage.output)
+    if operator.on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error must be 'fail' or 'skip', not {operator.on_error!r}")
+    owner.input_layout = layout_of(operator.input)
+    owner.output_layout = layout_of(operator.output)
     owner.kernel.kind = kind
-    owner.kernel.on_error = ON_ERROR_SKIP if stage.on_error == "skip" else ON_ERROR_FAIL
+    owner.kernel.on_error = ON_ERROR_SKIP if operator.on_error == "skip" else ON_ERROR_FAIL
     owner.kernel.input = &(<LayoutOwner> owner.input_layout).layout
     owner.kernel.output = &(<LayoutOwner> owner.output_layout).layout
     return 0

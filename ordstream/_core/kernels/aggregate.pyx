@@ -180,21 +180,21 @@ cdef class FoldKernel(KernelOwner):
     cdef KeySpecOwner keys
     cdef FoldOwner fold
 
-    cdef int setup(self, stage, int32_t before) except -1:
+    cdef int setup(self, operator, int32_t before) except -1:
         """Everything but emission. `before`: output columns in front of the values."""
-        owner_setup(self, stage, PS if stage.key else SF)
-        aggregates = stage.params["aggregates"]
+        owner_setup(self, operator, PS if operator.key else SF)
+        aggregates = operator.aggregates
         if self.kernel.output.ncols != before + len(aggregates):
-            raise ValueError(f"{stage.name!r}: the output schema must end with one column per aggregate")
-        if stage.key:
-            self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+            raise ValueError(f"{operator.name!r}: the output schema must end with one column per aggregate")
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, self.input_layout.types)
             self.context.keys = &self.keys.spec
         self.fold = FoldOwner(aggregates, self.input_layout, self.output_layout.types[before:])
         self.context.fold = &self.fold.fold
         self.context.first = self.kernel.input.ncols
         self.context.conditions = self.context.first + self.fold.fold.n
         self.kernel.ctx = <void*> &self.context
-        self.kernel.uses_hash = 1 if stage.key else 0
+        self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.extra_cols = 2 * self.fold.fold.n
         self.kernel.prepare = aggregate_prepare
         self.kernel.process = aggregate_process
@@ -210,20 +210,20 @@ cdef class FoldKernel(KernelOwner):
 
 
 cdef class ScanKernel(FoldKernel):
-    """Operator "scan": params {"aggregates": [BoundAggregation, ...]}; the key is stage.key (empty: SF)."""
+    """Operator "scan": attributes {"aggregates": [BoundAggregation, ...]}; the key is operator.key (empty: SF)."""
 
-    def __init__(self, stage):
-        self.setup(stage, len(stage.input))
+    def __init__(self, operator):
+        self.setup(operator, len(operator.input))
         self.emit_updates()
         self.kernel.finish = scan_finish
 
 
 cdef class AggregateKernel(FoldKernel):
-    """Operator "aggregate": params {"aggregates": [BoundAggregation, ...], "emit": "updates" | "final"}."""
+    """Operator "aggregate": attributes {"aggregates": [BoundAggregation, ...], "emit": "updates" | "final"}."""
 
-    def __init__(self, stage):
-        self.setup(stage, len(stage.key))
-        if stage.params["emit"] == "updates":
+    def __init__(self, operator):
+        self.setup(operator, len(operator.key))
+        if operator.emit == "updates":
             self.emit_updates()
             self.kernel.finish = aggregate_finish
         self.kernel.punctuate = aggregate_punctuate

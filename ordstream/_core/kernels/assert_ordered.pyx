@@ -135,19 +135,19 @@ cdef int32_t ordered_process(
 
 
 cdef class OrderedKernel(KernelOwner):
-    """Operator "assert_ordered": params {"columns": [int, ...]}; the key is stage.key (empty: SF)."""
+    """Operator "assert_ordered": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
     cdef OrderedContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, PS if stage.key else SF)
+        owner_setup(self, operator, PS if operator.key else SF)
         layout = self.input_layout
-        columns = list(stage.params["columns"])
-        if stage.key:
-            self.keys = KeySpecOwner(stage.key, layout.types)
+        columns = list(operator.columns)
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, layout.types)
             self.context.keys = &self.keys.spec
         self.context.n = <int32_t> len(columns)
         self.context.words = (1 + self.context.n + 7) & ~7
@@ -159,10 +159,10 @@ cdef class OrderedKernel(KernelOwner):
             self.context.column[j] = columns[j]
             self.context.type[j] = layout.layout.type[self.context.column[j]]
             if self.context.type[j] > PT_F64:
-                raise TypeError(f"{stage.name!r}: only numbers, dates and times have an order here")
+                raise TypeError(f"{operator.name!r}: only numbers, dates and times have an order here")
         self.kernel.ctx = <void*> &self.context
         self.kernel.in_place = 1
-        self.kernel.uses_hash = 1 if stage.key else 0
+        self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.process = ordered_process
         self.kernel.bucket_new = ordered_new
         self.kernel.bucket_free = free_bucket

@@ -1,8 +1,8 @@
 from ordstream._core.ground.kernel import KernelOwner
-from ordstream.plan.stages import Stage
+from ordstream.operators.operator import Operator
 from ordstream.udf.functions import CompiledFunction
 
 CALL_OFFSETS: dict[str, int]
 
 class CompiledKernel(KernelOwner):
-    def __init__(self, stage: Stage, compiled: CompiledFunction) -> None: ...
+    def __init__(self, operator: Operator, compiled: CompiledFunction) -> None: ...

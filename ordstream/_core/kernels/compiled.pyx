@@ -402,15 +402,15 @@ cdef int64_t compiled_bucket_bytes(Kernel* k, void* state) noexcept nogil:
 cdef class CompiledStates(Callbacks):
     """States of compiled functions as Python objects, for on_flush and on_time."""
 
-    def __init__(self, stage, dtype):
-        self.spec = StateSpec(stage.params["state"], True)
+    def __init__(self, operator, dtype):
+        self.spec = StateSpec(operator.state, True)
         self.dtype = dtype
-        self.on_flush = stage.params.get("on_flush")
-        self.on_time = stage.params.get("on_time")
-        self.writer = RowWriter(stage.output)
-        self.keys = KeyReader([stage.input.field(i).type for i in stage.key], True)
+        self.on_flush = operator.on_flush
+        self.on_time = operator.on_time
+        self.writer = RowWriter(operator.output)
+        self.keys = KeyReader([operator.input.field(i).type for i in operator.key], True)
         self.liveness = 8 if self.on_flush is not None or self.on_time is not None else 0
-        self.fan_out = stage.params["fan_out"]
+        self.fan_out = operator.fan_out
 
     cdef State state_of(self, bytes record):
         return self.spec.new_state(list(np.frombuffer(record, self.dtype).tolist()[0]))
@@ -437,12 +437,12 @@ cdef class CompiledKernel(KernelOwner):
 
     Parameters
     ----------
-    stage : ordstream.plan.Stage
+    operator : ordstream.operators.operator.Operator
         Op "compiled".
     compiled : ordstream.udf.functions.CompiledFunction
     """
 
-    def __cinit__(self, stage, compiled):
+    def __cinit__(self, operator, compiled):
         cdef CompiledContext* x = &self.context
         memset(<void*> x, 0, sizeof(CompiledContext))
         x.reads = <int32_t*> calloc(len(compiled.reads) + 1, sizeof(int32_t))
@@ -456,21 +456,21 @@ cdef class CompiledKernel(KernelOwner):
         free(self.context.may_be_null)
         pool_free(&self.heap)
 
-    def __init__(self, stage, compiled):
+    def __init__(self, operator, compiled):
         cdef CompiledContext* x = &self.context
         cdef int32_t j
-        owner_setup(self, stage, {"SL": SL, "PS": PS, "SF": SF}[stage.kind])
+        owner_setup(self, operator, {"SL": SL, "PS": PS, "SF": SF}[operator.kind])
         self.kernel.unbounded = 1
         self.references.append(compiled)
         self.function = compiled.interpreted
-        self.output_schema = stage.output
-        self.writer = RowWriter(stage.output)
-        self.reader = RowReader(stage.input, True)
+        self.output_schema = operator.output
+        self.writer = RowWriter(operator.output)
+        self.reader = RowReader(operator.input, True)
         x.plain = <row_function> <uintptr_t> compiled.plain
         x.nulls = <row_function> <uintptr_t> compiled.nulls
         x.user_data = <void*> <uintptr_t> compiled.user_data
         x.fan_out = compiled.fan_out
-        x.exact = bool(stage.params.get("exact", False))
+        x.exact = operator.kind == "SL" and operator.exact
         x.nreads = <int32_t> len(compiled.reads)
         for j in range(x.nreads):
             x.reads[j] = compiled.reads[j]
@@ -478,21 +478,21 @@ cdef class CompiledKernel(KernelOwner):
             x.may_be_null[j] = flag
         x.trusted = compiled.interpreted is not None
         x.has_replay = x.trusted
-        state = stage.params["state"] if stage.kind != "SL" else ()
-        x.unsigned_ = any([_holds_uint64(field.type) for field in (*stage.input, *state)])
+        state = operator.state if operator.kind != "SL" else ()
+        x.unsigned_ = any([_holds_uint64(field.type) for field in (*operator.input, *state)])
         x.heap = &self.heap
         x.owner = <void*> self
         self.kernel.ctx = <void*> x
         self.kernel.keeps_views = any([t in (PT_VIEW, PT_LIST) for t in self.output_layout.types])
-        if stage.kind == "SL":
+        if operator.kind == "SL":
             self.kernel.apply = compiled_apply
             return
-        self.states = CompiledStates(stage, compiled.state)
+        self.states = CompiledStates(operator, compiled.state)
         x.state_size = compiled.state.itemsize
         x.liveness = self.states.liveness
-        x.keyed = stage.kind == "PS"
+        x.keyed = operator.kind == "PS"
         if x.keyed:
-            self.key_spec = KeySpecOwner(stage.key, self.input_layout.types)
+            self.key_spec = KeySpecOwner(operator.key, self.input_layout.types)
             x.keys = &(<KeySpecOwner> self.key_spec).spec
             self.kernel.uses_hash = 1
         self.kernel.process = compiled_process

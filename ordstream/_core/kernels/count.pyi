@@ -1,5 +1,5 @@
 from ordstream._core.ground.kernel import KernelOwner
-from ordstream.plan.stages import Stage
+from ordstream.operators.operator import Operator
 
 class CountKernel(KernelOwner):
-    def __init__(self, stage: Stage) -> None: ...
+    def __init__(self, operator: Operator) -> None: ...

@@ -311,27 +311,27 @@ cdef int count_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
 
 
 cdef class CountKernel(KernelOwner):
-    """Operator "count": params {"emit": "updates" | "final", "best": int (final only)}; the key is stage.key (empty: SF)."""
+    """Operator "count": attributes {"emit": "updates" | "final", "best": int (final only)}; the key is operator.key (empty: SF)."""
 
     cdef CountContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS if stage.key else SF)
-        if stage.params["emit"] not in ("updates", "final"):
-            raise ValueError(f"{stage.name!r}: emit must be 'updates' or 'final', not {stage.params['emit']!r}")
-        if stage.key:
-            self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+    def __init__(self, operator):
+        owner_setup(self, operator, PS if operator.key else SF)
+        if operator.emit not in ("updates", "final"):
+            raise ValueError(f"{operator.name!r}: emit must be 'updates' or 'final', not {operator.emit!r}")
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, self.input_layout.types)
             self.context.keys = &self.keys.spec
         self.context.column = self.kernel.input.ncols
-        self.context.best = stage.params.get("best", 0)
+        self.context.best = operator.best
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 0                           # only for keys that do not pack
         self.kernel.process = count_process
         self.kernel.bucket_new = count_new
         self.kernel.bucket_free = count_free
         self.kernel.bucket_bytes = count_bytes
-        if stage.params["emit"] == "updates":
+        if operator.emit == "updates":
             self.kernel.in_place = 1
             self.kernel.extra_cols = 1
             self.kernel.prepare = count_prepare

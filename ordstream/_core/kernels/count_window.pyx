@@ -192,35 +192,34 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
 
 
 cdef class WindowCountKernel(KernelOwner):
-    """Operator "count" with windows or a bound: params {"emit", "window": length | None, "time": column | None, "above": int | None};
-    the key is stage.key (empty: SF)."""
+    """Operator "count" with windows or a bound: attributes {"emit", "window": length | None, "time": column | None, "above": int | None};
+    the key is operator.key (empty: SF)."""
 
     cdef WindowContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS if stage.key else SF)
-        params = stage.params
-        if stage.key:
-            self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+    def __init__(self, operator):
+        owner_setup(self, operator, PS if operator.key else SF)
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, self.input_layout.types)
             self.context.keys = &self.keys.spec
         self.context.first = self.kernel.input.ncols
-        self.context.above = -1 if params["above"] is None else params["above"]
-        if params["window"] is not None:
-            self.context.window = params["window"]
-            self.context.time = params["time"]
+        self.context.above = -1 if operator.above is None else operator.above
+        if operator.window is not None:
+            self.context.window = operator.window
+            self.context.time = operator.time
             self.context.time_type = self.input_layout.types[self.context.time]
-            self.context.result = self.output_layout.types[len(stage.key)]
-            if self.context.window < 1 or self.context.result not in (PT_I32, PT_I64) or params["emit"] != "updates":
-                raise ValueError(f"{stage.name!r}: windows need a length of at least 1, a 32 or 64-bit start, and emit='updates'")
+            self.context.result = self.output_layout.types[len(operator.key)]
+            if self.context.window < 1 or self.context.result not in (PT_I32, PT_I64) or operator.emit != "updates":
+                raise ValueError(f"{operator.name!r}: windows need a length of at least 1, a 32 or 64-bit start, and emit='updates'")
             self.context.lowest = INT32_MIN if self.context.result == PT_I32 else INT64_MIN
         self.kernel.ctx = <void*> &self.context
-        self.kernel.uses_hash = 1 if stage.key else 0
+        self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.process = window_process
         self.kernel.bucket_new = window_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        if params["emit"] == "updates":
+        if operator.emit == "updates":
             self.kernel.in_place = 1
             self.kernel.extra_cols = 2
             self.kernel.prepare = window_prepare

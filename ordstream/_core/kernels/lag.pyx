@@ -160,23 +160,23 @@ cdef int lag_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class LagKernel(KernelOwner):
-    """Operator "lag": params {"columns": [int, ...]}; the key is stage.key (empty: SF)."""
+    """Operator "lag": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
     cdef LagContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, PS if stage.key else SF)
+        owner_setup(self, operator, PS if operator.key else SF)
         layout = self.input_layout
-        columns = list(stage.params["columns"])
+        columns = list(operator.columns)
         self.context.n = <int32_t> len(columns)
         self.context.first = self.kernel.input.ncols
         if self.kernel.output.ncols != self.context.first + self.context.n:
-            raise ValueError(f"{stage.name!r}: the output schema must be the input's and one column per column that is kept")
-        if stage.key:
-            self.keys = KeySpecOwner(stage.key, layout.types)
+            raise ValueError(f"{operator.name!r}: the output schema must be the input's and one column per column that is kept")
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, layout.types)
             self.context.keys = &self.keys.spec
         self.context.values = (self.context.n + 7) & ~7
         self.context.source = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
@@ -187,11 +187,11 @@ cdef class LagKernel(KernelOwner):
             self.context.source[j] = columns[j]
             self.context.width[j] = layout.layout.width[self.context.source[j]]
             if layout.layout.type[self.context.source[j]] > PT_BOOL:
-                raise TypeError(f"{stage.name!r}: only numbers, bool and dates/times can be kept")
+                raise TypeError(f"{operator.name!r}: only numbers, bool and dates/times can be kept")
         self.kernel.ctx = <void*> &self.context
         self.kernel.in_place = 1
         self.kernel.extra_cols = 2 * self.context.n
-        self.kernel.uses_hash = 1 if stage.key else 0
+        self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.prepare = lag_prepare
         self.kernel.process = lag_process
         self.kernel.finish = lag_finish

@@ -80,16 +80,16 @@ def numpy_memory(type_):
 cdef class BatchKernel(PythonKernel):
     """map_batches: fn(dict of arrays) or fn(RecordBatch), row-wise."""
 
-    def __init__(self, stage):
-        PythonKernel.__init__(self, stage)
-        self.arrow = stage.params["format"] == "arrow"
-        self.names = list(stage.input.names)
-        self.dtypes = [numpy_memory(f.type) for f in stage.input]
-        self.out_dtypes = [d if d is None or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in stage.output)]
+    def __init__(self, operator):
+        PythonKernel.__init__(self, operator)
+        self.arrow = operator.format == "arrow"
+        self.names = list(operator.input.names)
+        self.dtypes = [numpy_memory(f.type) for f in operator.input]
+        self.out_dtypes = [d if d is None or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in operator.output)]
         self.in_place = not self.arrow and None not in self.out_dtypes
         self.makes_chunk = False
         self.spare = []
-        self.input_schema = stage.input
+        self.input_schema = operator.input
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         """`c` with other columns where all rows go through NumPy memory, else a new chunk."""

@@ -123,27 +123,27 @@ cdef inline bint same_element(const AnchorContext* x, const char* element) noexc
 
 
 cdef class AnchoredPairsKernel(KernelOwner):
-    """Operator "pairs" with params {"column", "carry", "anchor": an element's storage value}."""
+    """Operator "pairs" with attributes {"column", "carry", "anchor": an element's storage value}."""
 
     cdef AnchorContext context
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, SL)
+        owner_setup(self, operator, SL)
         layout = self.input_layout
-        carry = list(stage.params["carry"])
-        anchor = stage.params["anchor"]
-        self.context.column = stage.params["column"]
+        carry = list(operator.carry)
+        anchor = operator.anchor
+        self.context.column = operator.column
         if layout.layout.type[self.context.column] != PT_LIST:
-            raise TypeError(f"{stage.name!r}: column {self.context.column} is not a list")
+            raise TypeError(f"{operator.name!r}: column {self.context.column} is not a list")
         self.context.element = layout.layout.element[self.context.column]
         self.context.ncarry = <int32_t> len(carry)
         if self.kernel.output.ncols != self.context.ncarry + 2:
-            raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and a pair")
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and a pair")
         self.context.width = self.kernel.output.width[self.context.ncarry]
         if self.context.width > 8:
-            raise TypeError(f"{stage.name!r}: lists of strings or decimals are not supported")
+            raise TypeError(f"{operator.name!r}: lists of strings or decimals are not supported")
         import numpy as np
 
         if self.context.element == PT_F64 or self.context.element == PT_F32:
@@ -333,27 +333,27 @@ cdef int32_t pair_process(
 
 
 cdef class PairUpKernel(KernelOwner):
-    """Operator "pair_up": params {"column", "carry": [column, ...]}; the key is stage.key."""
+    """Operator "pair_up": attributes {"column", "carry": [column, ...]}; the key is operator.key."""
 
     cdef PairContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, PS)
+        owner_setup(self, operator, PS)
         layout = self.input_layout
-        carry = list(stage.params["carry"])
-        self.keys = KeySpecOwner(stage.key, layout.types)
+        carry = list(operator.carry)
+        self.keys = KeySpecOwner(operator.key, layout.types)
         self.context.keys = &self.keys.spec
-        self.context.column = stage.params["column"]
+        self.context.column = operator.column
         self.context.type = layout.layout.type[self.context.column]
         if self.context.type > PT_F64:
-            raise TypeError(f"{stage.name!r}: the paired column must be a number, a date or a time")
+            raise TypeError(f"{operator.name!r}: the paired column must be a number, a date or a time")
         self.context.is_float = self.context.type == PT_F64 or self.context.type == PT_F32
         self.context.ncarry = <int32_t> len(carry)
         if self.kernel.output.ncols != self.context.ncarry + 2:
-            raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and a pair")
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and a pair")
         self.context.carry = <int32_t*> calloc(self.context.ncarry + 1, sizeof(int32_t))
         if self.context.carry == NULL:
             raise MemoryError

@@ -157,26 +157,26 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class FlatKernel(KernelOwner):
-    """Operators "pairs" and "explode": params {"column": a list column, "carry": [column, ...]}."""
+    """Operators "pairs" and "explode": attributes {"column": a list column, "carry": [column, ...]}; `makes_pairs`: the first of the two."""
 
     cdef FlatContext context
 
-    def __init__(self, stage):
+    def __init__(self, operator, makes_pairs):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, SL)
+        owner_setup(self, operator, SL)
         layout = self.input_layout
-        carry = list(stage.params["carry"])
-        self.context.column = stage.params["column"]
+        carry = list(operator.carry)
+        self.context.column = operator.column
         if layout.layout.type[self.context.column] != PT_LIST:
-            raise TypeError(f"{stage.name!r}: column {self.context.column} is not a list")
+            raise TypeError(f"{operator.name!r}: column {self.context.column} is not a list")
         self.context.element = layout.layout.element[self.context.column]
         self.context.ncarry = <int32_t> len(carry)
-        if self.kernel.output.ncols != self.context.ncarry + (2 if stage.op == "pairs" else 1):
-            raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and the elements")
+        if self.kernel.output.ncols != self.context.ncarry + (2 if makes_pairs else 1):
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and the elements")
         self.context.width = self.kernel.output.width[self.context.ncarry]
         if self.context.width > 8:
-            raise TypeError(f"{stage.name!r}: lists of strings or decimals are not supported")
+            raise TypeError(f"{operator.name!r}: lists of strings or decimals are not supported")
         self.context.carry = <int32_t*> calloc(self.context.ncarry + 1, sizeof(int32_t))
         if self.context.carry == NULL:
             raise MemoryError
@@ -185,7 +185,7 @@ cdef class FlatKernel(KernelOwner):
             if layout.layout.type[self.context.carry[j]] in (PT_VIEW, PT_LIST):
                 self.kernel.keeps_views = 1
         self.kernel.ctx = <void*> &self.context
-        self.kernel.apply = pairs_apply if stage.op == "pairs" else explode_apply
+        self.kernel.apply = pairs_apply if makes_pairs else explode_apply
 
     def __dealloc__(self):
         free(self.context.carry)

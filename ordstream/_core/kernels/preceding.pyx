@@ -272,41 +272,40 @@ cdef int32_t preceding_process(
 
 
 cdef class PrecedingKernel(KernelOwner):
-    """Operator "preceding": params {"n", "columns", "carry", "time", "within", "when", "where"}; the key is stage.key."""
+    """Operator "preceding": attributes {"n", "columns", "carry", "time", "within", "when", "where"}; the key is operator.key."""
 
     cdef PrecedingContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
         cdef CodeOwner code
-        owner_setup(self, stage, PS)
-        params = stage.params
+        owner_setup(self, operator, PS)
         layout = self.input_layout
-        columns = list(params["columns"])
-        carry = list(params["carry"])
-        self.keys = KeySpecOwner(stage.key, layout.types)
+        columns = list(operator.columns)
+        carry = list(operator.carry)
+        self.keys = KeySpecOwner(operator.key, layout.types)
         self.context.keys = &self.keys.spec
-        self.context.n = params["n"]
+        self.context.n = operator.n
         self.context.ncolumns = <int32_t> len(columns)
         self.context.ncarry = <int32_t> len(carry)
         if self.kernel.output.ncols != self.context.ncarry + self.context.ncolumns:
-            raise ValueError(f"{stage.name!r}: the output schema must be the carried columns and those of an entry")
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and those of an entry")
         self.context.values = 8 + ((1 + self.context.ncolumns + 7) & ~7)
         self.context.entry = self.context.values + 8 * self.context.ncolumns
         self.context.inside = <int64_t> self.context.n * self.context.entry <= RING_INSIDE
         self.context.time = -1
-        if params["within"] is not None:
-            self.context.time = params["time"]
+        if operator.within is not None:
+            self.context.time = operator.time
             self.context.time_type = layout.layout.type[self.context.time]
-            self.context.within = params["within"]
-        if params["when"] is not None:
-            code = CodeOwner(params["when"], layout, PT_BOOL)
+            self.context.within = operator.within
+        if operator.when is not None:
+            code = CodeOwner(operator.when, layout, PT_BOOL)
             self.references.append(code)
             self.context.when = &code.code
-        if params["where"] is not None:
-            code = CodeOwner(params["where"], layout, PT_BOOL)
+        if operator.where is not None:
+            code = CodeOwner(operator.where, layout, PT_BOOL)
             self.references.append(code)
             self.context.where = &code.code
         self.context.column = <int32_t*> calloc(self.context.ncolumns + 1, sizeof(int32_t))
@@ -318,7 +317,7 @@ cdef class PrecedingKernel(KernelOwner):
             self.context.column[j] = columns[j]
             self.context.type[j] = layout.layout.type[self.context.column[j]]
             if self.context.type[j] > PT_BOOL:
-                raise TypeError(f"{stage.name!r}: only numbers, bool and dates/times can be kept")
+                raise TypeError(f"{operator.name!r}: only numbers, bool and dates/times can be kept")
         for j in range(self.context.ncarry):
             self.context.carry[j] = carry[j]
             if layout.layout.type[self.context.carry[j]] in (PT_VIEW, PT_LIST):

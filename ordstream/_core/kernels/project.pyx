@@ -87,15 +87,15 @@ cdef Chunk* filter_with_failures(Kernel* k, Worker* w, Chunk* c, Evaluation* e, 
 
 
 cdef class FilterKernel(KernelOwner):
-    """Operator "filter": params {"program": BoundExpr of class bool}."""
+    """Operator "filter": attributes {"program": BoundExpr of class bool}."""
 
     cdef CodeOwner code
 
-    def __init__(self, stage):
-        owner_setup(self, stage, SL)
-        program = stage.params["program"]
+    def __init__(self, operator):
+        owner_setup(self, operator, SL)
+        program = operator.condition
         if program.type != "bool":
-            raise ValueError(f"the predicate of {stage.name!r} is {program.type}, not bool")
+            raise ValueError(f"the predicate of {operator.name!r} is {program.type}, not bool")
         from ordstream._core.ground.chunk import PHYSICAL_TYPES
 
         self.code = CodeOwner(program, self.input_layout, PHYSICAL_TYPES["bool"])
@@ -165,19 +165,19 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class ProjectKernel(KernelOwner):
-    """Operator "project": params {"columns": [input column index | BoundExpr, ...], "where": BoundExpr | None}."""
+    """Operator "project": attributes {"columns": [input column index | BoundExpr, ...], "where": BoundExpr | None}."""
 
     cdef Projection projection
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef CodeOwner code
-        owner_setup(self, stage, SL)
-        columns = list(stage.params["columns"])
+        owner_setup(self, operator, SL)
+        columns = list(operator.columns)
         inputs = self.input_layout.types
         outputs = self.output_layout.types
         if len(columns) != len(outputs):
-            raise ValueError(f"{stage.name!r} has {len(columns)} columns but its output schema {len(outputs)}")
+            raise ValueError(f"{operator.name!r} has {len(columns)} columns but its output schema {len(outputs)}")
         self.projection.n = <int32_t> len(columns)
         self.projection.source = <int32_t*> calloc(self.projection.n + 1, sizeof(int32_t))
         self.projection.code = <const Code**> calloc(self.projection.n + 1, sizeof(Code*))
@@ -186,15 +186,15 @@ cdef class ProjectKernel(KernelOwner):
         for j, column in enumerate(columns):
             if isinstance(column, int):
                 if not 0 <= column < len(inputs) or inputs[column] != outputs[j]:
-                    raise ValueError(f"{stage.name!r}: output column {j} can't be input column {column}")
+                    raise ValueError(f"{operator.name!r}: output column {j} can't be input column {column}")
                 self.projection.source[j] = column
             else:
                 code = CodeOwner(column, self.input_layout, outputs[j])
                 self.references.append(code)
                 self.projection.source[j] = -1
                 self.projection.code[j] = &code.code
-        if stage.params["where"] is not None:
-            code = CodeOwner(stage.params["where"], self.input_layout, PT_BOOL)
+        if operator.where is not None:
+            code = CodeOwner(operator.where, self.input_layout, PT_BOOL)
             self.references.append(code)
             self.projection.where = &code.code
         self.kernel.ctx = <void*> &self.projection

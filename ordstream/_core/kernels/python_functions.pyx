@@ -20,9 +20,7 @@ import sysconfig
 from collections.abc import Iterable
 
 import numpy as np
-import pyarrow as pa
 from ordstream.errors import Cancelled
-from ordstream.operators.arguments import Codec
 
 CANCELLED = "the run was cancelled before its end"
 
@@ -63,19 +61,19 @@ cdef class PythonKernel(KernelOwner):
 
     Parameters
     ----------
-    stage : ordstream.plan.Stage
+    operator : ordstream.operators.operator.Operator
     """
 
-    def __init__(self, stage):
-        owner_setup(self, stage, SL)
-        self.fn = stage.params["fn"]
-        self.reader = RowReader(stage.input)
-        self.writer = RowWriter(stage.output)
+    def __init__(self, operator):
+        owner_setup(self, operator, SL)
+        self.fn = operator.fn
+        self.reader = RowReader(operator.input)
+        self.writer = RowWriter(operator.output)
         self.kernel.ctx = <void*> self
-        self.makes_chunk = stage.op != "python_filter"
+        self.makes_chunk = True
         self.kernel.apply = python_apply
         self.kernel.unbounded = 1
-        self.kernel.max_workers = 1 if HAS_GIL and not stage.params.get("releases_gil", False) else 0
+        self.kernel.max_workers = 1 if HAS_GIL and not operator.leaves_gil else 0
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output chunk."""
@@ -138,6 +136,10 @@ cdef class RowsKernel(PythonKernel):
 
 cdef class FilterKernel(PythonKernel):
     """filter: fn(row) -> bool or None. Narrows the chunk's selection."""
+
+    def __init__(self, operator):
+        PythonKernel.__init__(self, operator)
+        self.makes_chunk = False
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         cdef int32_t i, slot
@@ -282,15 +284,14 @@ cdef int64_t python_bucket_bytes(Kernel* k, void* state) noexcept nogil:
 cdef class PythonStates(Callbacks):
     """Where the states of Python process functions live: a list per bucket."""
 
-    def __init__(self, stage):
-        declared = stage.params["state"]
-        self.spec = StateSpec(declared) if isinstance(declared, pa.Schema) else None
-        self.codec = declared if isinstance(declared, Codec) else None
-        self.init = self.codec.init if self.codec is not None else stage.params.get("init")
-        self.on_flush = stage.params.get("on_flush")
-        self.on_time = stage.params.get("on_time")
-        self.writer = RowWriter(stage.output)
-        self.keys = KeyReader([stage.input.field(i).type for i in stage.key])
+    def __init__(self, operator):
+        self.codec = operator.codec
+        self.spec = StateSpec(operator.state) if self.codec is None and operator.state is not None else None
+        self.init = self.codec.init if self.codec is not None else operator.init
+        self.on_flush = operator.on_flush
+        self.on_time = operator.on_time
+        self.writer = RowWriter(operator.output)
+        self.keys = KeyReader([operator.input.field(i).type for i in operator.key])
         self.fan_out = -1
 
     cdef object new_state(self):
@@ -330,18 +331,18 @@ cdef class ProcessKernel(KernelOwner):
 
     Parameters
     ----------
-    stage : ordstream.plan.Stage
+    operator : ordstream.operators.operator.Operator
     """
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS if stage.kind == "PS" else SF)
-        self.fn = stage.params["fn"]
-        self.reader = RowReader(stage.input)
-        self.states = PythonStates(stage)
+    def __init__(self, operator):
+        owner_setup(self, operator, PS if operator.kind == "PS" else SF)
+        self.fn = operator.fn
+        self.reader = RowReader(operator.input)
+        self.states = PythonStates(operator)
         self.writer = self.states.writer
         self.key_spec = None
-        if stage.kind == "PS":
-            self.key_spec = KeySpecOwner(stage.key, self.input_layout.types)
+        if operator.kind == "PS":
+            self.key_spec = KeySpecOwner(operator.key, self.input_layout.types)
             self.kernel.uses_hash = 1
         pool_init(&self.heap, 0, 0)
         self.state_bytes = 64 if self.states.spec is None else 96 + 40 * len(self.states.spec.names)

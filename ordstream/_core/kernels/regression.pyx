@@ -202,25 +202,25 @@ cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuat
 
 
 cdef class RegressionKernel(KernelOwner):
-    """Operator "regression": params {"x": column, "y": column, "emit"}; the key is stage.key."""
+    """Operator "regression": attributes {"x": column, "y": column, "emit"}; the key is operator.key."""
 
     cdef RegressionContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         emissions = {"updates": EMIT_UPDATES, "every_tuple": EMIT_EVERY_TUPLE, "final": EMIT_FINAL}
-        owner_setup(self, stage, PS)
-        self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+        owner_setup(self, operator, PS)
+        self.keys = KeySpecOwner(operator.key, self.input_layout.types)
         self.context.keys = &self.keys.spec
-        self.context.x = stage.params["x"]
-        self.context.y = stage.params["y"]
+        self.context.x = operator.x
+        self.context.y = operator.y
         self.context.x_type = self.input_layout.types[self.context.x]
         self.context.y_type = self.input_layout.types[self.context.y]
-        self.context.emission = emissions[stage.params["emit"]]
+        self.context.emission = emissions[operator.emit]
         if self.context.x_type >= PT_F32 or self.context.y_type >= PT_F32:
-            raise TypeError(f"{stage.name!r}: x must be an integer, a date or a time, y an integer")
-        if self.kernel.output.ncols != len(stage.key) + 5:
-            raise ValueError(f"{stage.name!r}: the output schema must be key columns, x, n, slope, intercept, flat_or_declining")
+            raise TypeError(f"{operator.name!r}: x must be an integer, a date or a time, y an integer")
+        if self.kernel.output.ncols != len(operator.key) + 5:
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, x, n, slope, intercept, flat_or_declining")
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1
         self.kernel.process = regression_process

@@ -394,8 +394,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
 
 
 cdef class SessionKernel(KernelOwner):
-    """Operator "sessionize": params {"time": column, "timeout": int, "collect": [column, ...], "aggregates": [BoundAggregation,
-    ...]}; the key is stage.key."""
+    """Operator "sessionize": attributes {"time": column, "timeout": int, "collect": [column, ...], "aggregates": [BoundAggregation,
+    ...]}; the key is operator.key."""
 
     cdef SessionContext context
     cdef SlotContext slots
@@ -403,24 +403,24 @@ cdef class SessionKernel(KernelOwner):
     cdef FoldOwner fold
     cdef readonly tuple unmade         # output columns that have no values, since nothing reads them
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef LayoutOwner layout
-        owner_setup(self, stage, PS)
+        owner_setup(self, operator, PS)
         self.unmade = ()
         layout = self.input_layout
-        collect = list(stage.params["collect"])
-        self.keys = KeySpecOwner(stage.key, layout.types)
+        collect = list(operator.collect)
+        self.keys = KeySpecOwner(operator.key, layout.types)
         self.context.keys = &self.keys.spec
-        self.context.time = stage.params["time"]
+        self.context.time = operator.time
         self.context.time_type = layout.layout.type[self.context.time]
-        self.context.timeout = stage.params["timeout"]
+        self.context.timeout = operator.timeout
         if self.context.time_type > PT_U64:
-            raise TypeError(f"{stage.name!r}: the time column must be an integer, a date or a timestamp")
-        before = len(stage.key) + 3 + len(collect)
-        if self.kernel.output.ncols != before + len(stage.params["aggregates"]):
-            raise ValueError(f"{stage.name!r}: the output schema must be key columns, start, end, count, lists and aggregates")
-        self.fold = FoldOwner(stage.params["aggregates"], layout, self.output_layout.types[before:])
+            raise TypeError(f"{operator.name!r}: the time column must be an integer, a date or a timestamp")
+        before = len(operator.key) + 3 + len(collect)
+        if self.kernel.output.ncols != before + len(operator.aggregates):
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, start, end, count, lists and aggregates")
+        self.fold = FoldOwner(operator.aggregates, layout, self.output_layout.types[before:])
         self.context.fold = &self.fold.fold
         self.context.lists = <int32_t> sizeof(Session) + self.fold.fold.size
         self.context.plain_key = self.keys.spec.simple and self.keys.spec.type[0] in (PT_I64, PT_U64)
@@ -433,14 +433,14 @@ cdef class SessionKernel(KernelOwner):
             self.context.column[j] = collect[j]
             self.context.width[j] = layout.layout.width[self.context.column[j]]
             if self.context.width[j] > 8:
-                raise TypeError(f"{stage.name!r}: only numbers, bool and dates/times can be collected")
+                raise TypeError(f"{operator.name!r}: only numbers, bool and dates/times can be collected")
         self.context.conditions = self.kernel.input.ncols
         self.context.values = <Copied*> calloc(4 + self.fold.fold.n, sizeof(Copied))
         self.context.flags = <Copied*> calloc(1 + self.fold.fold.n, sizeof(Copied))
         if self.context.values == NULL or self.context.flags == NULL:
             raise MemoryError
         if self.context.plain_key and self.context.n == 0 and self.context.time_type in (PT_I64, PT_U64):
-            self.find_copies(stage.params.get("values"), stage.params.get("nulls"))
+            self.find_copies(operator.values, operator.nulls)
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1
         self.kernel.extra_cols = self.fold.fold.n
@@ -452,7 +452,7 @@ cdef class SessionKernel(KernelOwner):
         self.kernel.bucket_free = session_free
         self.kernel.bucket_bytes = session_bytes
         if self.context.plain and self.fits_slots():
-            self.use_slots(stage.params.get("passing"))
+            self.use_slots(operator.passing)
 
     cdef int find_copies(self, values, nulls) except -1:
         """What copy_session copies: start, end, count and the aggregates, where each is a 64-bit value and is needed. `values`, `nulls`:

@@ -325,49 +325,48 @@ cdef class ShedKernel(KernelOwner):
         if self.context == NULL:
             raise MemoryError
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef ShedControl* s = &self.context.control
         cdef int32_t j
         cdef TimeMatrices model
         from ordstream.balance.sketches import ExecutionTimes
 
-        params = stage.params
-        owner_setup(self, stage, SL)
+        owner_setup(self, operator, SL)
         self.kernel.max_workers = 1
         self.kernel.ctx = <void*> self.context
         self.kernel.apply = shed_apply
-        columns = list(params["key"])
+        columns = list(operator.cost_key)
         if not 1 <= len(columns) <= SHED_KEYS:
-            raise ValueError(f"{stage.name!r}: 1 to {SHED_KEYS} key columns, not {len(columns)}")
+            raise ValueError(f"{operator.name!r}: 1 to {SHED_KEYS} key columns, not {len(columns)}")
         self.context.ncols = <int32_t> len(columns)
         for j, column in enumerate(columns):
             self.context.column[j] = column
             self.context.type[j] = self.kernel.input.type[<int> column]
-            self.context.text[j] = 1 if "string" in str(stage.input.field(column).type) else 0
-        saved = params["model"]
-        sketch = ExecutionTimes(params["epsilon"], params["delta"], seed=params["seed"]) if saved is None else saved.copy()
-        learner = CostLearner(TimeMatrices(sketch.hashes), params["window"], params["tolerance"])
+            self.context.text[j] = 1 if "string" in str(operator.input.field(column).type) else 0
+        saved = operator.model
+        sketch = ExecutionTimes(operator.epsilon, operator.delta, seed=operator.seed) if saved is None else saved.copy()
+        learner = CostLearner(TimeMatrices(sketch.hashes), operator.window, operator.tolerance)
         model = sketch.matrices
         self.sketches = (model, learner, TimeMatrices(sketch.hashes), TimeMatrices(sketch.hashes))
         s.model = <void*> model
         s.learner = <void*> learner
         s.outbox = <void*> self.sketches[2]
         s.total = <void*> self.sketches[3]
-        s.check.kind = CHECK_MAXIMUM if params["goal"] == "maximum" else CHECK_AVERAGE
-        s.check.limit = params["limit_ns"]
-        s.check.most_dropped = params["most_dropped"]
+        s.check.kind = CHECK_MAXIMUM if operator.goal == "maximum" else CHECK_AVERAGE
+        s.check.limit = operator.limit_ns
+        s.check.most_dropped = operator.most_dropped
         s.state.check = &s.check
-        s.state.sync_every = params["sync_every"]
-        s.by_serial = params["by_serial"]
-        s.attribute = params["fans_out"]
-        s.keeps_rows = params["side_output"]
+        s.state.sync_every = operator.sync_every
+        s.by_serial = operator.by_serial
+        s.attribute = operator.may_fan_out
+        s.keeps_rows = operator.side_output
         s.clock_ns = clock_cost_ns()
         s.workers = 1
         s.share = 1.0
         if model.tuples > 0:
             shed_renewed(&s.state)
             s.stable = 1
-        frozen = params["frozen"]
+        frozen = operator.frozen
         if frozen is not None:
             s.mode = SHED_FROZEN
             s.share = frozen.workers

@@ -555,39 +555,39 @@ cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Ch
 
 
 cdef class TopKernel(KernelOwner):
-    """Operator "top_k": params {"k", "by": column, "key": [column, ...], "window": column | None, "emit": "updates" | "final",
+    """Operator "top_k": attributes {"k", "by": column, "key": [column, ...], "window": column | None, "emit": "updates" | "final",
     "rank": bool, "grows": bool}."""
 
     cdef TopContext context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef int32_t j
         cdef int32_t at = sizeof(Entry)
         cdef LayoutOwner layout
         cdef int32_t[14] element_width = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
-        owner_setup(self, stage, SF)
+        owner_setup(self, operator, SF)
         layout = self.input_layout
-        self.keys = KeySpecOwner(stage.params["key"], layout.types)
+        self.keys = KeySpecOwner(operator.ranked_key, layout.types)
         self.context.keys = &self.keys.spec
-        self.context.k = stage.params["k"]
-        self.context.by = stage.params["by"]
+        self.context.k = operator.k
+        self.context.by = operator.by
         self.context.by_type = layout.layout.type[self.context.by]
-        self.context.grows = bool(stage.params["grows"])
-        self.context.updates = stage.params["emit"] == "updates"
-        self.context.ranked = bool(stage.params["rank"])
+        self.context.grows = bool(operator.by_grows)
+        self.context.updates = operator.emit == "updates"
+        self.context.ranked = bool(operator.rank)
         self.context.window = -1
-        if stage.params["window"] is not None:
-            self.context.window = stage.params["window"]
+        if operator.window is not None:
+            self.context.window = operator.window
             self.context.window_type = layout.layout.type[self.context.window]
             if self.context.window_type >= PT_F32:
-                raise TypeError(f"{stage.name!r}: `window` must be an integer, a date or a time")
+                raise TypeError(f"{operator.name!r}: `window` must be an integer, a date or a time")
         if self.kernel.output.ncols != layout.layout.ncols + self.context.ranked:
-            raise ValueError(f"{stage.name!r}: the output schema must be the input's and, where asked for, the rank")
+            raise ValueError(f"{operator.name!r}: the output schema must be the input's and, where asked for, the rank")
         if self.context.k < 1:
-            raise ValueError(f"{stage.name!r}: k must be at least 1, not {self.context.k}")
+            raise ValueError(f"{operator.name!r}: k must be at least 1, not {self.context.k}")
         if self.context.by_type > PT_F64:
-            raise TypeError(f"{stage.name!r}: `by` must be a number, a date or a time")
+            raise TypeError(f"{operator.name!r}: `by` must be a number, a date or a time")
         self.context.ncols = layout.layout.ncols
         self.context.offset = <int32_t*> calloc(self.context.ncols + 1, sizeof(int32_t))
         self.context.width = <int32_t*> calloc(self.context.ncols + 1, sizeof(int32_t))

@@ -316,24 +316,24 @@ cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
 
 
 cdef class TopValuesKernel(KernelOwner):
-    """Operator "top_values": params {"column", "k", "emit": "updates" | "final"}; the key is stage.key."""
+    """Operator "top_values": attributes {"column", "k", "emit": "updates" | "final"}; the key is operator.key."""
 
     cdef ValuesContext context
     cdef KeySpecOwner keys
     cdef KeySpecOwner pairs
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS)
-        self.keys = KeySpecOwner(stage.key, self.input_layout.types)
-        self.pairs = KeySpecOwner([*stage.key, stage.params["column"]], self.input_layout.types)
+    def __init__(self, operator):
+        owner_setup(self, operator, PS)
+        self.keys = KeySpecOwner(operator.key, self.input_layout.types)
+        self.pairs = KeySpecOwner([*operator.key, operator.column], self.input_layout.types)
         self.context.keys = &self.keys.spec
         self.context.pairs = &self.pairs.spec
-        self.context.k = stage.params["k"]
-        self.context.updates = stage.params["emit"] == "updates"
+        self.context.k = operator.k
+        self.context.updates = operator.emit == "updates"
         if self.context.k < 1:
-            raise ValueError(f"{stage.name!r}: k must be at least 1, not {self.context.k}")
-        if self.kernel.output.ncols != len(stage.key) + 3:
-            raise ValueError(f"{stage.name!r}: the output schema must be key columns, value, count and rank")
+            raise ValueError(f"{operator.name!r}: k must be at least 1, not {self.context.k}")
+        if self.kernel.output.ncols != len(operator.key) + 3:
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, value, count and rank")
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1
         self.kernel.process = values_process

@@ -65,15 +65,15 @@ cdef Chunk* spin_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class SpinKernel(KernelOwner):
-    """Operator "bench_spin": params {"spins": steps per tuple, "column": int64 column}; output: as the input, that column replaced."""
+    """Operator "bench_spin": attributes {"spins": steps per tuple, "column": int64 column}; output: as the input, that column replaced."""
 
     cdef Spin context
 
-    def __init__(self, stage):
-        owner_setup(self, stage, SL)
-        self.context.spins = stage.params["spins"]
+    def __init__(self, operator):
+        owner_setup(self, operator, SL)
+        self.context.spins = operator.spins
         self.context.zero = opaque_zero
-        self.context.column = stage.params["column"]
+        self.context.column = operator.column
         self.kernel.ctx = <void*> &self.context
         self.kernel.apply = spin_apply
 
@@ -153,17 +153,17 @@ cdef int counts_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class CountsKernel(KernelOwner):
-    """Operator "bench_count": params as "bench_spin"; one key column; output: key, int64 result."""
+    """Operator "bench_count": attributes as "bench_spin"; one key column; output: key, int64 result."""
 
     cdef Spin context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS)
-        self.keys = KeySpecOwner(stage.key, self.input_layout.types)
-        self.context.spins = stage.params["spins"]
+    def __init__(self, operator):
+        owner_setup(self, operator, PS)
+        self.keys = KeySpecOwner(operator.key, self.input_layout.types)
+        self.context.spins = operator.spins
         self.context.zero = opaque_zero
-        self.context.column = stage.params["column"]
+        self.context.column = operator.column
         self.context.keys = &self.keys.spec
         self.kernel.ctx = <void*> &self.context
         self.kernel.in_place = 1

@@ -333,43 +333,42 @@ cdef int parametric_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class ParametricKernel(KernelOwner):
-    """Operator "parametric", SL or PS: params {"first", "cost_column" (-1: none), "multiplications", "whole", "part" (of 2^32),
+    """Operator "parametric", SL or PS: attributes {"first", "cost_column" (-1: none), "multiplications", "whole", "part" (of 2^32),
     "state_values", "matrix" (64 floats), "log" (int64 array of as many tuples as may come, zeroed; or None), "wait_ns"}; output: as the
     input."""
 
     cdef Parametric context
     cdef KeySpecOwner keys
 
-    def __init__(self, stage):
+    def __init__(self, operator):
         cdef LayoutOwner layout
         cdef int64_t[::1] log
         cdef int32_t j
-        params = stage.params
-        if stage.on_error != "fail":
-            raise ValueError(f"{stage.name!r}: a parametric operator has no other error policy than to fail")
-        owner_setup(self, stage, PS if stage.kind == "PS" else SL)
+        if operator.on_error != "fail":
+            raise ValueError(f"{operator.name!r}: a parametric operator has no other error policy than to fail")
+        owner_setup(self, operator, PS if operator.kind == "PS" else SL)
         self.kernel.unbounded = 1
         layout = self.input_layout
-        self.context.first = params["first"]
+        self.context.first = operator.first
         self.context.nvalues = layout.layout.ncols - self.context.first
         for j in range(layout.layout.ncols):
             if layout.layout.type[j] != (PT_F64 if j >= self.context.first else PT_I64):
-                raise TypeError(f"{stage.name!r}: column {j} must be int64 before the values, float64 among them")
-        if self.context.nvalues < 1 or params["whole"] < 0 or not 0 <= params["part"] < 1 << 32 or params["state_values"] < 1:
-            raise ValueError(f"{stage.name!r}: parameters out of range")
-        self.context.cost_column = params["cost_column"]
-        self.context.multiplications = params["multiplications"]
-        self.context.whole = params["whole"]
-        self.context.part = params["part"]
-        self.context.state_values = params["state_values"]
+                raise TypeError(f"{operator.name!r}: column {j} must be int64 before the values, float64 among them")
+        if self.context.nvalues < 1 or operator.whole < 0 or not 0 <= operator.part < 1 << 32 or operator.state_values < 1:
+            raise ValueError(f"{operator.name!r}: parameters out of range")
+        self.context.cost_column = operator.cost_column
+        self.context.multiplications = operator.multiplications
+        self.context.whole = operator.whole
+        self.context.part = operator.part
+        self.context.state_values = operator.state_values
         for j in range(CELLS):
-            self.context.matrix[j] = params["matrix"][j]
-        if params["log"] is not None:
-            log = params["log"]
+            self.context.matrix[j] = operator.matrix[j]
+        if operator.log is not None:
+            log = operator.log
             self.references = log
             self.context.log = &log[0]
             self.context.log_size = log.shape[0]
-        self.context.wait_ns = params["wait_ns"]
+        self.context.wait_ns = operator.wait_ns
         self.context.timer = event_count_new()
         if self.context.timer == NULL:
             raise MemoryError
@@ -377,7 +376,7 @@ cdef class ParametricKernel(KernelOwner):
         if self.kernel.kind == SL:
             self.kernel.apply = parametric_apply
             return
-        self.keys = KeySpecOwner(stage.key, self.input_layout.types)
+        self.keys = KeySpecOwner(operator.key, self.input_layout.types)
         self.context.keys = &self.keys.spec
         self.kernel.in_place = self.context.whole == 1 and self.context.part == 0
         self.kernel.extra_cols = self.context.nvalues

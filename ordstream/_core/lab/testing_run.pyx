@@ -219,17 +219,17 @@ cdef void probe_free(Kernel* k, void* state) noexcept nogil:
 
 
 cdef class ProbeKernel(KernelOwner):
-    """Operator "testing_probe" (PS): rows pass as they are. params: {"made": list that gets the kernel, "operator": its place in the chain
+    """Operator "testing_probe" (PS): rows pass as they are. attributes: {"made": list that gets the kernel, "operator": its place in the chain
     as it runs, "hot": key, "delegate": parts}; the key is an int64 column."""
 
     cdef Probe context
 
-    def __init__(self, stage):
-        owner_setup(self, stage, PS)
-        self.context.column = stage.key[0]
-        self.context.operator = stage.params["operator"]
-        self.context.hot = stage.params["hot"]
-        self.context.delegate = stage.params["delegate"]
+    def __init__(self, operator):
+        owner_setup(self, operator, PS)
+        self.context.column = operator.key[0]
+        self.context.operator = operator.operator
+        self.context.hot = operator.hot
+        self.context.delegate = operator.delegate
         self.context.room = 1 << 12
         self.context.log = <int64_t*> malloc(self.context.room * 8)
         if self.context.log == NULL:
@@ -240,7 +240,7 @@ cdef class ProbeKernel(KernelOwner):
         self.kernel.punctuate = probe_punctuate
         self.kernel.bucket_new = probe_new
         self.kernel.bucket_free = probe_free
-        stage.params["made"].append(self)
+        operator.made.append(self)
 
     def __dealloc__(self):
         free(self.context.log)

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ordstream.operators.arguments import BoundAggregation
+from ordstream.operators.aggregation import BoundAggregation
 
 class FoldOwner:
     def __init__(self, aggregates: Sequence[BoundAggregation], layout: Any, results: Sequence[int]) -> None: ...

@@ -220,7 +220,6 @@ def order_cost(options: Options) -> Result:
     """
     seconds = options.seconds or 0.2
     rows: list[list[Any]] = []
-    real.register()
     step = real.step_ns()
     for name, kind in (("stateless", "SL"), ("keyed", "PS")):
         for work_us in (0.0, 1.0):

@@ -29,7 +29,7 @@ from ordstream.lab.evaluation.ordered_runs import (
     worker_numbers,
 )
 from ordstream.lab.evaluation.ordered_subjects import Repeated, operators
-from ordstream.lab.evaluation.parametric import Chain, Parametric
+from ordstream.lab.evaluation.parametric import Parametric, chain
 from ordstream.node import node
 from ordstream.node.report import percentiles
 
@@ -195,14 +195,14 @@ def head_of_line(options: Options) -> Result:
 
 def slow_head(state_bytes: int | None, settings: Settings, options: Options, seconds: float) -> list[Any]:
     """Figures of one setting; the stream goes on for `seconds` after twice the head's time."""
-    stage = Parametric(None, state_bytes=state_bytes).stage("operator")
+    stage = Parametric(None, state_bytes=state_bytes).operator("operator")
     keys = parametric.zipf_keys(TUPLES, 1_000, 1.0, options.seed)
     keys[0] = 1_000  # a key of its own: only order holds the others up
     light = np.full(TUPLES, parametric.products_for(OWN_US))
     batch = parametric.tuples(keys, seed=options.seed, work=light)
     heavy = light[:1] * 0 + parametric.products_for(HEAD_S * 1e6)
     head = parametric.tuples(keys[:1], seed=options.seed, work=heavy)
-    subject = Subject("head", Chain(stage), Repeated(batch), 400)
+    subject = Subject("head", chain(stage), Repeated(batch), 400)
     capacity = measure(subject, {"capacity": settings}, options, seconds / 4)["capacity"].throughput
     per_second = capacity * OFFERED / 100
     tuples = int(per_second * (2 * HEAD_S + seconds))
@@ -210,7 +210,7 @@ def slow_head(state_bytes: int | None, settings: Settings, options: Options, sec
     due = schedule(tuples + 1, per_second, options.seed)
     due[0] = 0
     open_loop = {**settings, "arrivals": due, "marker_every": max(1, tuples // 20_000)}
-    subject_with_head = Subject("head", Chain(stage), lambda rows: [head, *subject.source(rows - 1)][:rows], 400)
+    subject_with_head = Subject("head", chain(stage), lambda rows: [head, *subject.source(rows - 1)][:rows], 400)
     subject_with_head.check(settings)
     found = []
     for _ in range(options.runs):

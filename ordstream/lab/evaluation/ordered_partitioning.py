@@ -24,9 +24,9 @@ from ordstream.lab.evaluation.ordered_runs import (
     worker_numbers,
 )
 from ordstream.lab.evaluation.ordered_subjects import QUERY_NAMES, Repeated, operators, query
-from ordstream.lab.evaluation.parametric import Chain, Parametric
+from ordstream.lab.evaluation.parametric import Parametric, chain
 from ordstream.node.report import positions
-from ordstream.operators.arguments import EqualRanges
+from ordstream.operators.partition import EqualRanges
 
 SCHEMES = ("hybrid", "partitioned")
 #: Buckets of the hybrid scheme (7.2.1); the partitioned scheme has as many as workers.
@@ -187,9 +187,9 @@ def fig10(options: Options) -> Result:
                 }
                 starts = Starts()
                 given = Parametric(cost, state_bytes=SKEW_STATE, partition=EqualRanges(0, KEYS))
-                chain = Chain(given.stage("operator", log=starts.log))
+                measured_chain = chain(given.operator("operator", log=starts.log))
                 source = Repeated(parametric.tuples(keys, given.tuple_bytes, options.seed))
-                subject = Subject(f"cost {cost:g} us", chain, source, 100 if cost > 1_000 else 400)
+                subject = Subject(f"cost {cost:g} us", measured_chain, source, 100 if cost > 1_000 else 400)
                 measured = measure(subject, contestants, options, seconds, starts.clear, starts.observe)
                 for scheme, found in measured.items():
                     mean, p50, p99 = starts.figures(scheme)

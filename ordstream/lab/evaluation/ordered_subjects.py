@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ordstream.lab.evaluation import parametric
 from ordstream.lab.evaluation.ordered_runs import Subject
-from ordstream.lab.evaluation.parametric import Chain, Parametric
+from ordstream.lab.evaluation.parametric import Parametric, chain
 from ordstream.tpcxbb.generator import generate_clicks
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import QUERIES, SideTables
@@ -99,7 +99,7 @@ def operators(name: str, keys: npt.NDArray[np.int64], *given: Parametric, seed: 
 
     The tuples compared with the sequential run are fewer where the first operator multiplies them.
     """
-    stages = [one.stage(f"operator_{k}") for k, one in enumerate(given, 1)]
+    stages = [one.operator(f"operator_{k}") for k, one in enumerate(given, 1)]
     made = math.prod(max(1.0, one.selectivity) for one in given)
     tuples = parametric.tuples(keys, given[0].tuple_bytes, seed)
-    return Subject(name, Chain(*stages), Repeated(tuples), max(20, int(check_rows / made)))
+    return Subject(name, chain(*stages), Repeated(tuples), max(20, int(check_rows / made)))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from ordstream._core.lab import parametric as core
 from ordstream.errors import PlanError
-from ordstream.operators import kernels
-from ordstream.plan.stages import Stage
-from ordstream.reference import operators as serial_operators
-from ordstream.reference.base import Keyed, Row, SortKey
+from ordstream.operators.operator import Operator
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.plan import Plan
+from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey
 
 ORDER = 8
 CELLS = ORDER * ORDER
@@ -31,20 +31,58 @@ PRIME = 8191
 WORD = 8  # bytes of a value
 _MASK = (1 << 64) - 1
 
-kernels.register("parametric", core.ParametricKernel)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ParametricOperator(Operator):
+    """The operator that the core runs.
+
+    Attributes
+    ----------
+    first : int
+        Column of the first value.
+    cost_column : int
+        Says how many products a tuple takes; -1: none does.
+    multiplications : int
+        Of every tuple.
+    whole, part : int
+        Outputs per tuple: `whole`, and one more with probability part / 2^32.
+    state_values : int
+    matrix : array of float64
+    log : array of int64 or None
+        Gets the time (ns, monotonic clock) at which the work on each source tuple began, by serial - 1.
+    wait_ns : int
+    """
+
+    op: ClassVar[str] = "parametric"
+
+    first: int
+    cost_column: int
+    multiplications: int
+    whole: int
+    part: int
+    state_values: int
+    matrix: Any
+    log: Any
+    wait_ns: int
+
+    def kernel(self) -> Any:
+        return core.ParametricKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return SerialParametric(self)
+
+    def describe(self) -> str:
+        return f"parametric, {self.multiplications} products"
 
 
-class Chain:
-    """What a node and `run_serial` ask of a pipeline, over stages that no public operator makes."""
+class StatefulParametric(ParametricOperator):
+    """The same with a state per key."""
 
-    def __init__(self, *stages: Stage) -> None:
-        self._stages = stages
-        self.source_schema = stages[0].input
-        self.schema = stages[-1].output
+    stateful: ClassVar[bool] = True
 
-    def stages(self) -> tuple[Stage, ...]:
-        """The stage table."""
-        return self._stages
+
+def chain(*operators: Operator) -> Pipeline:
+    """A pipeline of operators that no public method makes."""
+    return Pipeline.of(Plan.line(operators[0].input, operators))
 
 
 @dataclass(frozen=True)
@@ -91,8 +129,8 @@ class Parametric:
             if size is not None and (size < WORD or size % WORD or size > most):
                 raise PlanError(f"{name} must be a multiple of 8 from 8 to {most:,}, got {size!r}")
 
-    def stage(self, name: str, products: int | None = None, log: npt.NDArray[np.int64] | None = None) -> Stage:
-        """The operator as a stage.
+    def operator(self, name: str, products: int | None = None, log: npt.NDArray[np.int64] | None = None) -> Operator:
+        """The operator.
 
         Parameters
         ----------
@@ -107,7 +145,7 @@ class Parametric:
             products = 0 if self.cost_us is None else products_for(self.cost_us)
         whole = math.floor(self.selectivity)
         part = min(round((self.selectivity - whole) * 2**32), 2**32 - 1)
-        params = {
+        params: dict[str, Any] = {
             "first": len(schema) - self.tuple_bytes // WORD,
             "cost_column": 1 if self.cost_us is None else -1,
             "multiplications": products,
@@ -119,8 +157,8 @@ class Parametric:
             "wait_ns": round(self.wait_us * 1e3),
         }
         if self.state_bytes is None:
-            return Stage(name, "SL", "parametric", schema, schema, params=params)
-        return Stage(name, "PS", "parametric", schema, schema, key=(0,), params=params, partition=self.partition)
+            return ParametricOperator(name=name, input=schema, output=schema, **params)
+        return StatefulParametric(name=name, input=schema, output=schema, key=(0,), partition=self.partition, **params)
 
 
 def tuple_schema(tuple_bytes: int = 64, own_cost: bool = False) -> pa.Schema:
@@ -160,15 +198,15 @@ def outputs_of(first: int, last: int, whole: int, part: int) -> int:
 
 
 class SerialParametric(Keyed):
-    """T, of the tuple's values, times a power of C; state and outputs from it (kernels_parametric.pyx, a to d)."""
+    """T, of the tuple's values, times a power of C; state and outputs from it (parametric.pyx, a to d)."""
 
     def process(self, row: Row) -> list[Row]:
-        params = self.params
-        first: int = params["first"]
+        operator = self.operator
+        first: int = operator.first
         values = self._values(row[first:])
-        products = params["multiplications"]
-        if params["cost_column"] >= 0:
-            products = row[params["cost_column"]]
+        products = operator.multiplications
+        if operator.cost_column >= 0:
+            products = row[operator.cost_column]
             if products < 0:
                 raise ValueError("a negative number of multiplications")
         cells = np.arange(CELLS, dtype=np.int64)
@@ -176,15 +214,15 @@ class SerialParametric(Keyed):
         np.add.at(cells, j % CELLS, values[j % len(values)])
         t = (cells.reshape(ORDER, ORDER) % PRIME @ matrix_power(int(products)) % PRIME).ravel()
         j = np.arange(len(values))
-        if self.stage.kind == "PS":
+        if operator.kind == "PS":
             key: SortKey = self.key_of(row)
-            size = params["state_values"]
+            size = operator.state_values
             i = np.arange(size)
             state = self.states[key] = (3 * self.states.get(key, np.zeros(size, np.int64)) + t[i % CELLS] + i % PRIME) % PRIME
             shown = t[j % CELLS] + state[j % size]
         else:
             shown = t[j % CELLS] + values
-        count = outputs_of(int(values[0]), int(values[-1]), params["whole"], params["part"])
+        count = outputs_of(int(values[0]), int(values[-1]), operator.whole, operator.part)
         return [(*row[:first], *((shown + copy % PRIME) % PRIME).astype(np.float64).tolist()) for copy in range(count)]
 
     @staticmethod
@@ -197,9 +235,6 @@ class SerialParametric(Keyed):
         if not (within & (whole == values)).all():
             raise ValueError("a value is no whole number from 0 to 8190")
         return whole
-
-
-serial_operators.register("parametric", SerialParametric)
 
 
 # ------------------------------------------------------------------------------------------------ cost, keys, tuples

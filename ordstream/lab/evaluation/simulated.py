@@ -31,7 +31,7 @@ from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts, chosen_path
 from ordstream.lab.simulation.node import Node, Outcome, Stage, simulate
 from ordstream.node import node
-from ordstream.node.settings import default_buckets
+from ordstream.plan.physical import default_buckets
 
 SCHEDULERS = ("ct", "lp", "et", "qst")
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

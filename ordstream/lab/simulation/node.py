@@ -16,7 +16,8 @@ import numpy.typing as npt
 from ordstream._core.lab.node_simulator import NodeSimulation
 from ordstream.errors import PlanError
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts
-from ordstream.node.settings import SCHEDULERS, default_buckets, default_depth, default_max_chunks
+from ordstream.node.settings import SCHEDULERS
+from ordstream.plan.physical import default_buckets, default_depth, default_max_chunks
 
 MOST_WORKERS = 256
 

@@ -1,8 +1,7 @@
 """Real runs of the pipelines that a simulation is measured by and compared with: known work per tuple, known answers.
 
-Stages are the benchmark kernels of `_core/lab/bench_kernels`: "SL" replaces the value by so many steps of a generator, "PS" and "SF" add
-the
-running count of the row's key. Keys are Zipf-1 over 1,000.
+Stages are the benchmark kernels of `_core/lab/bench_kernels`: "SL" replaces the value by so many steps of a generator,
+"PS" and "SF" add the running count of the row's key. Keys are Zipf-1 over 1,000.
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.lab import bench_kernels as _bench
 from ordstream._core.state.routing import key_hashes
 from ordstream.errors import Cancelled
+from ordstream.lab.spin import Spin, SpinCount
 from ordstream.node import node
-from ordstream.operators import kernels
-from ordstream.plan import stages as plan
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import Plan
 
 BATCH = 1 << 17
 KEYS = 1_000
@@ -37,12 +37,6 @@ MOST_SECONDS = 20.0
 VALUE = pa.schema([("value", pa.int64())])
 KEY_VALUE = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 MULTIPLIER, INCREMENT = 6364136223846793005, 1442695040888963407
-
-
-def register() -> None:
-    """Make the benchmark kernels known to the node; more than once is fine."""
-    for op, kernel in _bench.KERNELS.items():
-        kernels.register(op, kernel)
 
 
 @dataclass(frozen=True)
@@ -62,19 +56,19 @@ class Chain:
 
     schema = source_schema
 
-    def stages(self) -> tuple[plan.Stage, ...]:
-        schema, column = self.source_schema, int(self.keyed)
-        made = []
+    @property
+    def plan(self) -> Plan:
+        schema = self.source_schema
+        made: list[Operator] = []
         for i, (kind, spins) in enumerate(self.parts):
-            params = {"spins": spins, "column": column}
+            common: dict[str, Any] = {"input": schema, "output": schema, "spins": spins, "column": int(self.keyed)}
             if kind == "none":
-                made.append(od.Pipeline(schema).filter(od.col("value") < 0).stages()[0])
+                made += od.Pipeline(schema).filter(od.col("value") < 0).plan.operators
             elif kind == "SL":
-                made.append(plan.Stage(f"{i} spin", "SL", "bench_spin", schema, schema, params=params))
+                made.append(Spin(name=f"{i} spin", **common))
             else:
-                buckets = 1 if kind == "SF" else None
-                made.append(plan.Stage(f"{i} count", "PS", "bench_count", schema, schema, key=(0,), params=params, buckets=buckets))
-        return tuple(made)
+                made.append(SpinCount(name=f"{i} count", key=(0,), buckets=1 if kind == "SF" else None, **common))
+        return Plan.line(schema, made)
 
     def batches(self, tuples: int) -> list[pa.RecordBatch]:
         """`tuples` rows: one batch over and over."""
@@ -139,7 +133,6 @@ def verify(chain: Chain, tuples: int, **options: Any) -> None:
     ------
     AssertionError
     """
-    register()
     table = node.run(chain, chain.batches(tuples), **options).table
     got, expected = table["value"].to_numpy(), chain.expected(tuples)
     if len(got) != len(expected) or not np.array_equal(got, expected):
@@ -169,7 +162,6 @@ def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = Non
     `threads`: start only so many of the `workers`: the path of a worker among several, with nobody else on it.
     `flush` False: stop when the last tuple's output is out, before the end of the stream, at which operators emit what they hold.
     """
-    register()
     rows = 0
     options = {"marker_every": 1 << 40, "partial": False} | options
 

@@ -59,7 +59,8 @@ def test_at_any_import(tmp_path: Path) -> None:
     status, _, errors = run(AT_IMPORT, 0, *asked)
     imports, *before = errors.splitlines()[-1].split()
     assert status == 0
-    assert set(before) == {"ordstream", "ordstream.__main__", "ordstream.commands", "ordstream.commands.ctrl_c"}  # nothing heavy before Ctrl-C is heard
+    # nothing heavy before Ctrl-C is heard
+    assert set(before) == {"ordstream", "ordstream.__main__", "ordstream.commands", "ordstream.commands.ctrl_c"}
     assert int(imports) > 300
     for moment in (1, 2, *(int(imports) * share // 100 for share in (10, 35, 60, 85))):
         status, out, errors = run(AT_IMPORT, moment, *asked[:-1], tmp_path / str(moment))

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.kernel_check import QUICK, ROWS, SCHEMA, ascending, builtin, check, pipeline, run, serial_input, storage_rows, testing
+from plan_tools import in_the_core
+from unit.kernel_check import QUICK, ROWS, SCHEMA, ascending, check, pipeline, run, serial_input, storage_rows, testing
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
@@ -277,14 +278,14 @@ def test_sessionize_closes_at_time_punctuations(rows, timeout, period):
                 times[position] = row[1] // period * period
             latest = row[1] // period
     for buckets in (1, 4):
-        assert run(line.stages()[0], rows, buckets=buckets, times=times)[0] == storage_rows(expected)
+        assert run(line.plan.operators[0], rows, buckets=buckets, times=times)[0] == storage_rows(expected)
 
 
 def test_sessions_with_long_lists_recycle_their_memory():
     schema = pa.schema([("user", pa.int64()), ("ts", pa.int64())])
     line = od.Pipeline(schema).key_by("user").sessionize("ts", 10, {"t": "ts"})
-    (stage,) = line.stages()
-    kernel = testing.KernelRun(builtin.build_builtin(stage), stage.key, 2)
+    (stage,) = line.plan.operators
+    kernel = testing.KernelRun(stage.kernel(), stage.key, 2)
     sizes = []
     for session in range(30):
         times = [session * 10_000 + i for i in range(500)]
@@ -314,9 +315,9 @@ def test_top_k_equals_the_reference(by, rows, k):
 def test_top_k_of_growing_counts(key, rows, k):
     """Fed with the outputs of a count: the bounded structure gives the same rows as the full map."""
     counted = run_serial(pipeline().key_by(*key).count(), serial_input(SCHEMA, rows))
-    stage = pipeline().key_by(*key).count().top_k(k, "count").stages()[-1]
-    assert stage.params["grows"]
-    full = type(stage)(**{**vars(stage), "params": {**stage.params, "grows": False}})
+    stage = in_the_core(pipeline().key_by(*key).count().top_k(k, "count")).plan.operators[-1]
+    assert stage.by_grows
+    full = stage.changed(by_grows=False)
     expected = run_serial(pipeline().key_by(*key).count().top_k(k, "count"), serial_input(SCHEMA, rows))
     for size in (1, 5, 100):
         assert run(stage, counted._storage, size=size)[0] == storage_rows(expected)
@@ -325,8 +326,8 @@ def test_top_k_of_growing_counts(key, rows, k):
 
 def test_top_k_of_many_keys_stays_small():
     schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
-    stage = od.Pipeline(schema).key_by("s").count().top_k(4, "count").stages()[-1]
-    kernel = testing.KernelRun(builtin.build_builtin(stage))
+    stage = in_the_core(od.Pipeline(schema).key_by("s").count().top_k(4, "count")).plan.operators[-1]
+    kernel = testing.KernelRun(stage.kernel())
     rows = [(f"key {i:07d}".encode(), i // 7 + 1) for i in range(60_000)]
     sizes = []
     for low in range(0, len(rows), 500):
@@ -342,12 +343,6 @@ def test_top_k_of_many_keys_stays_small():
 # ------------------------------------------------------------------------------------------------ builder
 
 
-def test_builder_rejects_what_is_not_built_in():
-    stage = od.Pipeline(SCHEMA).map(lambda row: row, schema=SCHEMA).stages()[0]
-    with pytest.raises(ValueError, match="python_rows"):
-        builtin.build_builtin(stage)
-
-
 def test_pruned_columns_pass_through():
     """Columns that nothing reads have no data; operators that only carry them must not look."""
     for line in (
@@ -356,8 +351,8 @@ def test_pruned_columns_pass_through():
         pipeline().scan(n=od.sum("i")),
         pipeline().top_k(2, "i", key="j"),
     ):
-        (stage,) = line.stages()
-        kernel = testing.KernelRun(builtin.build_builtin(stage), stage.key)
+        (stage,) = line.plan.operators
+        kernel = testing.KernelRun(stage.kernel(), stage.key)
         columns = {"i": [1, 2, 3], "j": [1, 1, 2], "l": [[1, 2], [2], [3, 4]]}
         if stage.op == "pairs":
             found = kernel.push([columns.get(name) for name in SCHEMA.names])

@@ -15,15 +15,13 @@ from value_columns import COLUMNS
 
 import ordstream as od
 from ordstream._core.lab.testing_udf import PyKernel
-from ordstream.operators.kernels_python import build_compiled, build_python
 from ordstream.reference.run_serial import run_serial
 
 I64 = pa.int64()
 SOURCE = pa.schema({"k": I64, "x": I64, "s": pa.string()})
 def door(pipeline):
-    stage = pipeline.stages()[-1]
-    build = build_compiled if stage.op == "compiled" else build_python
-    return PyKernel(build(stage), stage)
+    stage = pipeline.plan.operators[-1]
+    return PyKernel(stage.kernel(), stage)
 
 
 def batch(schema=SOURCE, **columns):
@@ -36,13 +34,13 @@ def check_serial(pipeline, data):
     """The kernel's outputs, failure and skips are those of the sequential reference."""
     reference = run_serial(pipeline, data)
     kernel = door(pipeline)
-    stage = pipeline.stages()[-1]
+    stage = pipeline.plan.operators[-1]
     origins = None
     if stage.kind == "SL":
         rows, origins = kernel.apply(data)
     else:
         rows, origins, _ = kernel.process(data)
-        if reference.error is None and stage.params.get("on_flush"):
+        if reference.error is None and getattr(stage, "on_flush", None):
             rows += kernel.punctuate()[0]
             origins = None
     assert rows == reference.rows

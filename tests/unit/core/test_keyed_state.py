@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ordstream.reference.operators import sort_key
+from ordstream.reference.base import sort_key
 
 testing = pytest.importorskip("ordstream._core.lab.testing_kernels", reason="the core is not built")
 from ordstream._core.ground.chunk import PHYSICAL_TYPES as PT  # noqa: E402

@@ -1,4 +1,4 @@
-"""Sessions in slots (`_core/state/session_slots`), and those that a filter behind them drops: `plan.passing_sessions`."""
+"""Sessions in slots (`_core/state/session_slots`), and those that a filter behind them drops: `Sessionize.passing`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_tools import in_the_core
 
 import ordstream as od
-from ordstream.plan.stages import passing_sessions
 from ordstream.reference.run_serial import run_serial
 
 LAST = {"a": od.last("t", where=od.col("p") == 0), "b": od.last("t", where=od.col("p") == 1)}
@@ -124,8 +124,8 @@ def test_time_punctuations_close_sessions(workers):
 
 
 def passing(condition, aggregates=LAST):
-    stages = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=aggregates).filter(condition).stages()
-    return passing_sessions(*stages[-2:])
+    pipeline = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=aggregates).filter(condition)
+    return in_the_core(pipeline).plan.operators[-2].passing
 
 
 def test_which_sessions_pass():
@@ -144,9 +144,10 @@ def test_which_sessions_pass_is_not_known_before_they_are_made():
     assert passing(a.is_not_null() & (od.col("count") > 1)) is None
     assert passing(od.col("u").is_null()) is None
     assert passing(a.is_null(), {"a": od.last("t"), **{f"x{j}": od.last("t") for j in range(8)}}) is None
-    stages = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=LAST).select("a").stages()
-    assert passing_sessions(*stages) is None
-    assert passing_sessions(stages[0], None) is None
+    sessions = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=LAST)
+    assert in_the_core(sessions.select("a")).plan.operators[0].passing is None
+    assert in_the_core(sessions).plan.operators[0].passing is None
+    assert in_the_core(sessions.filter(a.is_null()), without=("dropped_rows",)).plan.operators[0].passing is None
 
 
 def test_sessions_that_a_filter_drops_are_not_made():

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.fragments import fragmenting as cut
+from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment_node import Route
 from ordstream.ground import ordertags
 from ordstream.reference.run_serial import run_serial
@@ -19,7 +19,8 @@ SOURCE = pa.schema([("a", pa.int64()), ("b", pa.string()), ("x", pa.float64())])
 def keys(pipeline):
     """Per fragment: operator names and the columns that rows are spread by."""
     return [
-        ([s.name for s in p.stages], None if p.key is None else [p.source.names[k] for k in p.key]) for p in cut.cut(pipeline)
+        ([s.name for s in p.operators], None if p.key is None else [p.source.names[k] for k in p.key])
+        for p in fragmenting.fragments_of(pipeline.plan)
     ]
 
 
@@ -56,12 +57,12 @@ def test_operators_of_one_partitioning_stay_together():
 def test_one_state_for_all_runs_in_one_node_and_what_follows_it_too():
     pipeline = od.Pipeline(SOURCE).count(operator="all").scan(n=od.count(), name="again").key_by("n").count("m", operator="keyed")
     assert keys(pipeline) == [([], None), (["all", "again"], []), (["keyed"], ["n"])]
-    assert [fragment.nodes(4) for fragment in cut.cut(pipeline)] == [4, 1, 4]
+    assert [fragment.nodes(4) for fragment in fragmenting.fragments_of(pipeline.plan)] == [4, 1, 4]
 
 
 def test_without_operators_there_is_one_empty_fragment():
-    (fragment,) = cut.cut(od.Pipeline(SOURCE))
-    assert (fragment.stages, fragment.key, fragment.output) == ((), None, SOURCE)
+    (fragment,) = fragmenting.fragments_of(od.Pipeline(SOURCE).plan)
+    assert (fragment.operators, fragment.key, fragment.output) == ((), None, SOURCE)
 
 
 @pytest.mark.parametrize(

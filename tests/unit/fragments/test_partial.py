@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from plan_tools import final
 
 import ordstream as od
-from ordstream.fragments import fragmenting as cut
-from ordstream.fragments import processes
+from ordstream.fragments import fragmenting, processes
 from ordstream.fragments.fragment_node import FragmentNode
-from ordstream.fragments.partial import halves
 from ordstream.ground.ordertags import TAG, merge_sorted, source_tags
-from ordstream.plan.final import final
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("a", pa.int64()), ("u", pa.uint64()), ("x", pa.float64()), ("d", pa.date32()), ("t", pa.bool_())])
@@ -27,7 +25,7 @@ class Noted(processes.SameProcess):
 
     def run(self, works, source):
         outcomes = super().run(works, source)
-        self.fragments.append([stage.name for stage in works[0].fragment.stages])
+        self.fragments.append([stage.name for stage in works[0].fragment.operators])
         self.rows.append(sum(outcome.report.tuples for outcome in outcomes))
         return outcomes
 
@@ -42,7 +40,7 @@ def spread(pipeline, values, n=3, *, whole=False, **options):
     """The result over n nodes, and what ran; `whole`: the first halves in the fragments in front, as in Spark."""
     fragments, chosen, tags = processes.prepare(pipeline, {"emit": "final", **options}, "nodes")
     nodes = Noted()
-    fragments = cut.combined(fragments) if whole else fragments
+    fragments = fragmenting.combined(fragments) if whole else fragments
     return processes.run_fragments(fragments, source(values), n, chosen, nodes, tags, 1), nodes
 
 
@@ -63,11 +61,11 @@ def test_exact_aggregations_have_halves_and_others_have_not():
         od.sum("a", where=od.col("x") > 0),
     ]
     for aggregation in exact:
-        (stage,) = final(od.Pipeline(SOURCE).aggregate(v=aggregation)).stages()
-        assert halves(stage) is not None, aggregation
+        (stage,) = final(od.Pipeline(SOURCE).aggregate(v=aggregation)).plan.operators
+        assert stage.halves() is not None, aggregation
     for aggregation in (od.sum("x"), od.mean("x"), od.min("x"), od.max("x"), od.first("a"), od.last("d"), od.last("t")):
-        (stage,) = final(od.Pipeline(SOURCE).aggregate(n=od.count(), v=aggregation)).stages()
-        assert halves(stage) is None, aggregation
+        (stage,) = final(od.Pipeline(SOURCE).aggregate(n=od.count(), v=aggregation)).plan.operators
+        assert stage.halves() is None, aggregation
 
 
 def test_only_the_answer_of_a_last_operator_without_key_is_combined():
@@ -83,11 +81,11 @@ def test_only_the_answer_of_a_last_operator_without_key_is_combined():
         final(rows.count("m").aggregate(s=od.sum("m"))),  # in one node already
     ]
     for pipeline in yes:
-        assert cut.halved(cut.cut(pipeline)) is not None, pipeline
+        assert fragmenting.halved(fragmenting.fragments_of(pipeline.plan)) is not None, pipeline
     for pipeline in no:
-        fragments = cut.cut(pipeline)
-        assert cut.halved(fragments) is None, pipeline
-        assert cut.combined(fragments) == fragments
+        fragments = fragmenting.fragments_of(pipeline.plan)
+        assert fragmenting.halved(fragments) is None, pipeline
+        assert fragmenting.combined(fragments) == fragments
 
 
 def test_explain_says_it():
@@ -197,8 +195,8 @@ def test_parts_of_a_key_in_several_nodes_are_merged(n):
     data = source([5, None, -3, 7, 7, 2, -9, 0, 1, 1, 14, -14, 6, 6, 6, 6])
     for pipeline in pipelines:
         expected = run_serial(pipeline, data)
-        _, keyed = cut.cut(pipeline)
-        part, merge, *rest = cut.split(keyed)
+        _, keyed = fragmenting.fragments_of(pipeline.plan)
+        part, merge, *rest = fragmenting.split(keyed)
         tagged = data.append_column(TAG, source_tags(np.arange(1, len(data) + 1))).to_batches()[0]
         parts = [take(tagged, range(node, len(data), n)) for node in range(n)]
         sent = [through(part, one) for one in reversed(parts)]
@@ -232,4 +230,4 @@ def test_what_has_no_declared_merge_is_not_split():
         od.Pipeline(SOURCE).key_by("x").count(emit="final"),  # 0.0 and -0.0 are one key
     ]
     for pipeline in no:
-        assert cut.split(cut.cut(pipeline)[1]) is None, pipeline
+        assert fragmenting.split(fragmenting.fragments_of(pipeline.plan)[1]) is None, pipeline

@@ -10,15 +10,16 @@ import pytest
 
 from ordstream.errors import OperatorError, PlanError
 from ordstream.lab.evaluation import parametric
-from ordstream.lab.evaluation.parametric import PRIME, Chain, Parametric, tuples
+from ordstream.lab.evaluation.parametric import PRIME, Parametric, chain, tuples
 from ordstream.node import node
+from ordstream.pipeline import Pipeline
 from ordstream.reference.run_serial import run_serial
 
 
-def same_as_serial(chain: Chain, batch: pa.RecordBatch, **options: Any) -> node.Result:
-    wanted = run_serial(chain, batch)
+def same_as_serial(pipeline: Pipeline, batch: pa.RecordBatch, **options: Any) -> node.Result:
+    wanted = run_serial(pipeline, batch)
     assert wanted.error is None
-    got = node.run(chain, batch, tags=True, debug=True, **options)
+    got = node.run(pipeline, batch, tags=True, debug=True, **options)
     assert got.table.drop_columns(["_serial", "_index"]).equals(wanted.table)
     assert list(zip(got.table["_serial"].to_pylist(), got.table["_index"].to_pylist(), strict=True)) == wanted.tags
     return got
@@ -30,9 +31,9 @@ def same_as_serial(chain: Chain, batch: pa.RecordBatch, **options: Any) -> node.
 @pytest.mark.parametrize("selectivity", [1, 0.3, 2.5, 50])
 def test_the_core_is_the_twin(selectivity: float, state_bytes: int | None, chunk_rows: int | None, workers: int) -> None:
     batch = tuples(parametric.zipf_keys(150, 20, 1.0))
-    first = Parametric(selectivity=selectivity, state_bytes=state_bytes).stage("first", products=3)
-    second = Parametric(state_bytes=64).stage("second", products=2)
-    got = same_as_serial(Chain(first, second), batch, workers=workers, chunk_rows=chunk_rows)
+    first = Parametric(selectivity=selectivity, state_bytes=state_bytes).operator("first", products=3)
+    second = Parametric(state_bytes=64).operator("second", products=2)
+    got = same_as_serial(chain(first, second), batch, workers=workers, chunk_rows=chunk_rows)
     outputs = got.report.rows_out / 150
     assert abs(outputs - selectivity) <= (0 if selectivity == int(selectivity) else 0.15)
 
@@ -43,7 +44,7 @@ def test_any_tuple_size(tuple_bytes: int, state_bytes: int | None) -> None:
     given = Parametric(tuple_bytes=tuple_bytes, state_bytes=state_bytes)
     batch = tuples(parametric.uniform_keys(60, 5), tuple_bytes)
     assert batch.schema.names[1:] == [f"v{k}" for k in range(tuple_bytes // 8)]
-    same_as_serial(Chain(given.stage("a", products=1), given.stage("b", products=0)), batch, workers=2, chunk_rows=5)
+    same_as_serial(chain(given.operator("a", products=1), given.operator("b", products=0)), batch, workers=2, chunk_rows=5)
 
 
 @pytest.mark.parametrize("state_bytes", [None, 64])
@@ -51,14 +52,14 @@ def test_tuples_may_say_their_own_cost(state_bytes: int | None) -> None:
     work = np.arange(80) % 4
     batch = tuples(parametric.uniform_keys(80, 9), work=work)
     given = Parametric(None, state_bytes=state_bytes)
-    got = same_as_serial(Chain(given.stage("a"), given.stage("b")), batch, workers=2, chunk_rows=3)
+    got = same_as_serial(chain(given.operator("a"), given.operator("b")), batch, workers=2, chunk_rows=3)
     assert got.table["work"].to_pylist() == work.tolist()
 
 
 def test_the_order_of_a_key_shows_in_the_outputs() -> None:
     batch = tuples(np.zeros(2, np.int64))
-    stage = Parametric(state_bytes=64).stage("a", products=1)
-    forward, backward = (run_serial(Chain(stage), batch.take([a, b])).table for a, b in [(0, 1), (1, 0)])
+    stage = Parametric(state_bytes=64).operator("a", products=1)
+    forward, backward = (run_serial(chain(stage), batch.take([a, b])).table for a, b in [(0, 1), (1, 0)])
     assert not forward.take([0, 1]).equals(backward.take([1, 0]))
 
 
@@ -70,11 +71,11 @@ def test_a_value_out_of_range_fails_its_row(wrong: float, selectivity: int, stat
     values = batch["v1"].to_numpy().copy()
     values[13] = wrong
     batch = batch.set_column(2, "v1", pa.array(values)).cast(batch.schema)
-    chain = Chain(Parametric(tuple_bytes=16, selectivity=selectivity, state_bytes=state_bytes).stage("a", products=1))
-    serial = run_serial(chain, batch)
+    one = chain(Parametric(tuple_bytes=16, selectivity=selectivity, state_bytes=state_bytes).operator("a", products=1))
+    serial = run_serial(one, batch)
     assert serial.error is not None
     rows = []
-    with node.stream(chain, batch, workers=2, chunk_rows=6) as out, pytest.raises(OperatorError) as caught:
+    with node.stream(one, batch, workers=2, chunk_rows=6) as out, pytest.raises(OperatorError) as caught:
         rows.extend(found.num_rows for found in out)
     assert sum(rows) == 13 * selectivity == len(serial.tags)
     assert (caught.value.operator, caught.value.serial) == ("a", 14)
@@ -85,12 +86,12 @@ def test_a_value_out_of_range_fails_its_row(wrong: float, selectivity: int, stat
 
 def test_a_negative_cost_fails_its_row() -> None:
     batch = tuples(np.zeros(3, np.int64), work=np.array([1, -1, 1]))
-    chain = Chain(Parametric(None).stage("a"))
-    serial = run_serial(chain, batch).error
+    one = chain(Parametric(None).operator("a"))
+    serial = run_serial(one, batch).error
     assert serial is not None
     assert serial.serial == 2
     with pytest.raises(OperatorError, match="negative number of multiplications"):
-        node.run(chain, batch, workers=1)
+        node.run(one, batch, workers=1)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -107,7 +108,7 @@ def test_products_follow_the_cost() -> None:
     assert parametric.products_for(1e-6) == 1
     a, b = parametric.products_for(100), parametric.products_for(1_000)
     assert abs(b - 10 * a) <= 10
-    assert Parametric(100).stage("a").params["multiplications"] == a
+    assert Parametric(100).operator("a").multiplications == a
 
 
 def test_keys_are_distributed_as_they_say() -> None:

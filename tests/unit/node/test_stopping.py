@@ -8,18 +8,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from plan_tools import final
 
 import ordstream as od
 from ordstream import col
 from ordstream._core.lab import testing_kernels as testing
 from ordstream._core.lab.testing_run import RunDoor, look_at_stop, looks
-from ordstream.operators import kernels
-from ordstream.plan.final import final
 from ordstream.reference.run_serial import run_serial
 
 STOP_EVERY = 4096  # of _core/ground/stopping.pxd
@@ -73,8 +71,8 @@ FLUSHES: dict[str, Callable[[], od.Pipeline]] = {
 def test_a_flush_looks_at_the_flag(name: str) -> None:
     """Every kernel's loop over the keys of one bucket: at most STOP_EVERY keys between two looks, none after the one that says stop."""
     n = 5 * STOP_EVERY
-    (stage,) = FLUSHES[name]().stages()
-    kernel = testing.KernelRun(kernels.build_kernel(stage), stage.key)
+    (stage,) = FLUSHES[name]().plan.operators
+    kernel = testing.KernelRun(stage.kernel(), stage.key)
     try:
         kernel.push(columns(rows(n)))
         for look in (1, 2, 4):
@@ -91,8 +89,8 @@ def test_a_flush_looks_at_the_flag(name: str) -> None:
 def test_a_time_punctuation_looks_at_the_flag() -> None:
     n = 5 * STOP_EVERY
     for name in ("sessions", "sessions with lists"):
-        (stage,) = FLUSHES[name]().stages()
-        kernel = testing.KernelRun(kernels.build_kernel(stage), stage.key)
+        (stage,) = FLUSHES[name]().plan.operators
+        kernel = testing.KernelRun(stage.kernel(), stage.key)
         kernel.push(columns(rows(n)))
         assert kernel.punctuate_until(2, time=10 * n)[1] == 2
         assert kernel.punctuate_until(0, time=10 * n)[1] >= n // STOP_EVERY
@@ -103,8 +101,8 @@ def test_a_time_punctuation_looks_at_the_flag() -> None:
 def test_a_long_list_of_the_best_looks_at_the_flag(best: int, key: str) -> None:
     """top_k over more keys than are sorted without a look; and it is the same list."""
     n = 70_000
-    (stage,) = final(od.Pipeline(SCHEMA).top_k(best, "v", key=key)).stages()
-    kernel = testing.KernelRun(kernels.build_kernel(replace(stage, params={**stage.params})))
+    (stage,) = final(od.Pipeline(SCHEMA).top_k(best, "v", key=key)).plan.operators
+    kernel = testing.KernelRun(stage.kernel())
     values = rows(n)
     values["v"] = [v % 1_000 for v in values["v"]]
     kernel.push(columns(values))

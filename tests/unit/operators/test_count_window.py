@@ -62,7 +62,7 @@ def test_the_first_window_of_a_narrow_date_is_out_of_range():
     built = od.Pipeline(schema).count(window=1000, time="d", on_error="skip")
     result = run_serial(built, pa.table([low], schema=schema))
     assert [n for _, n in result._storage] == [1]
-    assert run(built.stages()[0], [(-(2**31) + 5,), (0,)])[0] == storage_rows(result)
+    assert run(built.plan.operators[0], [(-(2**31) + 5,), (0,)])[0] == storage_rows(result)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_top_of_counts_that_grow(emit, window, rows, k):
         built = counted.top_k(k, by="count", window="window", emit=emit)
     else:
         built = counted.top_k(k, by="count", emit=emit)
-        assert built.stages()[-1].params["grows"]
+        assert built.plan.operators[-1].params["grows"]
     expected = run_serial(built, data)
     for chunk_rows in (1, 5, None):
         found = built.run(data, workers=1, tags=True, chunk_rows=chunk_rows)

@@ -7,10 +7,12 @@ import sys
 
 import pyarrow as pa
 import pytest
+from plan_tools import in_the_core
 
 import ordstream as od
 from ordstream.expressions.bound import BoundExpr
-from ordstream.plan import stages as plan
+from ordstream.plan.columns import needed_outputs, used_source_columns
+from ordstream.plan.plan import Plan
 
 SCHEMA = pa.schema(
     {
@@ -48,9 +50,9 @@ def test_import_loads_no_compiled_code():
 
 def test_pipelines_are_immutable(p):
     longer = p.filter(col("user") > 0)
-    assert p.stages() == ()
-    assert [s.name for s in longer.stages()] == ["filter_1"]
-    assert longer.filter(col("user") > 1).stages()[0] is longer.stages()[0]
+    assert p.plan.operators == ()
+    assert [s.name for s in longer.plan.operators] == ["filter_1"]
+    assert longer.filter(col("user") > 1).plan.operators[0] is longer.plan.operators[0]
 
 
 def test_dictionaries_are_decoded(p):
@@ -77,11 +79,11 @@ def test_schema_errors(schema, words):
 
 def test_project_stages(p):
     chosen = p.select("user", "item", total=col("price") * 2, again=col("item"))
-    (stage,) = chosen.stages()
+    (stage,) = chosen.plan.operators
     assert (stage.kind, stage.op) == ("SL", "project")
-    assert stage.params["columns"][:2] == [0, 2]
-    assert isinstance(stage.params["columns"][2], BoundExpr)
-    assert stage.params["columns"][3] == 2
+    assert stage.columns[:2] == (0, 2)
+    assert isinstance(stage.columns[2], BoundExpr)
+    assert stage.columns[3] == 2
     assert chosen.schema == pa.schema(
         {"user": pa.int64(), "item": pa.int32(), "total": pa.float64(), "again": pa.int32()}
     )
@@ -94,7 +96,8 @@ def test_project_stages(p):
 def test_list_operators(p):
     paired = p.flat_map(od.pairs("tags", left="a", right="b", carry=["user"]))
     assert paired.schema == pa.schema({"user": pa.int64(), "a": pa.int64(), "b": pa.int64()})
-    assert paired.stages()[0].params == {"column": 5, "carry": [0], "anchor": None}
+    (stage,) = paired.plan.operators
+    assert (stage.column, stage.carry, stage.anchor) == (5, (0,), None)
     assert names(p.flat_map(od.explode("tags", name="tag", carry=["item"]))) == ["item", "tag"]
 
 
@@ -102,26 +105,27 @@ def test_stateful_stages(p):
     sessions = p.key_by("user", buckets=8).sessionize(
         time="ts", timeout=dt.timedelta(hours=1), collect={"items": "item"}
     )
-    (stage,) = sessions.stages()
+    (stage,) = sessions.plan.operators
     assert (stage.kind, stage.op, stage.key, stage.buckets) == ("PS", "sessionize", (0,), 8)
-    assert stage.params == {"time": 1, "timeout": 3600, "collect": [2], "aggregates": []}
+    assert (stage.time, stage.timeout, stage.collect, stage.aggregates) == (1, 3600, (2,), ())
     seconds = pa.timestamp("s")
     fields = {"user": pa.int64(), "start": seconds, "end": seconds, "count": pa.int64()}
     assert sessions.schema == pa.schema({**fields, "items": pa.list_(pa.int32())})
     scanned = p.scan(od.mean("item").alias("name"), total=od.sum("item"), hi=od.max("item"), n=od.count())
-    assert scanned.stages()[0].kind == "SF"
+    assert scanned.plan.operators[0].kind == "SF"
     assert scanned.schema.types[-4:] == [pa.float64(), pa.int64(), pa.int32(), pa.int64()]
     aggregates = [("mean", 2, None), ("sum", 2, None), ("max", 2, None), ("count", None, None)]
-    assert scanned.stages()[0].params["aggregates"] == aggregates
+    assert list(scanned.plan.operators[0].aggregates) == aggregates
 
 
 def test_top_k_knows_when_counts_only_grow(p):
     counted = p.key_by("user", "item").count()
-    params = {"k": 3, "by": 2, "key": [0, 1], "window": None, "emit": "final", "rank": False, "grows": True}
-    assert counted.top_k(3, by="count").stages()[-1].params == params
-    assert counted.top_k(3, by="count", key=["item", "user"]).stages()[-1].params["grows"]
-    assert not counted.top_k(3, by="count", key="user").stages()[-1].params["grows"]
-    assert not counted.filter(col("count") > 1).top_k(3, by="count").stages()[-1].params["grows"]
+    stage = in_the_core(counted.top_k(3, by="count")).plan.operators[-1]
+    assert (stage.k, stage.by, stage.ranked_key, stage.window, stage.emit, stage.rank) == (3, 2, (0, 1), None, "final", False)
+    assert stage.by_grows
+    assert in_the_core(counted.top_k(3, by="count", key=["item", "user"])).plan.operators[-1].by_grows
+    assert not in_the_core(counted.top_k(3, by="count", key="user")).plan.operators[-1].by_grows
+    assert not in_the_core(counted.filter(col("count") > 1).top_k(3, by="count")).plan.operators[-1].by_grows
 
 
 def test_functions(p):
@@ -139,7 +143,7 @@ def test_functions(p):
         p.key_by("user").process(fn, schema=out, state={"n": int}, compiled=True, fan_out=2),
         p.process(fn, schema=out, state=od.codec(fn, fn, fn)),
     ]
-    assert [(s.kind, s.op, s.can_snapshot) for o in ops for s in o.stages()] == [
+    assert [(s.kind, s.op, s.can_snapshot) for o in ops for s in o.plan.operators] == [
         ("SL", "python_rows", True),
         ("SL", "compiled", True),
         ("SL", "python_filter", True),
@@ -149,7 +153,7 @@ def test_functions(p):
         ("PS", "compiled", True),
         ("SF", "python_process", True),
     ]
-    assert ops[6].stages()[0].params["state"] == pa.schema({"n": pa.int64()})
+    assert ops[6].plan.operators[0].state == pa.schema({"n": pa.int64()})
 
 
 SCHEMA_MISTAKES = {
@@ -269,31 +273,30 @@ def test_keyed_pipelines_have_ordinary_attribute_errors(p):
 
 
 def test_used_source_columns(p):
-    used = plan.used_source_columns
-    assert used((), SCHEMA) == (True,) * 6
+    used = used_source_columns
+    assert used(Plan(SCHEMA)) == (True,) * 6
     counted = p.filter(col("price") > 0).key_by("user").count()
-    assert used(counted.stages()) == (True, False, False, True, False, False)
+    assert used(counted.plan) == (True, False, False, True, False, False)
     # a computed column that nothing reads still could fail: its inputs are used
     dropped = p.with_columns(x=col("item") + 1).select("user")
-    assert used(dropped.stages()) == (True, False, True, False, False, False)
-    assert used(p.drop("tags").stages())[5] is False
-    assert used(p.filter(lambda row: True).select("user").stages()) == (True,) * 6
+    assert used(dropped.plan) == (True, False, True, False, False, False)
+    assert used(p.drop("tags").plan)[5] is False
+    assert used(p.filter(lambda row: True).select("user").plan) == (True,) * 6
     sessions = p.key_by("user").sessionize("ts", 1, ["item"]).flat_map(od.pairs("item"))
-    assert used(sessions.stages()) == (True, True, True, False, False, False)
+    assert used(sessions.plan) == (True, True, True, False, False, False)
 
 
 def test_needed_outputs(p):
-    needed = plan.needed_outputs
-    assert needed(()) == []
+    needed = needed_outputs
     made = p.key_by("user").sessionize("ts", 1, aggregate={"a": od.last("ts"), "b": od.last("ts")})  # user start end count a b
-    (values, nulls) = needed(made.stages())[0]
+    (values, nulls) = needed(made.plan)[0]
     assert values == nulls == set(range(6))
     tested = made.filter(col("a").is_not_null() & ~col("b").is_null())
-    (values, nulls) = needed(tested.aggregate(n=od.sum("count")).stages())[0]
+    (values, nulls) = needed(tested.aggregate(n=od.sum("count")).plan)[0]
     assert (values, nulls) == ({3}, {3, 4, 5})
-    (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).stages())[0]
+    (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).plan)[0]
     assert (values, nulls) == ({3, 5}, {3, 4, 5})  # an error behind the first filter may show what the second one reads
-    (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).stages())[0]
+    (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).plan)[0]
     assert values == nulls == {4, 5}
 
 

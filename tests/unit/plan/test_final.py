@@ -6,10 +6,10 @@ import math
 
 import pyarrow as pa
 import pytest
+from plan_tools import final
 
 import ordstream as od
 from ordstream.node.settings import make_settings
-from ordstream.plan.final import final
 from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("x", pa.float64())])
@@ -51,8 +51,8 @@ def test_count_gives_each_keys_last_update(key, workers):
 @pytest.mark.parametrize("key", [("a",), ("b", "a"), ("x", "b")])
 def test_top_k_of_counts_is_the_same_with_and_without_early_combination(key, k):
     pipeline = od.Pipeline(SCHEMA).key_by(*key, buckets=3).count().top_k(k, by="count")
-    counted = final(pipeline).stages()[0].params
-    assert (counted["emit"], counted["best"]) == ("final", k)
+    counted = final(pipeline).plan.operators[0]
+    assert (counted.emit, counted.best) == ("final", k)
     expected = run_serial(pipeline, ROWS)
     found = run_serial(final(pipeline), ROWS)
     assert (repr(found.rows), found.tags) == (repr(expected.rows), expected.tags)
@@ -70,7 +70,7 @@ def test_only_a_ranking_by_that_count_is_combined_early():
     part_of_key = counts.top_k(2, by="count", key=["b"])
     unkeyed = od.Pipeline(SCHEMA).count().with_columns(a=od.lit(1)).top_k(2, by="count")
     for pipeline in (renamed, other_ties, by_key, part_of_key, unkeyed):
-        assert all("best" not in stage.params for stage in final(pipeline).stages())
+        assert not any(getattr(stage, "best", 0) for stage in final(pipeline).plan.operators)
     for pipeline in (renamed, other_ties, part_of_key):
         expected = run_serial(pipeline, ROWS).rows
         assert run_serial(final(pipeline), ROWS).rows == expected
@@ -86,8 +86,8 @@ def test_no_tuples_no_rows():
 
 def test_what_already_is_final_stays_as_it_is():
     pipeline = od.Pipeline(SCHEMA).count(emit="final")
-    assert final(pipeline).stages() == pipeline.stages()
-    assert final(final(od.Pipeline(SCHEMA).key_by("a").count())).stages()[0].params["emit"] == "final"
+    assert final(pipeline).plan.operators == pipeline.plan.operators
+    assert final(final(od.Pipeline(SCHEMA).key_by("a").count())).plan.operators[0].emit == "final"
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_explain_shows_it():
 def test_windows_are_never_combined_early():
     counts = od.Pipeline(SCHEMA).key_by("b").count(window=2, time="a")
     for top in (counts.top_k(2, by="count", window="window"), counts.top_k(2, by="count")):
-        assert [stage.params for stage in final(top).stages()] == [stage.params for stage in top.stages()]
+        assert [vars(stage) for stage in final(top).plan.operators] == [vars(stage) for stage in top.plan.operators]

@@ -208,7 +208,7 @@ def tuples(table):
 
 
 def test_q2_reads_like_its_line_in_table_1():
-    assert [stage.kind for stage in q2().stages()] == ["SL", "PS", "SL", "PS", "SF"]
+    assert [stage.kind for stage in q2().plan.operators] == ["SL", "PS", "SL", "PS", "SF"]
 
 
 @pytest.mark.parametrize("parameters", [{}, {"anchor": 10_001}, {"timeout_seconds": 600, "limit": 5}])

@@ -18,7 +18,6 @@ from udf_stages import I64, SOURCE, batch, check_serial, door, rows_stage, stric
 import ordstream as od
 from ordstream._core.lab.testing_udf import read_rows
 from ordstream.errors import PlanError, SchemaError
-from ordstream.operators.kernels_python import build_compiled
 from ordstream.reference.run_serial import run_serial
 from ordstream.udf import functions as udf
 
@@ -144,7 +143,7 @@ class TestRows:
             repeat, schema={"k": int, "i": int}, fan_out=2, compiled=True
         )
         check_serial(pipeline, data)
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         assert kernel.apply(data)[0] == []
         assert kernel.failure[0] == 1
         assert "fan_out" in str(kernel.failure[3])
@@ -200,7 +199,7 @@ class TestRows:
 
         pipeline = od.Pipeline(source).map(second, schema={"y": int}, compiled=True)
         data = pa.record_batch([pa.array([[1, 2], [3]], pa.list_(pa.int64()))], schema=source)
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         assert kernel.apply(data)[0] == [(2,)]
         slot, _, message, exception = kernel.failure
         assert (slot, type(exception), message) == (1, IndexError, "IndexError: list index out of range")
@@ -211,7 +210,7 @@ class TestRows:
             emit(row.x)
 
         pipeline = od.Pipeline(SOURCE).map(narrow, schema={"y": pa.int8()}, compiled=True)
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         assert kernel.apply(batch(SOURCE, k=[1, 2], x=[127, value]))[0] == [(127,)]
         assert isinstance(kernel.failure[3], OverflowError)
 
@@ -222,7 +221,7 @@ class TestRows:
         pipeline = od.Pipeline(SOURCE).map(divide, schema={"y": int}, compiled=True)
         data = batch(SOURCE, k=[7, 8, 9], x=[-2, 0, 1])
         check_serial(pipeline, data)
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         assert kernel.apply(data)[0] == [(-4,)]
         assert kernel.failure[0] == 1
         assert isinstance(kernel.failure[3], ZeroDivisionError)
@@ -232,7 +231,7 @@ class TestRows:
             emit(row.k // row.x)
 
         pipeline = od.Pipeline(SOURCE).map(divide, schema={"y": int}, compiled=True, on_error="skip")
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         data = batch(SOURCE, k=[7, 8, 9, 1], x=[-2, 0, 1, 0])
         assert kernel.apply(data) == ([(-4,), (9,)], [0, 2])
         assert kernel.skipped == 2
@@ -279,11 +278,11 @@ class TestRows:
             emit(helper(row, factor))
 
         pipeline = od.Pipeline(SOURCE).map(scaled, schema={"y": int}, compiled=True)
-        assert door(pipeline.stages()[-1]).apply(batch(SOURCE, k=[1], x=[5]))[0] == [(15,)]
+        assert door(pipeline.plan.operators[-1]).apply(batch(SOURCE, k=[1], x=[5]))[0] == [(15,)]
 
     def test_dispatcher_is_recompiled_by_our_rules(self):
         pipeline = od.Pipeline(SOURCE).map(numba.njit(add), schema={"y": int}, compiled=True)
-        assert door(pipeline.stages()[-1]).apply(batch(SOURCE, k=[1], x=[5]))[0] == [(6,)]
+        assert door(pipeline.plan.operators[-1]).apply(batch(SOURCE, k=[1], x=[5]))[0] == [(6,)]
 
     def test_compilation_is_kept_until_a_constant_changes(self):
         def make(n):
@@ -313,7 +312,7 @@ class TestProcess:
 
     def test_failed_row_is_rolled_back(self):
         data = batch(SOURCE, k=[1, 2, 1, 1, 2, 3], x=[5, 6, -7, 8, 9, -1])
-        kernel = door(self.pipeline(on_error="skip").stages()[-1])
+        kernel = door(self.pipeline(on_error="skip").plan.operators[-1])
         rows, origins, done = kernel.process(data)
         assert rows == run_serial(self.pipeline(on_error="skip"), data).rows
         assert (origins, done) == ([0, 1, 3, 4], 6)
@@ -335,7 +334,7 @@ class TestProcess:
 
     def test_exception_is_recovered(self):
         data = batch(SOURCE, k=[1, 1, 1], x=[5, -6, 7])
-        kernel = door(self.pipeline().stages()[-1])
+        kernel = door(self.pipeline().plan.operators[-1])
         rows, _, done = kernel.process(data)
         assert (rows, done) == ([(1, 1, 5)], 1)
         slot, _, message, exception = kernel.failure
@@ -356,7 +355,7 @@ class TestProcess:
 
         pipeline = self.pipeline(on_flush=flush, on_time=tick, on_error="skip")
         data = batch(SOURCE, k=[2, 1, None, 2, 3], x=[6, 5, 8, 9, -1])
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         kernel.process(data)
         rows, status, keyed = kernel.punctuate(time=100)
         assert rows == [(None, 1, 108), (1, 1, 105), (2, 2, 115)]  # key 3 has no state: its only row failed
@@ -372,11 +371,11 @@ class TestProcess:
                 raise KeyError(key)
 
         data = batch(SOURCE, k=[3, 1, 2], x=[1, 1, 1])
-        kernel = door(self.pipeline(on_flush=flush).stages()[-1])
+        kernel = door(self.pipeline(on_flush=flush).plan.operators[-1])
         kernel.process(data)
         assert kernel.punctuate()[:2] == ([(1, 0, 0)], -1)
         assert isinstance(kernel.failure[3], KeyError)
-        kernel = door(self.pipeline(on_flush=flush, on_error="skip").stages()[-1])
+        kernel = door(self.pipeline(on_flush=flush, on_error="skip").plan.operators[-1])
         kernel.process(data)
         assert kernel.punctuate()[:2] == ([(1, 0, 0), (3, 0, 0)], 0)
         assert kernel.skipped == 1
@@ -401,7 +400,7 @@ class TestProcess:
 
         pipeline = od.Pipeline(SOURCE).key_by("k").process(mix, schema=state, state=state, compiled=True)
         check_serial(pipeline, batch(SOURCE, k=[1, 2, 1, 1], x=[5, 6, 7, 8]))
-        kernel = door(pipeline.stages()[-1])
+        kernel = door(pipeline.plan.operators[-1])
         _, _, done = kernel.process(batch(SOURCE, k=[1] * 200, x=[1] * 200))
         assert done == 127  # int8 overflows
         assert isinstance(kernel.failure[3], OverflowError)
@@ -431,7 +430,7 @@ class TestBuildErrors:
         else:
             pipeline = pipeline.key_by("k").process(fn, schema=output, state=state, compiled=True)
         with pytest.raises(PlanError) as caught:
-            build_compiled(pipeline.stages()[-1])
+            pipeline.plan.operators[-1].kernel()
         return str(caught.value)
 
     def test_unknown_column(self):
@@ -486,7 +485,7 @@ class TestBuildErrors:
             lambda row, state, emit: None, schema={"y": int}, state={"s": str}, compiled=True
         )
         with pytest.raises(SchemaError, match="'s': string"):
-            build_compiled(pipeline.stages()[-1])
+            pipeline.plan.operators[-1].kernel()
 
     def test_unsupported_python(self):
         def wrong(row, emit):

@@ -1,0 +1,61 @@
+"""Fragment: consecutive operators of a plan that run in the same nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """Consecutive operators that run in the same nodes.
+
+    Attributes
+    ----------
+    plan : Plan
+        Of these operators alone; its source are the rows that arrive.
+    first : int
+        Position in the whole plan of the first of them, from 0.
+    key : tuple of int, or None
+        Columns of the rows that choose a row's node; (): all rows in one node; None: the rows of the whole plan's source, wherever they
+        are.
+    ordered : bool
+        Rows arrive in the order of their tags. False: in any order, which changes nothing (`ordstream.operators.halves`).
+    """
+
+    plan: Plan
+    first: int
+    key: tuple[int, ...] | None
+    ordered: bool = True
+
+    @property
+    def source(self) -> pa.Schema:
+        """Schema of the rows that arrive."""
+        return self.plan.source
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Its operators, in order."""
+        return self.plan.operators
+
+    @property
+    def output(self) -> pa.Schema:
+        """Schema of the rows that leave."""
+        return self.plan.output
+
+    @property
+    def widens(self) -> bool:
+        """One arriving row may cause several: their order tags need an index."""
+        return not all(operator.one_to_one for operator in self.operators)
+
+    def nodes(self, nodes: int) -> int:
+        """In how many of `nodes` nodes it runs."""
+        return 1 if self.key == () else nodes
+
+    def with_operators(self, *operators: Operator) -> Fragment:
+        """The fragment with more operators at its end."""
+        return Fragment(Plan.line(self.source, (*self.operators, *operators)), self.first, self.key, self.ordered)

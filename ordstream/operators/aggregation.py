@@ -1,0 +1,261 @@
+"""Aggregations: values over the tuples of a key or a session, and what they mean.
+
+`sum`, `min`, `max`, `count`, `first`, `last` and `mean` make one; `bound_aggregations` binds several to a schema; `Accumulators` is what
+the reference of every operator with aggregations computes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError, SchemaError
+from ordstream.expressions.bound import BoundExpr, maximum, minimum
+from ordstream.expressions.expr import Expr
+from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_fixed_number, is_temporal, physical_type
+from ordstream.operators.arguments import column_name, columns_of, condition, where_text
+from ordstream.reference.base import Row, true_of
+
+
+class BoundAggregation(NamedTuple):
+    """An aggregation of the plan.
+
+    Attributes
+    ----------
+    function : str
+        See `Aggregation`.
+    column : int or None
+        Of the input; None: every row counts.
+    where : BoundExpr or None
+        Only rows where it is True.
+    """
+
+    function: str
+    column: int | None
+    where: BoundExpr | None
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A value over the tuples of a key or a session; made by `sum`, `min`, `max`, `count`, `first`, `last`,
+    `mean`.
+
+    Attributes
+    ----------
+    function : str
+        "sum", "min", "max", "count", "first", "last" or "mean".
+    column : str or None
+        None only for `count()`: every row.
+    name : str or None
+        Output name where it is not given as a keyword.
+    where : Expr or None
+        Only rows for which this is true (not false, not null) are looked at.
+    """
+
+    function: str
+    column: str | None
+    name: str | None = None
+    where: Expr | None = field(default=None, compare=False)
+
+    def alias(self, name: str) -> Aggregation:
+        """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
+        return replace(self, name=name)
+
+    def bind(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, BoundAggregation]:
+        """Type of the value, and what it is in the plan.
+
+        Raises
+        ------
+        SchemaError
+            An unknown column, or one that the function is not defined for.
+        """
+        type_, index = self._bind_column(schema, where)
+        program = None if self.where is None else condition(self.where, schema, where)
+        return type_, BoundAggregation(self.function, index, program)
+
+    def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
+        if self.column is None:
+            return pa.int64(), None
+        index = column_index(schema, self.column, where)
+        type_ = schema.field(index).type
+        if self.function == "count":
+            if physical_type(type_, self.column).vm is None:
+                raise SchemaError(f"{where}: count({self.column!r}): {type_} is not supported; use count()")
+            return pa.int64(), index
+        numeric = is_fixed_number(type_) and (self.function in ("min", "max") or not is_temporal(type_))
+        if self.function in ("first", "last"):
+            numeric = is_fixed_number(type_) or pat.is_boolean(type_)
+        if not numeric:
+            raise SchemaError(f"{where}: {self.function}({self.column!r}) is not defined for {type_}")
+        if self.function == "mean":
+            return pa.float64(), index
+        if self.function == "sum":
+            return pa.int64() if pat.is_integer(type_) else pa.float64(), index
+        return type_, index
+
+
+def bound_aggregations(
+    named: Sequence[Aggregation], keywords: Mapping[str, Aggregation], schema: pa.Schema, where: str
+) -> tuple[list[pa.Field], list[BoundAggregation]]:
+    """Output fields and plan entries of aggregations given by position (with a name) and by keyword.
+
+    Raises
+    ------
+    PlanError
+        One that is no aggregation, or has no name.
+    SchemaError
+        As `Aggregation.bind`.
+    """
+    columns: list[tuple[str, Any]] = []
+    aggregation: Any
+    for aggregation in named:
+        if not isinstance(aggregation, Aggregation) or not isinstance(aggregation.name, str):
+            raise PlanError(f"{where}: a positional aggregation needs a name: od.sum('x').alias('total')")
+        columns.append((aggregation.name, aggregation))
+    fields, aggregates = [], []
+    for column, aggregation in [*columns, *keywords.items()]:
+        if not isinstance(aggregation, Aggregation):
+            raise PlanError(f"{where}: {column} must be an aggregation (od.sum, ...), got {aggregation!r}")
+        type_, bound = aggregation.bind(schema, where)
+        fields.append(pa.field(column, type_))
+        aggregates.append(bound)
+    return fields, aggregates
+
+
+def sum(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Sum of the non-null values so far; 0 of nothing.
+
+    Integers add up as int64, and an overflow is an error at that row; floats add up in order, as float64.
+    `where`, here and in the functions below: only rows for which this expression is true.
+    """
+    return Aggregation("sum", column_name(column), where=where)
+
+
+def min(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Smallest non-null number, date or time so far; null of nothing. NaN loses against any number."""
+    return Aggregation("min", column_name(column), where=where)
+
+
+def max(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Largest non-null number, date or time so far; null of nothing. NaN loses against any number."""
+    return Aggregation("max", column_name(column), where=where)
+
+
+def count(column: str | None = None, *, where: Expr | None = None) -> Aggregation:
+    """Number of rows so far, or of non-null values of a column."""
+    return Aggregation("count", None if column is None else column_name(column), where=where)
+
+
+def first(column: str, *, where: Expr | None = None) -> Aggregation:
+    """First non-null value (number, bool, date or time); null of nothing."""
+    return Aggregation("first", column_name(column), where=where)
+
+
+def last(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Latest non-null value (number, bool, date or time); null of nothing."""
+    return Aggregation("last", column_name(column), where=where)
+
+
+def mean(column: str, *, where: Expr | None = None) -> Aggregation:
+    """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing."""
+    return Aggregation("mean", column_name(column), where=where)
+
+
+# ------------------------------------------------------------------------------------------------ what operators ask
+
+
+def columns_of_aggregates(aggregates: Iterable[BoundAggregation]) -> set[int]:
+    """Input columns that the aggregations and their conditions read."""
+    read: set[int] = set()
+    for aggregate in aggregates:
+        read |= columns_of(aggregate.where)
+        if aggregate.column is not None:
+            read.add(aggregate.column)
+    return read
+
+
+def calls(names: Sequence[str], aggregates: Iterable[BoundAggregation]) -> str:
+    """ "sum(x) where y > 0, count()", for `describe`; `names`: of the input columns."""
+    texts = [f"{a.function}({'' if a.column is None else names[a.column]}{where_text(a.where)})" for a in aggregates]
+    return ", ".join(texts)
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+
+class Accumulators:
+    """What aggregations mean; a state is one accumulator per aggregation.
+
+    Parameters
+    ----------
+    aggregates : sequence of BoundAggregation
+    schema : pyarrow.Schema
+        Of the tuples.
+    """
+
+    def __init__(self, aggregates: Sequence[BoundAggregation], schema: pa.Schema) -> None:
+        self.aggregates = aggregates
+        self.types = [None if a.column is None else schema.field(a.column).type for a in aggregates]
+
+    def start(self) -> list[Any]:
+        """Of no tuple."""
+        return [_start(a.function, type_) for a, type_ in zip(self.aggregates, self.types, strict=True)]
+
+    def chosen(self, row: Row) -> list[bool]:
+        """For each aggregation whether it looks at the row. Raises what its condition raises."""
+        return [true_of(a.where, row) for a in self.aggregates]
+
+    def advance(self, before: list[Any], row: Row, chosen: list[bool]) -> list[Any]:
+        """The state after one more row. Raises OverflowError."""
+        after = []
+        for aggregate, accumulator, looks in zip(self.aggregates, before, chosen, strict=True):
+            value = True if aggregate.column is None else row[aggregate.column]
+            skips = value is None or not looks
+            after.append(accumulator if skips else advance(aggregate.function, accumulator, value))
+        return after
+
+    def values(self, state: list[Any]) -> list[Any]:
+        """What a state shows in the output."""
+        return [running_value(a.function, x) for a, x in zip(self.aggregates, state, strict=True)]
+
+
+def _start(function: str, type_: pa.DataType | None) -> Any:
+    if type_ is not None and function in ("sum", "mean"):
+        zero = 0 if pat.is_integer(type_) else 0.0
+        return zero if function == "sum" else (zero, 0)
+    return 0 if function == "count" else None
+
+
+def advance(function: str, accumulator: Any, value: Any) -> Any:
+    """The accumulator after one more non-null value."""
+    if function == "sum":
+        return checked_sum(accumulator, value)
+    if function == "mean":
+        return checked_sum(accumulator[0], value), accumulator[1] + 1
+    if function == "count":
+        return accumulator + 1
+    if accumulator is None or function == "last":
+        return value
+    if function == "first":
+        return accumulator
+    return minimum(accumulator, value) if function == "min" else maximum(accumulator, value)
+
+
+def running_value(function: str, accumulator: Any) -> Any:
+    """What an accumulator shows in the output."""
+    if function == "mean":
+        total, n = accumulator
+        return float(total) / float(n) if n else None
+    return accumulator
+
+
+def checked_sum(a: Any, b: Any) -> Any:
+    """a + b; an int result outside int64 is an OverflowError."""
+    total = a + b
+    if isinstance(total, int) and not INT64_MIN <= total <= INT64_MAX:
+        raise OverflowError(f"int64 overflow in sum: {a} + {b}")
+    return total

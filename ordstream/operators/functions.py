@@ -1,0 +1,136 @@
+"""What all operators with a function of the user's share: checks of the function, and its reference.
+
+Rows go in as Python values, results come out strictly typed. A compiled function computes on storage values: dates and times are ints of
+their unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.expressions.expr import Expr
+from ordstream.ground.types import pipeline_schema, row_class, to_python, to_storage
+from ordstream.operators.operator import Operator
+from ordstream.reference.base import Row, SerialOperator
+from ordstream.udf.functions import is_native
+
+#: Largest fan_out: room for so many outputs is reserved before a compiled function is called.
+MOST_FAN_OUT = 1 << 24
+
+
+def check_function(fn: Any, where: str, instead: str, *, compiled: bool) -> None:
+    """PlanError unless `fn` is a function that the operator can run.
+
+    Parameters
+    ----------
+    fn : object
+    where : str
+    instead : str
+        The method that takes an expression.
+    compiled : bool
+        A compiled function is welcome.
+    """
+    if isinstance(fn, Expr):
+        raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
+    if is_native(fn):
+        if not compiled:
+            raise PlanError(f"{where}: {fn!r} is a compiled function; only map, flat_map and process take one, with compiled=True")
+    elif not callable(fn):
+        raise PlanError(f"{where}: a function is needed, got {fn!r}")
+
+
+def python_only(fn: Any, where: str, instead: str) -> None:
+    """PlanError unless `fn` is a Python function."""
+    check_function(fn, where, instead, compiled=False)
+
+
+def declared_output(schema: Any, where: str) -> pa.Schema:
+    """The declared schema of a function's outputs.
+
+    Raises
+    ------
+    PlanError
+        There is none.
+    SchemaError
+        A type that is not supported.
+    """
+    if schema is None:
+        raise PlanError(f"{where}: a function needs schema=, the schema of its outputs")
+    return pipeline_schema(schema, f"{where}: schema")
+
+
+class FunctionText(Operator):
+    """`describe` of an operator with a function."""
+
+    def describe(self) -> str:
+        fn: Any = getattr(self, "fn", None)
+        return f"{self.op}{self.by_key} {getattr(fn, '__qualname__', repr(fn))}"
+
+
+class FunctionReference(SerialOperator):
+    """The reference of an operator with a function: `operator.fn`, `operator.output`.
+
+    Raises
+    ------
+    PlanError
+        A native function: the reference needs Python.
+    """
+
+    #: Computes on storage values.
+    compiled = False
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
+        # A Numba dispatcher runs as the Python function that it was made from.
+        self.fn = getattr(operator.fn, "py_func", operator.fn)
+        if not callable(self.fn):
+            raise PlanError(
+                f"operator {operator.name!r} is a native function: run_serial needs Python; "
+                "give run_serial a pipeline with the same function in Python"
+            )
+        self.row_type = row_class(operator.input.names)
+
+    def python_row(self, row: Row) -> Any:
+        """The row as the function sees it: an attribute per column."""
+        return self.row_type(self.python_value(v, f.type) for v, f in zip(row, self.operator.input, strict=True))
+
+    def python_value(self, value: Any, type_: pa.DataType) -> Any:
+        """A value as the function sees it."""
+        return value if self.compiled else to_python(value, type_)
+
+    def fitted(self, result: Any) -> Row:
+        """An output of the function as a row of the declared schema.
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            It is no tuple, list or dict, has other columns, or a value does not fit its column.
+        """
+        fields = list(self.operator.output)
+        names = self.operator.output.names
+        if isinstance(result, dict):
+            if set(result) != set(names):
+                raise ValueError(f"expected a dict with the keys {names}, got {list(result)}")
+            result = [result[name] for name in names]
+        if not isinstance(result, tuple | list):
+            raise TypeError(f"expected a tuple, list or dict with {names}, got {type(result).__name__} {result!r}")
+        if len(result) != len(fields):
+            raise ValueError(f"expected {len(fields)} values ({', '.join(names)}), got {len(result)}: {result!r}")
+        for field, value in zip(fields, result, strict=True):
+            if value is None and not field.nullable:
+                raise ValueError(f"column {field.name!r} is declared without nulls, got None")
+        return tuple(to_storage(v, f.type, f.name) for v, f in zip(result, fields, strict=True))
+
+    def emitter(self, rows: list[Row]) -> Callable[..., None]:
+        """The `emit` of one call: appends what it is given to `rows`."""
+
+        def emit(*values: Any) -> None:
+            if self.compiled and len(rows) == self.operator.fan_out:
+                raise ValueError(f"more than {len(rows)} outputs for one tuple; declare a larger fan_out")
+            rows.append(self.fitted(values))
+
+        return emit

@@ -1,0 +1,88 @@
+"""map_batches: a function of many tuples that treats each row by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.ground.types import fit_array, from_storage, storage_values
+from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
+from ordstream.operators.operator import Site
+from ordstream.reference.base import Row, SerialOperator
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MapBatches(FunctionText):
+    """As many rows out as in.
+
+    Attributes
+    ----------
+    fn : callable
+    format : "numpy" or "arrow"
+    releases_gil : bool
+        The function spends its time outside the GIL.
+    """
+
+    op: ClassVar[str] = "python_batch"
+    one_to_one: ClassVar[bool] = True
+    is_python: ClassVar[bool] = True
+    runs_user_code: ClassVar[bool] = True
+
+    fn: Callable[..., Any]
+    format: Literal["numpy", "arrow"] = "numpy"
+    releases_gil: bool = False
+
+    @classmethod
+    def bind(cls, site: Site, fn: Any, schema: Any, format: Any, releases_gil: bool) -> Self:
+        """Raises PlanError and SchemaError for a function, a schema or a format that can't be."""
+        if format not in ("numpy", "arrow"):
+            raise PlanError(f"{site.name}: format must be 'numpy' or 'arrow', got {format!r}")
+        python_only(fn, site.name, "select")
+        output = declared_output(schema, site.name)
+        return cls(**site.fields(output), fn=fn, format=format, releases_gil=bool(releases_gil))
+
+    @property
+    def leaves_gil(self) -> bool:
+        return self.releases_gil
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.map_batches import BatchKernel
+
+        return BatchKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return MapBatchesReference(self)
+
+
+class MapBatchesReference(FunctionReference):
+    """The function is given batches of one row, which is enough because it must be row-wise."""
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        arrays = [from_storage([v], f.type) for v, f in zip(row, operator.input, strict=True)]
+        if operator.format == "arrow":
+            result = self.fn(pa.RecordBatch.from_arrays(arrays, schema=operator.input))
+            if not isinstance(result, pa.RecordBatch):
+                raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
+            columns = dict(zip(result.schema.names, result.columns, strict=True))
+        else:
+            for field, value in zip(operator.input, row, strict=True):
+                if value is None:
+                    raise ValueError(f"column {field.name!r} is null, and NumPy has no nulls; use format='arrow'")
+            names = operator.input.names
+            columns = self.fn({n: a.to_numpy(zero_copy_only=False) for n, a in zip(names, arrays, strict=True)})
+            if not isinstance(columns, dict):
+                raise TypeError(f"expected a dict of arrays, got {type(columns).__name__}")
+        if set(columns) != set(operator.output.names):
+            raise ValueError(f"expected the columns {operator.output.names}, got {list(columns)}")
+        values: list[Any] = []
+        for field in operator.output:
+            array = fit_array(columns[field.name], field.type, field.name)
+            if len(array) != 1:
+                raise ValueError(f"column {field.name!r} has {len(array)} values for 1 row")
+            values += storage_values(array)
+        return [self.fitted(values)]

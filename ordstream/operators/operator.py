@@ -1,0 +1,303 @@
+"""Operator: what every operator of a plan knows of itself.
+
+An operator is a frozen dataclass in a file of its own. Its `bind` makes it: it checks what the user gave against the schema
+that arrives. The operator then answers every question that others ask: what it reads and passes on, what it says in
+`explain`, what it does at the end of the stream, which kernel runs it, which class is its meaning. Nobody else chooses by an
+operator's name or class (tests/unit/test_architecture.py checks that). A new operator is one file here, one kernel file of
+the same name in `_core/kernels`, and one row of the property tests' table.
+
+An operator is stateless ("SL"), keeps one state per key ("PS", partitioned stateful) or one state in all ("SF", stateful, under the
+empty key); ordered paper, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.expressions.bound import BoundExpr
+from ordstream.ground.types import unique_names
+
+if TYPE_CHECKING:
+    from ordstream.operators.halves import Halves
+    from ordstream.reference.base import SerialOperator
+
+Kind = Literal["SL", "PS", "SF"]
+OnError = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an operator is put, for its `bind`.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the tuples that arrive.
+    name : str
+        The operator's, unique in the plan; error messages begin with it.
+    key : tuple of int
+        Key columns; (): one state in all, or none.
+    partition, buckets : see `Operator`
+    on_error : "fail" or "skip"
+    before : sequence of Operator
+        The operators in front, in order.
+    """
+
+    schema: pa.Schema
+    name: str
+    key: tuple[int, ...] = ()
+    partition: Any = "hash"
+    buckets: int | None = None
+    on_error: OnError = "fail"
+    before: Sequence[Operator] = ()
+
+    def fields(self, output: pa.Schema) -> dict[str, Any]:
+        """The fields that every operator has, for its constructor."""
+        return {
+            "name": self.name,
+            "input": self.schema,
+            "output": output,
+            "key": self.key,
+            "partition": self.partition,
+            "buckets": self.buckets,
+            "on_error": self.on_error,
+        }
+
+    def behind_key(self, fields: Iterable[pa.Field]) -> pa.Schema:
+        """An output schema: the key columns, then these.
+
+        Raises
+        ------
+        SchemaError
+            Two columns of one name.
+        """
+        return named_once([*(self.schema.field(index) for index in self.key), *fields], self.name)
+
+    def behind_input(self, fields: Iterable[pa.Field]) -> pa.Schema:
+        """An output schema: the input columns, then these. Raises as `behind_key`."""
+        return named_once([*self.schema, *fields], self.name)
+
+
+def named_once(fields: Sequence[pa.Field], where: str) -> pa.Schema:
+    """A schema of these fields; SchemaError where two have one name."""
+    unique_names([field.name for field in fields], where)
+    return pa.schema(fields)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operator:
+    """One operator of a plan, checked and typed. Subclasses add their parameters as fields; columns are indexes into `input`.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the plan; used in errors and reports.
+    input, output : pyarrow.Schema
+    key : tuple of int
+        Key columns (PS), else ().
+    partition : "hash", Ranges or EqualRanges
+        How keys are spread over buckets (PS). Bounds are storage values of the key's type.
+    buckets : int or None
+        Number of buckets asked for; None: the physical plan chooses.
+    on_error : "fail" or "skip"
+    """
+
+    name: str
+    input: pa.Schema
+    output: pa.Schema
+    key: tuple[int, ...] = ()
+    partition: Any = "hash"
+    buckets: int | None = None
+    on_error: OnError = "fail"
+
+    #: What the operator is called in messages and in `explain`.
+    op: ClassVar[str] = ""
+    #: Keeps a state: per key where there is one.
+    stateful: ClassVar[bool] = False
+    #: At most one output per input tuple: the tuple's order tag is the output's.
+    one_to_one: ClassVar[bool] = False
+    #: Runs a Python function of the user's, and so takes the GIL once per chunk.
+    is_python: ClassVar[bool] = False
+    #: Runs a function of the user's, in Python or compiled: what a tuple costs depends on its values.
+    runs_user_code: ClassVar[bool] = False
+    #: Drops tuples under overload.
+    sheds: ClassVar[bool] = False
+    #: May have several outputs for one tuple by itself, without a state.
+    fans_out: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> Kind:
+        """ "SL", "PS" or "SF"."""
+        if not self.stateful:
+            return "SL"
+        return "PS" if self.key else "SF"
+
+    @property
+    def max_workers(self) -> int | None:
+        """Its own bound on workers, whatever the node has; None: none."""
+        return 1 if self.is_python and not self.leaves_gil else None
+
+    @property
+    def leaves_gil(self) -> bool:
+        """A Python function that spends its time outside the GIL."""
+        return False
+
+    @property
+    def can_snapshot(self) -> bool:
+        """Its state, if any, can be written down: needed for checkpoints, migration and cuts."""
+        return True
+
+    # ------------------------------------------------------------------------------------------ what runs it
+
+    def kernel(self) -> Any:
+        """The kernel that runs it (`ordstream._core.ground.kernel.KernelOwner`): owns all that it needs, and must outlive the run.
+
+        Raises
+        ------
+        ImportError, PlanError
+            A function that is to be compiled: Numba is missing, or it does not compile.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no kernel")
+
+    def reference(self) -> SerialOperator:
+        """What it means, one tuple at a time, with an empty state."""
+        raise NotImplementedError(f"{type(self).__name__} has no reference")
+
+    def state_schema(self) -> pa.Schema | None:
+        """Columns of its exported state, one row per key: the key columns, then the state's. None: it has no state.
+
+        Raises
+        ------
+        PlanError
+            Its kernel can't export its state yet.
+        """
+        if not self.stateful:
+            return None
+        raise PlanError(f"operator {self.name!r} ({self.op}): its state can't be exported yet")
+
+    # ------------------------------------------------------------------------------------------ columns
+
+    def columns_read(self) -> set[int]:
+        """Input columns whose values the operator itself looks at (passing one through is not looking)."""
+        return set(range(len(self.input)))
+
+    def columns_passed(self) -> dict[int, int]:
+        """Output column -> input column, for output columns that are input columns unchanged."""
+        return {}
+
+    def key_passed(self) -> dict[int, int]:
+        """`columns_passed` of an operator whose output begins with its key."""
+        return dict(enumerate(self.key))
+
+    def input_passed(self) -> dict[int, int]:
+        """`columns_passed` of an operator whose output begins with its input."""
+        return {index: index for index in range(len(self.input))}
+
+    # ------------------------------------------------------------------------------------------ what it says
+
+    def describe(self) -> str:
+        """One line: what it does, with its parameters."""
+        raise NotImplementedError(f"{type(self).__name__} has no description")
+
+    def notes(self, behind: Sequence[Operator] = ()) -> list[str]:
+        """Further lines of `explain`: what limits it. `behind`: the operators behind it."""
+        notes = []
+        if self.kind == "PS":
+            buckets = "chosen by the node" if self.buckets is None else str(self.buckets)
+            notes.append(f"partition {self.partition}, buckets {buckets}")
+        if self.is_python and not self.leaves_gil:
+            notes.append("Python function: takes the GIL, one worker at a time")
+        if not self.can_snapshot:
+            notes.append("state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)")
+        notes += self.own_notes()
+        if self.on_error != "fail":
+            notes.append(f"on error: {self.on_error}")
+        return notes
+
+    def own_notes(self) -> list[str]:
+        """What only this operator has to say in `notes`."""
+        return []
+
+    def in_every_node(self) -> list[str]:
+        """What it does early in each of several nodes, for `explain`."""
+        return []
+
+    @property
+    def by_key(self) -> str:
+        """ " by a, b", or nothing without a key."""
+        return f" by {self.columns_named(self.key)}" if self.key else ""
+
+    def columns_named(self, columns: Iterable[int]) -> str:
+        """Names of input columns, with commas."""
+        return ", ".join(self.input.names[index] for index in columns)
+
+    # ------------------------------------------------------------------------------------------ the end of the stream
+
+    def final(self) -> Operator:
+        """The operator that emits at the end of the stream only, as the last one of a plan run with emit="final".
+
+        Raises
+        ------
+        PlanError
+            It has no answer at the end.
+        """
+        raise PlanError(
+            f"emit='final': operator {self.name!r} ({self.op}) has no answer at the end of the stream; the last operator must be "
+            "one that takes emit=, such as count, aggregate or top_k. Run with emit='updates', or leave emit out"
+        )
+
+    def halves(self) -> Halves | None:
+        """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact, or not known to be."""
+        return None
+
+    def merges(self) -> bool:
+        """It is a half that merges what parts gave, in any order."""
+        return False
+
+    def is_part(self) -> bool:
+        """It is a half that takes the rows of one node."""
+        return False
+
+    # ------------------------------------------------------------------------------------------ what neighbours may ask
+    # (`ordstream.plan.rewrites`)
+
+    def null_tests(self) -> BoundExpr | None:
+        """The condition of a filter that tests nothing but nulls, and so cannot fail; None: it is no such filter."""
+        return None
+
+    def grows(self) -> tuple[int, frozenset[int]] | None:
+        """(output column, output columns): the first never falls among tuples that are equal in the others. None: not known."""
+        return None
+
+    def given_growing(self, growing: tuple[int, frozenset[int]]) -> Self:
+        """The operator as it may be where `growing` is what the one in front says of its output."""
+        return self
+
+    def best_wanted(self) -> tuple[int, int] | None:
+        """(column, k): of its input it needs only the k rows with the largest value there, ties by the columns before it in order."""
+        return None
+
+    def keeping_best(self, column: int, k: int) -> Self | None:
+        """The operator handing over, at the end, only the best rows of each bucket by this output column; None: it can't."""
+        return None
+
+    def given_needed(self, values: frozenset[int], nulls: frozenset[int], behind: Operator | None) -> Self:
+        """The operator without what nobody sees.
+
+        Parameters
+        ----------
+        values, nulls : frozenset of int
+            Output columns whose values are needed, and those of which at least is needed which values are null.
+        behind : Operator or None
+            Directly behind it; None also where what it drops is seen.
+        """
+        return self
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other fields."""
+        return replace(self, **fields)

@@ -1,0 +1,44 @@
+"""Time punctuations: times that pass through all operators in order."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.ground.types import column_index
+from ordstream.operators.arguments import column_name, time_span
+
+
+@dataclass(frozen=True)
+class Every:
+    """Time punctuation: see `every`."""
+
+    column: str
+    period: int | datetime.timedelta
+
+    def bind(self, schema: pa.Schema) -> tuple[int, int]:
+        """Index of the time column in the source schema, and the period in its unit."""
+        index = column_index(schema, self.column, "every")
+        period = time_span(self.period, schema.field(index), "every: the period")
+        if period < 1:
+            raise PlanError(f"every: the period must be at least 1, got {self.period!r}")
+        return index, period
+
+
+def every(column: str, period: int | datetime.timedelta) -> Every:
+    """A time punctuation each time that a column of the source enters a new multiple of a period.
+
+    Before a tuple whose `value // period` is greater than that of the one before, the time `value // period * period` passes through
+    all operators in order. Nulls are not looked at. The column must ascend: a tuple earlier than the one before it is a SourceError.
+
+    Parameters
+    ----------
+    column : str
+        A column of the source: integer, timestamp or date.
+    period : int or timedelta
+        In the column's unit, or a time span for a timestamp or date.
+    """
+    return Every(column_name(column), period)

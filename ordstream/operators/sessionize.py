@@ -1,0 +1,187 @@
+"""sessionize: runs of tuples of a key whose times follow each other within a timeout."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError, SchemaError
+from ordstream.expressions.bound import evaluate_row
+from ordstream.ground.types import column_index, is_list, physical_type
+from ordstream.operators.aggregation import (
+    Accumulators,
+    Aggregation,
+    BoundAggregation,
+    bound_aggregations,
+    calls,
+    columns_of_aggregates,
+)
+from ordstream.operators.arguments import Columns, named_columns, nonempty, time_span
+from ordstream.operators.operator import Operator, Site
+from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
+
+#: Of more aggregates it is not worked out which of them a filter behind needs.
+MOST_TESTED = 8
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sessionize(Operator):
+    """Output: key columns, start, end, count, one list per collected column, one column per aggregate.
+
+    Attributes
+    ----------
+    time : int
+    timeout : int
+        In the unit of the time column.
+    collect : tuple of int
+        Columns whose values are kept as lists.
+    aggregates : tuple of BoundAggregation
+    values, nulls : frozenset of int or None
+        Output columns whose values are needed behind it, and those of which at least is needed which are null. None: all.
+    passing : bytes or None
+        Which sessions the filter directly behind lets pass, where that is told by which aggregates are null: for each set of aggregates
+        with a value (bit j of the position: the j-th) 1 or 0. None: by more than that, or there is no such filter.
+    """
+
+    op: ClassVar[str] = "sessionize"
+    stateful: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
+
+    time: int
+    timeout: int
+    collect: tuple[int, ...] = ()
+    aggregates: tuple[BoundAggregation, ...] = ()
+    values: frozenset[int] | None = None
+    nulls: frozenset[int] | None = None
+    passing: bytes | None = None
+
+    @classmethod
+    def bind(
+        cls,
+        site: Site,
+        time: str,
+        timeout: int | datetime.timedelta,
+        collect: Columns | None,
+        aggregate: Mapping[str, Aggregation] | None,
+    ) -> Self:
+        """Raises PlanError and SchemaError where the arguments do not fit the schema."""
+        where, schema = site.name, site.schema
+        time_index = column_index(schema, time, where)
+        span = time_span(timeout, schema.field(time_index), f"{where}: timeout")
+        if span < 0:
+            raise PlanError(f"{where}: timeout must be at least 0, got {timeout!r}")
+        time_type = schema.field(time_index).type
+        fields = [pa.field("start", time_type), pa.field("end", time_type), pa.field("count", pa.int64())]
+        indexes = []
+        for output, column in named_columns(collect, where).items():
+            index = column_index(schema, column, where)
+            field = pa.field(nonempty(output, where), pa.list_(schema.field(index).type))
+            if is_list(schema.field(index).type):
+                raise SchemaError(f"{where}: can't collect the list column {column!r}")
+            physical_type(field.type, column)
+            fields.append(field)
+            indexes.append(index)
+        more, aggregates = bound_aggregations((), aggregate or {}, schema, where)
+        return cls(
+            **site.fields(site.behind_key([*fields, *more])),
+            time=time_index,
+            timeout=span,
+            collect=tuple(indexes),
+            aggregates=tuple(aggregates),
+        )
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.sessionize import SessionKernel
+
+        return SessionKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return SessionizeReference(self)
+
+    def columns_read(self) -> set[int]:
+        return {*self.key, self.time, *self.collect} | columns_of_aggregates(self.aggregates)
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.key_passed()
+
+    def describe(self) -> str:
+        made = calls(self.input.names, self.aggregates)
+        return f"sessionize{self.by_key}, time {self.input.names[self.time]}, timeout {self.timeout}{': ' * bool(made)}{made}"
+
+    def given_needed(self, values: frozenset[int], nulls: frozenset[int], behind: Operator | None) -> Self:
+        return self.changed(values=values, nulls=nulls, passing=self._passing(behind))
+
+    def _passing(self, behind: Operator | None) -> bytes | None:
+        """See `passing`. A session that the filter drops need not be made: such a filter cannot fail, so nobody sees the difference."""
+        tests = None if behind is None else behind.null_tests()
+        before = len(self.output) - len(self.aggregates)
+        if tests is None or len(self.aggregates) > MOST_TESTED or any(index < before for index in tests.columns()):
+            return None
+
+        def passes(have: int) -> bool:
+            """`have`: the set. Counts and sums are never null."""
+            row = [0 if a.function in ("count", "sum") or have >> j & 1 else None for j, a in enumerate(self.aggregates)]
+            return evaluate_row(tests, [None] * before + row) is True
+
+        return bytes(passes(have) for have in range(1 << len(self.aggregates)))
+
+
+class Session:
+    """An open session of one key."""
+
+    def __init__(self, time: int, collected: list[Any], accumulators: list[Any]) -> None:
+        self.start = self.last = time
+        self.count = 1
+        self.lists = [[value] for value in collected]
+        self.accumulators = accumulators
+
+    def add(self, time: int, collected: list[Any], accumulators: list[Any]) -> None:
+        self.last = time
+        self.count += 1
+        self.accumulators = accumulators
+        for values, value in zip(self.lists, collected, strict=True):
+            values.append(value)
+
+
+class SessionizeReference(Keyed):
+    """Closes a key's session when its next tuple comes more than `timeout` after its last one."""
+
+    def __init__(self, operator: Sessionize) -> None:
+        super().__init__(operator)
+        self.accumulators = Accumulators(operator.aggregates, operator.input)
+        self.last: dict[SortKey, int] = {}  # time of each key's latest tuple, also where a time punctuation closed its session
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        time = self.not_null(row, operator.time)
+        collected = [self.not_null(row, index) for index in operator.collect]
+        chosen = self.accumulators.chosen(row)
+        key = self.key_of(row)
+        self.not_earlier(time, self.last.get(key), operator.time)
+        session = self.states.get(key)
+        if session is not None and time - session.last <= operator.timeout:
+            session.add(time, collected, self.accumulators.advance(session.accumulators, row, chosen))
+            self.last[key] = time
+            return []
+        first = self.accumulators.advance(self.accumulators.start(), row, chosen)
+        closed = self.close(key) if session is not None else []
+        self.states[key] = Session(time, collected, first)
+        self.last[key] = time
+        return closed
+
+    def on_time(self, time: int) -> list[Step]:
+        due = [key for key, session in self.states.items() if time - session.last > self.operator.timeout]
+        due.sort(key=lambda key: (self.states[key].last, key))
+        return [lambda key=key: self.close(key) for key in due]  # type: ignore[misc]
+
+    def flush(self) -> list[Step]:
+        return [lambda key=key: self.close(key) for key in self.ascending()]  # type: ignore[misc]
+
+    def close(self, key: SortKey) -> list[Row]:
+        session = self.states.pop(key)
+        values = self.accumulators.values(session.accumulators)
+        return [(*self.key_values[key], session.start, session.last, session.count, *session.lists, *values)]

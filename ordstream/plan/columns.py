@@ -1,0 +1,56 @@
+"""Which columns a plan needs: of the source, and of each operator's output."""
+
+from __future__ import annotations
+
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import SOURCE, Plan
+
+Columns = frozenset[int]
+
+
+def needed_outputs(plan: Plan) -> dict[int, tuple[Columns, Columns]]:
+    """For the source and each operator: output columns whose values somebody behind reads or the output shows, and those of which at
+    least is needed which values are null.
+
+    The second set has more than the first only directly in front of a filter that tests nothing but nulls: it cannot fail, so no error has
+    to show the values.
+
+    Returns
+    -------
+    dict of position to (columns, columns)
+        The source is at SOURCE.
+    """
+    values: dict[int, set[int]] = {position: set() for position in range(SOURCE, len(plan.operators))}
+    nulls: dict[int, set[int]] = {position: set() for position in range(SOURCE, len(plan.operators))}
+    for position in reversed(range(SOURCE, len(plan.operators))):
+        if not plan.consumers(position):  # it is output
+            width = len(plan.source if position == SOURCE else plan.operators[position].output)
+            values[position] |= set(range(width))
+            nulls[position] |= set(range(width))
+        if position == SOURCE:
+            break
+        seen, tested = _needed_input(plan.operators[position], nulls[position])
+        for producer in plan.producers(position):
+            values[producer] |= seen
+            nulls[producer] |= tested
+    return {position: (frozenset(values[position]), frozenset(nulls[position])) for position in values}
+
+
+def _needed_input(operator: Operator, needed: set[int]) -> tuple[set[int], set[int]]:
+    """What an operator needs of its input, as `needed_outputs`, where `needed` is wanted of its output."""
+    passed = operator.columns_passed()
+    # A null test in front of this operator is forgotten here: values and nulls are told apart by the next operator only.
+    values = {passed[out] for out in needed if out in passed}
+    read = operator.columns_read()
+    if operator.null_tests() is not None:
+        return values, values | read
+    return values | read, values | read
+
+
+def used_source_columns(plan: Plan) -> tuple[bool, ...]:
+    """For each source column: does an operator read it, or does it reach the output? Others are never touched.
+
+    A computed column is always computed, even where nothing reads it: it could fail.
+    """
+    _, needed = needed_outputs(plan)[SOURCE]
+    return tuple(index in needed for index in range(len(plan.source)))

@@ -1,0 +1,197 @@
+"""The physical plan: what a runner takes. The plan after its rewrites, and how it is spread over workers and buckets.
+
+There is one `physical()`. A node runs it (`ordstream.node`); node processes and Spark's executors run it for their fragment of a plan;
+`explain` shows it; the simulator spends virtual time on the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError
+from ordstream.operators.operator import Operator
+from ordstream.plan.columns import used_source_columns
+from ordstream.plan.plan import Plan
+from ordstream.plan.rewrites import rewritten
+from ordstream.plan.shedding import check_protected
+
+#: Of the stateless operator in front of a partitioned first one, unless an operator of the plan has this name.
+SPLIT_NAME = "ingress"
+
+#: A Python function pays some 10 us per chunk for the GIL and the crossing: chunks of so many times the work.
+PYTHON_CHUNKS = 10
+
+#: Rows of a chunk whose size is found while running.
+MOST_CHUNK_ROWS = 4096
+LEAST_CHUNK_ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class PhysicalOperator:
+    """One operator, and what it is spread over.
+
+    Attributes
+    ----------
+    operator : Operator
+    buckets : int
+        Of a partitioned operator; else 0.
+    bounds : array or None
+        Ascending, in the key's storage: bucket i holds keys below bounds[i]. None: by hash.
+    parallelism : int
+        Most workers that can be in it at a time.
+    """
+
+    operator: Operator
+    buckets: int
+    bounds: Any
+    parallelism: int
+
+
+@dataclass(frozen=True, eq=False)
+class PhysicalPlan:
+    """See the module.
+
+    Attributes
+    ----------
+    plan : Plan
+        After its rewrites.
+    operators : tuple of PhysicalOperator
+        In the order of the plan.
+    used : tuple of bool
+        For each source column: does anybody need it?
+    split : (str, int) or None
+        Name and parallelism of a stateless operator in front of a first one that needs its rows split, or of the only one of an empty plan.
+    workers : int
+    depth : int
+        Chunks that may be in one operator.
+    max_chunks : int
+        Chunks in flight.
+    chunk_factor : int
+        Work of a chunk, as a multiple of what is asked for.
+    min_rows, max_rows : int
+        Of a chunk whose size is found while running.
+    """
+
+    plan: Plan
+    operators: tuple[PhysicalOperator, ...]
+    used: tuple[bool, ...]
+    split: tuple[str, int] | None
+    workers: int
+    depth: int
+    max_chunks: int
+    chunk_factor: int
+    min_rows: int
+    max_rows: int
+
+
+def physical(
+    plan: Plan,
+    *,
+    workers: int,
+    buckets: int | None = None,
+    chunk_rows: int | None = None,
+    depth: int | None = None,
+    max_chunks: int | None = None,
+    without: Collection[str] = (),
+) -> PhysicalPlan:
+    """The physical plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    workers : int
+        Worker threads; 0: the caller's thread does all.
+    buckets : int, optional
+        Of every partitioned operator that does not name its own.
+    chunk_rows : int, optional
+        Tuples per chunk; None: found while running.
+    depth, max_chunks : int, optional
+        See `PhysicalPlan`.
+    without : collection of str
+        Rewrites that are switched off (`ordstream.plan.rewrites`).
+
+    Raises
+    ------
+    PlanError
+        A shed operator protects nothing, or a range partition can't be.
+    """
+    check_protected(plan)
+    plan = rewritten(plan, without)
+    operators = tuple(_spread(operator, workers, buckets, chunk_rows) for operator in plan.operators)
+    split = None
+    if not operators or operators[0].buckets > 1:
+        # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
+        split = plan.free_name(SPLIT_NAME), default_splitters(workers, chunk_rows)
+    python = any(operator.is_python for operator in plan.operators)
+    # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
+    careful = python or any(operator.sheds for operator in plan.operators)
+    return PhysicalPlan(
+        plan=plan,
+        operators=operators,
+        used=used_source_columns(plan),
+        split=split,
+        workers=workers,
+        depth=depth or default_depth(workers, chunk_rows),
+        max_chunks=max_chunks or default_max_chunks(workers, chunk_rows),
+        chunk_factor=PYTHON_CHUNKS if python else 1,
+        min_rows=1 if careful else LEAST_CHUNK_ROWS,
+        max_rows=MOST_CHUNK_ROWS,
+    )
+
+
+def _spread(operator: Operator, workers: int, wanted: int | None, chunk_rows: int | None) -> PhysicalOperator:
+    own = operator.max_workers or 1 << 20
+    if operator.kind == "SF":
+        return PhysicalOperator(operator, 0, None, 1)
+    if operator.kind == "SL":
+        return PhysicalOperator(operator, 0, None, min(max(workers, 1), own))
+    buckets = operator.buckets or wanted
+    if buckets is None:
+        buckets = 1 if own == 1 else default_buckets(workers, chunk_rows)
+    if operator.partition == "hash":
+        return PhysicalOperator(operator, buckets, None, min(buckets, own))
+    bounds = operator.partition.bounds_for(buckets)
+    field = operator.input.field(operator.key[0])
+    if any(isinstance(bound, str | bytes) for bound in bounds):
+        raise PlanError(
+            f"operator {operator.name!r}: range partitioning needs a numeric or temporal key, {field.name!r} is {field.type}; "
+            "use hash partitioning"
+        )
+    kind: Any = np.float64 if pat.is_floating(field.type) else np.int64
+    buckets = len(bounds) + 1
+    return PhysicalOperator(operator, buckets, np.ascontiguousarray(list(bounds), dtype=kind), min(buckets, own))
+
+
+def default_buckets(workers: int, chunk_rows: int | None) -> int:
+    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small.
+
+    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
+    """
+    if workers <= 1:
+        return 1
+    if chunk_rows is not None and chunk_rows < 16:
+        return 32 * workers
+    return (2 if workers <= 4 else 4) * workers
+
+
+def default_splitters(workers: int, chunk_rows: int | None) -> int:
+    """Workers that may split rows in front of a partitioned first operator.
+
+    Splitting a tuple takes less time than two workers need to tell each other who does it.
+    """
+    return 1 if chunk_rows is not None and chunk_rows < 16 else max(workers, 1)
+
+
+def default_depth(workers: int, chunk_rows: int | None) -> int:
+    """Chunks that may be in one operator."""
+    return 128
+
+
+def default_max_chunks(workers: int, chunk_rows: int | None) -> int:
+    """Chunks in flight in the whole run: few keep latency low."""
+    return 1024 if chunk_rows is not None and chunk_rows < 16 else 8 + 8 * max(workers, 1)
