@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 
 
@@ -34,6 +34,12 @@ def python_blocks(page: Path) -> list[Block]:
 def console_blocks(page: Path) -> list[str]:
     """All of a page."""
     return re.findall(r"^```console\n(.*?)^```", TEXTS[page], re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind `#`: the headings of a page, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", TEXTS[page], re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def run_blocks(page: Path, capsys: object, spark: bool) -> int:

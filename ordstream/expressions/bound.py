@@ -46,7 +46,7 @@ class BoundExpr:
     Attributes
     ----------
     code : tuple of tuple
-        Instructions, each (name, *operands); see docs/architecture.md for the list.
+        Instructions, each (name, *operands). The core's `expression.pyx` runs them.
     type : str
         Class of the result: "i64", "f64", "bool" or "view".
     arrow : pyarrow.DataType

@@ -8,7 +8,7 @@ import shlex
 
 import pyarrow as pa
 import pytest
-from pages import PAGES, ROOT, TEXTS, console_blocks, python_blocks, run_blocks
+from pages import PAGES, ROOT, TEXTS, anchors, console_blocks, python_blocks, run_blocks
 
 import ordstream as od
 from ordstream.commands.cli import _parser
@@ -98,3 +98,26 @@ def test_files_that_are_linked_exist():
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)\)", TEXTS[page])]
     assert len(links) > 5
     assert not [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
+
+
+def test_headings_that_are_linked_exist():
+    links = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", TEXTS[page])]
+    assert len(links) > 5
+    there = {page: anchors(page) for page in PAGES}
+    wrong = [
+        f"{page.name}: {file}#{name}"
+        for page, file, name in links
+        if name not in there[(page.parent / file).resolve() if file else page]
+    ]
+    assert not wrong
+
+
+def test_lines_are_short():
+    """Of the documentation: under 110 columns, tables apart, which cannot be broken."""
+    long = [
+        f"{page.relative_to(ROOT)}, line {number}"
+        for page in PAGES
+        for number, line in enumerate(TEXTS[page].splitlines(), 1)
+        if len(line) >= 110 and not line.startswith("|")
+    ]
+    assert not long

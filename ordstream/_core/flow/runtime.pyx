@@ -109,7 +109,7 @@ cdef inline bint runnable(Operator* op) noexcept nogil:
 
 
 cdef void adapt_chunk(Runtime* rt) noexcept nogil:
-    """Aim at `chunk_ns` of work per chunk in the operator that is busiest per input tuple (design.md section 4). Under lock."""
+    """Aim at `chunk_ns` of work per chunk in the operator that is busiest per input tuple. Under lock."""
     cdef int32_t i
     for i in range(rt.n):
         if rt.operators[i].shed != NULL and rt.stats[i].tuples_in == 0:

@@ -1,7 +1,7 @@
 """Crossing Arrow's C data interface, without libarrow: import of batches (no copy of fixed-width columns), export of pooled output.
 
-Facts relied on: ../docs/decisions.md, "Arrow capsules". Release callbacks may take the GIL themselves, so nothing here holds a
-core lock over them; our own release callback never touches Python.
+Release callbacks may take the GIL themselves, so nothing here holds a core lock over them; our own release
+callback never touches Python.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Column, Layout
