@@ -12,7 +12,7 @@ as it was, and reports it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -31,6 +31,7 @@ from ordstream.ground.types import (
 from ordstream.operators.arguments import EqualRanges, Explode, Pairs, Ranges, column_names, condition, flat
 from ordstream.operators.shed import Frozen, shed_stage
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
+from ordstream.pipeline.run_options import RunOptions, StreamOptions, documented
 from ordstream.pipeline.stateful import (
     MOST_FAN_OUT,
     Function,
@@ -441,68 +442,19 @@ class Pipeline(StatefulOperators):
 
     # ---------------------------------------------------------------------------------------- running
 
-    def run(
-        self,
-        data: Any,
-        *,
-        workers: int | Literal["auto"] | None = None,
-        scheduler: str = "ct",
-        partitioning: str = "hybrid",
-        reorder: str = "nonblocking",
-        buckets: int | None = None,
-        chunk_rows: int | Literal["auto"] | None = None,
-        punctuate: Any = None,
-        max_bytes: int | None = None,
-        max_chunks: int | None = None,
-        slice_us: float | None = None,
-        marker_percentiles: Any = None,
-        tags: bool = False,
-        debug: bool = False,
-        snapshot_every: Any = None,
-        emit: Literal["updates", "final"] | None = None,
-        progress: Any = None,
-        processes: int | None = None,
-        max_workers: int | None = None,
-        arrivals: Any = None,
-        shed_log: Any = None,
-        **further: Any,
-    ) -> Result:
-        """Run on this machine and return all output. All options are described at `ordstream.node.run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
+    @documented(stream=False, pipeline=False)
+    def run(self, data: Any, **options: Unpack[RunOptions]) -> Result:
+        """Run on this machine and return all output."""
         from ordstream.node import node
 
-        return node.run(self, data, **options, **further)
+        return node.run(self, data, **options)
 
-    def stream(
-        self,
-        data: Any,
-        *,
-        workers: int | Literal["auto"] | None = None,
-        scheduler: str = "ct",
-        partitioning: str = "hybrid",
-        reorder: str = "nonblocking",
-        buckets: int | None = None,
-        chunk_rows: int | Literal["auto"] | None = None,
-        punctuate: Any = None,
-        max_bytes: int | None = None,
-        max_chunks: int | None = None,
-        slice_us: float | None = None,
-        marker_percentiles: Any = None,
-        tags: bool = False,
-        debug: bool = False,
-        snapshot_every: Any = None,
-        emit: Literal["updates", "final"] | None = None,
-        progress: Any = None,
-        max_workers: int | None = None,
-        arrivals: Any = None,
-        shed_log: Any = None,
-        **further: Any,
-    ) -> Stream:
-        """Run on this machine: an iterator of output batches as they are ready. Options as for `run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
+    @documented(stream=True, pipeline=False)
+    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> Stream:
+        """Run on this machine: an iterator of output batches as they are ready."""
         from ordstream.node import node
 
-        return node.stream(self, data, **options, **further)
+        return node.stream(self, data, **options)
 
     # ---------------------------------------------------------------------------------------- helpers
 
