@@ -1,7 +1,8 @@
 """The options of a run, once: their types for a type checker, their text for `help`.
 
-`Pipeline.run`, `Pipeline.stream`, `ordstream.node.run` and `ordstream.node.stream` take them by keyword. `ordstream.node.settings`
-checks them and holds their defaults; a test compares the two. This file lies below `node` because `Pipeline` shows the options too.
+`Pipeline.run`, `Pipeline.stream`, `ordstream.node.run` and `ordstream.node.stream` take them by keyword.
+`ordstream.node.settings` checks them and holds their defaults; a test compares the two. This file lies below
+`node` because `Pipeline` shows the options too.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class StreamOptions(_Options, total=False):
     partial_after: float | None
 
 
-#: Each option with its type, its default as `ordstream.node.settings.Settings` has it, its unit and its meaning.
+#: Each option with its type, its default as `ordstream.node.settings` has it, its unit and its meaning.
 OPTIONS = """\
 workers : int or "auto", default "auto"
     Worker threads; 0: everything on the caller's thread. "auto": as many as bring something, found while
@@ -139,7 +140,7 @@ absent : tuple of str, default ()
     Source columns that hold nothing, since no operator reads them and they were left out: not shown in a
     failing row.
 steps : bool, default False
-    Each key of the final flush gets a serial of its own, behind the last tuple's: for pipelines that are cut.
+    Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
 """
 
 _RUN_ONLY = """\
@@ -181,7 +182,7 @@ NodeLost
 
 
 def documented(*, stream: bool, pipeline: bool) -> Callable[[F], F]:
-    """A decorator: behind the function's own docstring it writes the parameters, every option and the errors.
+    """A decorator: behind the function's own docstring it writes parameters, every option and errors.
 
     Parameters
     ----------

@@ -16,14 +16,24 @@ from ordstream.commands import cli, ctrl_c
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
 # Each takes longer to import than the whole of `ordstream --help` may.
-HEAVY = {"numpy", "pyarrow", "pyspark", "matplotlib", "ordstream.lab", "ordstream._core", "ordstream.tpcxbb", "ordstream.spark"}
+HEAVY = {
+    "numpy",
+    "pyarrow",
+    "pyspark",
+    "matplotlib",
+    "ordstream.lab",
+    "ordstream._core",
+    "ordstream.tpcxbb",
+    "ordstream.spark",
+}
 LOADED = "import sys; print(*sys.modules, file=sys.stderr)"
-TOLD = "ordstream: the laboratory is part of a checkout, not of the wheel: git clone the repository, make develop, "
+START = "import sys\nfrom ordstream.__main__ import main\nsys.exit(main())"
+TOLD = "ordstream: the laboratory is part of a checkout, not of the wheel: git clone"
 
 
 def loaded(*arguments: str) -> tuple[str, set[str]]:
     """(stdout, modules loaded at the end) of a command."""
-    program = f"import atexit, sys\natexit.register(lambda: exec({LOADED!r}))\nfrom ordstream.__main__ import main\nsys.exit(main())"
+    program = f"import atexit\natexit.register(lambda: exec({LOADED!r}))\n{START}"
     command = [sys.executable, "-c", program, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=ENVIRONMENT)
     return ended.stdout, set(ended.stderr.split())
@@ -37,9 +47,9 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
     if option == "--version":
         assert out == f"ordstream {ordstream.__version__}\n"
     else:
-        assert [line.split()[0] for line in out.splitlines() if line.startswith("    ") and line[4] != " "] == [
-            name for name, *_ in cli.COMMANDS
-        ]
+        assert [
+            line.split()[0] for line in out.splitlines() if line.startswith("    ") and line[4] != " "
+        ] == [name for name, *_ in cli.COMMANDS]
 
 
 def test_a_command_imports_no_other_one() -> None:
@@ -50,7 +60,9 @@ def test_a_command_imports_no_other_one() -> None:
 
 def test_the_package_alone_imports_nothing() -> None:
     program = "import sys; before = set(sys.modules); import ordstream; print(*set(sys.modules) - before)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
     assert ended.stdout.split() == ["ordstream"]
 
 
