@@ -52,6 +52,7 @@ DOORS = {
 }
 
 ROWS = 600  # a file has fewer
+SHOWN = 60  # characters of a choice
 COLUMNS = 110  # a line has fewer
 TEXTS = (".py", ".pyi", ".pyx", ".pxd", ".hpp", ".h", ".md")
 FOLDERS = ("ordstream", "tests", "bench", "tools", "examples", "docs")
@@ -273,10 +274,14 @@ NAMES = frozenset(
     """
     aggregate assert_ordered compiled compiled_keyed count count_window deltas distinct explode filter
     flat_map forward_fill lag map map_batches pair_up pairs preceding process project python_batch
-    python_filter python_flat python_keyed python_rows regression select sessionize shed top_k
-    top_values with_columns
+    python_filter python_flat python_keyed python_process python_rows regression scan select sessionize
+    shed top_k top_values with_columns
     """.split()
 )
+
+
+#: A table of words for users, of which some are names of operators: it chooses nothing.
+WORDS = ("ordstream/pipeline/synonyms.py",)
 
 
 def operator_classes(root: Path) -> set[str]:
@@ -303,16 +308,20 @@ def choices(root: Path) -> list[Choice]:
     Not looked at in `expressions/`, where an instruction has an `.op` too.
     """
     classes = operator_classes(root)
-    names = NAMES | {_snake(name) for name in classes}
+    files = {file.stem for file in sources(root, ".py", under=f"{PACKAGE}/operators")} - {
+        "__init__",
+        "arguments",
+    }
+    names = NAMES | files | {_snake(name) for name in classes}
     found = []
     for file in sources(root, ".py", ".pyx", ".pxd"):
         name = file.relative_to(root).as_posix()
-        if name.startswith((f"{PACKAGE}/operators/", f"{PACKAGE}/expressions/")):
+        if name.startswith((f"{PACKAGE}/operators/", f"{PACKAGE}/expressions/")) or name in WORDS:
             continue
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".py":
             nodes = list(ast.walk(ast.parse(text)))
-            found += [Choice(name, node.lineno, ast.unparse(node).partition("\n")[0])
+            found += [Choice(name, node.lineno, ast.unparse(node).partition("\n")[0][:SHOWN])
                       for node in _ladders(nodes, _imported(nodes, classes), names)]  # fmt: skip
         else:
             for match in _BY_NAME.finditer(text):
@@ -383,9 +392,7 @@ def _ladders(nodes: list[ast.AST], classes: set[str], names: frozenset[str] | se
             strings = {
                 key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
             }
-            if any(map(is_class, keys)) or (
-                len(strings) > 1 and len(strings) == len(keys) and strings <= names
-            ):
+            if any(map(is_class, keys)) or (2 * len(strings & names) >= max(len(keys), 3)):
                 yield node
         elif isinstance(node, ast.Subscript) and has_op(node.slice):
             yield node

@@ -227,6 +227,8 @@ LADDERS = {
     "match": 'match stage.op:\n    case "count":\n        pass',
     "match a class": "match stage:\n    case Count():\n        pass",
     "dict of names": 'TABLE = {"count": 1, "lag": 2}',
+    "dict of some names": 'TABLE = {"count": 1, "lag": 2, "window": 3, "rows": 4}',
+    "dict of a file's name": 'TABLE = {"tumble": 1, "count": 2}',
     "dict of classes": "TABLE = {Count: 1}",
     "isinstance": "isinstance(stage, Count)",
     "isinstance of several": "isinstance(stage, int | Count)",
@@ -254,7 +256,12 @@ IMPORTS = "from ordstream.operators.count import Count, Every, Keyed, Operator\n
 
 @pytest.mark.parametrize("how", LADDERS)
 def test_a_ladder_is_found(how, tmp_path):
-    root = tree(tmp_path, operators__count_py=OPERATORS, node__x_py=f"{IMPORTS}{LADDERS[how]}\n")
+    root = tree(
+        tmp_path,
+        operators__count_py=OPERATORS,
+        node__x_py=f"{IMPORTS}{LADDERS[how]}\n",
+        operators__tumble_py="",
+    )
     assert [choice.file for choice in choices(root)] == ["ordstream/node/x.py"], how
 
 
