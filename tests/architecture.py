@@ -276,7 +276,7 @@ NAMES = frozenset(
     flat_map forward_fill lag map map_batches pair_up pairs preceding process project python_batch
     python_filter python_flat python_keyed python_process python_rows regression scan select sessionize
     shed top_k top_values with_columns
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 
