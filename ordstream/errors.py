@@ -7,7 +7,6 @@ When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -102,6 +101,8 @@ def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
 
 def unknown_column(name: object, available: Iterable[str], where: str = "") -> SchemaError:
     """The error for a column that does not exist: names the available ones and the closest match."""
+    import difflib  # here: the command line imports this module before it is known whether anything else is needed
+
     names = list(available)
     place = f" in {where}" if where else ""
     if not isinstance(name, str):

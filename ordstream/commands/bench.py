@@ -6,35 +6,39 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
-from ordstream.lab.evaluation import experiments
-from ordstream.lab.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
-from ordstream.lab.evaluation.machine import about
 from ordstream.spark.apart import apart
+
+try:
+    from ordstream.lab.evaluation import experiments
+    from ordstream.lab.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
+    from ordstream.lab.evaluation.machine import about
+except ImportError as error:
+    if not (error.name or "").startswith(("ordstream.lab", "ordstream._core")):
+        raise
+    raise ImportError(
+        "the laboratory is part of a checkout, not of the wheel: git clone the repository, make develop, .venv/bin/ordstream bench",
+        name=error.name,
+    ) from None
 
 #: Options that only one kind of experiment takes.
 TIMED_ONLY = ("seconds", "runs", "workers", "chunk", "clicks")
 COUNTED_ONLY = ("streams", "processes", "tuples", "keys")
 
 
-def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to the parser."""
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     known = experiments()
-    parser = commands.add_parser(
-        "bench",
-        help="run a paper's experiment again",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(
-            line
-            for heading, timed in (("they measure time on this machine:", True), ("they compute over seeded streams:", False))
-            for line in [
-                f"experiments, {heading}",
-                *(f"  {name:<14} {one.title}" for name, one in known.items() if one.timed == timed),
-            ]
-        ),
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(
+        line
+        for heading, timed in (("they measure time on this machine:", True), ("they compute over seeded streams:", False))
+        for line in [
+            f"experiments, {heading}",
+            *(f"  {name:<14} {one.title}" for name, one in known.items() if one.timed == timed),
+        ]
     )
     parser.add_argument("experiment", choices=known, metavar="EXPERIMENT", help="see below")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")

@@ -1,19 +1,29 @@
-"""The command line: ``ordstream bench``, ``demo``, ``generate``, ``run``."""
+"""The command line: ``ordstream bench``, ``demo``, ``generate``, ``run``.
+
+A command's module is imported when the command is chosen: what can be run is listed without NumPy, pyarrow and the laboratory.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import ordstream
 from ordstream.commands import ctrl_c
-from ordstream.commands.bench import add_bench
-from ordstream.commands.generate import add_generate
-from ordstream.commands.run import add_demo, add_run
 from ordstream.errors import OrdstreamError
+
+#: Each command, its line in ``--help``, and the function of a module of this folder that adds its arguments.
+COMMANDS = (
+    ("bench", "run a paper's experiment again", "bench", "add_bench"),
+    ("demo", "run TPCx-BB query 2 in Spark on an ordered node and check the answer", "run", "add_demo"),
+    ("generate", "write TPCx-BB tables as Parquet", "generate", "add_generate"),
+    ("run", "run a TPCx-BB query", "run", "add_run"),
+)
 
 #: What is told in one sentence; any other exception is a fault of ours, and shown with its trace.
 TOLD = (OrdstreamError, ValueError, OSError, RuntimeError, ImportError, MemoryError)
@@ -87,11 +97,34 @@ def _flush() -> OSError | None:
     return None
 
 
+class Command(_Parser):
+    """The parser of one command, which gets its arguments when the command is chosen."""
+
+    def __init__(self, *, module: str = "", function: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._home = module, function
+        self._is_filled = False
+
+    def fill(self) -> None:
+        """Import the command's module and add its arguments, once."""
+        if not self._is_filled:
+            self._is_filled = True
+            ctrl_c.starting(self._fill)
+
+    def _fill(self) -> None:
+        module, function = self._home
+        getattr(importlib.import_module(f"ordstream.commands.{module}"), function)(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As ever, after `fill`."""
+        self.fill()
+        return super().parse_known_args(args, namespace)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ordstream", description="Ordered stream processing on all cores.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add_bench(commands)
-    add_demo(commands)
-    add_generate(commands)
-    add_run(commands)
+    parser.add_argument("--version", action="version", version=f"ordstream {ordstream.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Command)
+    for name, text, module, function in COMMANDS:
+        commands.add_parser(name, help=text, module=module, function=function)
     return parser

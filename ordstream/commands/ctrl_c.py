@@ -2,8 +2,9 @@
 
 What SIGINT does (`_heard`), in the order of the phases:
 
-* **Starting**, while modules are imported: the process ends at once. Nothing is open that could be lost, and an interrupt raised inside an
-  import comes out as anything: an ImportError of NumPy's, a trace, nothing at all.
+* **Starting**, while modules are imported (the command's own in `starting`): the process ends at once. Nothing is
+  open that could be lost, and an interrupt raised inside an import comes out as anything: an ImportError of NumPy's,
+  a trace, nothing at all.
 * **Running** a command: KeyboardInterrupt, once. It closes what is open (streams, child processes, Java) on its way to
   `ordstream.commands.cli`.
   What becomes of it on the way does not matter (`came`): an interrupted command is told as interrupted. Where Python drops it, in a
@@ -72,6 +73,16 @@ def run(command: Callable[[], int]) -> int:
         status = tell()
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     return status
+
+
+def starting(work: Callable[[], None]) -> None:
+    """Do what belongs to the start, the import of a command's modules: Ctrl-C leaves at once meanwhile."""
+    global _answer
+    before, _answer = _answer, LEAVES
+    try:
+        work()
+    finally:
+        _answer = before
 
 
 def writing() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from ordstream.commands.console import Bar
 from ordstream.tpcxbb.generator import expected_rows, generate_clicks, is_generated
@@ -14,9 +13,8 @@ from ordstream.tpcxbb.schema import FACT_DAYS, Sizes
 MOST_ZIPF = 50  # beyond, one item has all and numbers overflow
 
 
-def add_generate(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser("generate", help="write TPCx-BB tables as Parquet")
+def add_generate(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument("--rows", type=int, help="clicks to write, with the sales of the same time")
     size.add_argument("--scale", type=float, help="scale factor, 1 or more (6.8 million clicks at 1)")

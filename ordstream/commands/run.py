@@ -25,9 +25,8 @@ SHOWN_ROWS = 100
 NODE_OPTIONS = ("workers", "scheduler", "partitioning", "reorder", "buckets", "chunk_rows")
 
 
-def add_run(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add ``run`` to the parser."""
-    run = commands.add_parser("run", help="run a TPCx-BB query")
+def add_run(run: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
     run.add_argument("query", help=f"one of {', '.join(QUERIES)}")
     run.add_argument("--engine", choices=ENGINES, default="node", help="default: %(default)s")
     run.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the tables, Parquet or CSV")
@@ -58,11 +57,8 @@ def add_run(commands: argparse._SubParsersAction[Any]) -> None:
     run.set_defaults(command=_run)
 
 
-def add_demo(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add ``demo`` to the parser."""
-    demo = commands.add_parser(
-        "demo", help="run TPCx-BB query 2 in Spark on an ordered node and check the answer"
-    )
+def add_demo(demo: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``demo``."""
     demo.add_argument(
         "--data", type=Path, help="folder with web_clickstreams files, Parquet or CSV (default: generate)"
     )

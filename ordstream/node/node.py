@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,8 @@ from ordstream.node import source
 from ordstream.node.feeder import Feeder
 from ordstream.node.report import Report, make_report
 from ordstream.node.run_failure import Unread, failure
-from ordstream.node.settings import Settings, make_settings, whole
+from ordstream.node.run_options import RunOptions, StreamOptions, documented
+from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, outcome
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.operators.shed import log_of
@@ -99,81 +100,25 @@ class Result:
         return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
 
 
-def run(pipeline: Any, data: Any, **options: Any) -> Result:
-    """Run a pipeline and return all output.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-    data : Arrow data or iterable of record batches
-        See `ordstream.node.source`.
-    workers : int or "auto", optional
-        Worker threads; 0: everything on the caller's thread. Default "auto": as many as bring something, found while running, at
-        most `max_workers`, by default the CPUs that this process may use. The output does not depend on it.
-    scheduler : "ct", "lp", "et" or "qst"
-        Ordered paper, section 6 ("random", seeded, for tests).
-    partitioning : "hybrid", "partitioned" or "shared"
-        Section 4.
-    reorder : "nonblocking" or "lock"
-        Section 3.
-    buckets : int, optional
-        p, the buckets of every partitioned operator that does not name its own; default: from the number of workers.
-    chunk_rows : int or "auto", optional
-        Tuples per chunk; 1 is the paper's tuple-at-a-time system; default "auto": sized while running.
-    punctuate : Every, optional
-        Time punctuations: `od.every("ts", 60)`.
-    max_bytes, max_chunks : int, optional
-        Cap on what is in flight (a slow sink slows the source down): bytes of everything between the source and the reader, which are
-        input that may still be referred to, chunks, and output that was not taken (docs/architecture.md, "Backpressure"), and chunks.
-        The oldest tuple always passes, however wide. Default 512 MiB. State and the result of `run` are not part of it.
-    slice_us, window_us, capacity : float, optional
-        Time slice s, CT's window w, QST's capacity C (tuples).
-    marker_every : int, optional
-        Tuples between latency markers. `marker_percentiles`: (20, 80) keeps the paper's range of markers.
-    sample_every : int, optional
-        Time one of so many parts of every stateful operator row by row (report: sampled_cost_ns).
-    snapshot_every : int, optional
-        A snapshot marker passes after so many tuples.
-    emit : "updates" or "final"
-        "final": only the answer at the end of the stream, `ordstream.plan.final`; default: the pipeline as written.
-    tags : bool
-        Add the order tag of each output: columns _serial and _index.
-    processes : int, optional
-        Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
-        (`ordstream.fragments.processes`). `workers`, then 0 by default, is per process. They are spawned: a script must guard its start by
-        ``if __name__ == "__main__":``. Not for pipelines that shed.
-    arrivals : array of int64, optional
-        Open loop: intended send time of each tuple, ns after the start; tuples are not taken before.
-    shed_log : pyarrow.Table, optional
-        `result.shed.log` of an earlier run: shed stages drop just those tuples again.
-    progress : callable, optional
-        Called about every 100 ms with (tuples issued, serial emitted through).
-    debug : bool
-        Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; under workers="auto" change
-        their number at random; check that every chunk came back.
-
-    Raises
-    ------
-    PlanError
-        For an option out of range; with `emit="final"` also where the last operator has no answer at the end.
-    OperatorError, SourceError
-        With the user's exception as cause.
-    """
-    if options.pop("partial", None) is not None:
-        raise PlanError("partial is an option of stream: run returns all output together")
-    processes = options.pop("processes", None)
-    if processes is not None and whole("processes", processes, 1, 1024) > 1:
-        from ordstream.fragments import processes as spread
-
-        result: Result = spread.run(pipeline, data, int(processes), options)
-        return result
-    with stream(pipeline, data, partial=False, **options) as out:
+@documented(stream=False, pipeline=True)
+def run(pipeline: Any, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Run a pipeline and return all output."""
+    given: dict[str, Any] = {**options}
+    check_whole(given)
+    with stream(pipeline, data, partial=False, **given) as out:
         batches = list(out)
         return Result(batches, out.schema, out.report, out.shed)
 
 
-def stream(pipeline: Any, data: Any, **options: Any) -> Stream:
-    """Run a pipeline and yield output batches as they are ready; options as for `run`.
+def check_whole(options: dict[str, Any]) -> None:
+    """Take out `partial`; PlanError where it is given to a run that returns all output together."""
+    if options.pop("partial", None) is not None:
+        raise PlanError("partial is an option of stream: run returns all output together")
+
+
+@documented(stream=True, pipeline=True)
+def stream(pipeline: Any, data: Any, **options: Unpack[StreamOptions]) -> Stream:
+    """Run a pipeline and yield output batches as they are ready.
 
     The source stops while the caller does not read (cap on what is in flight).
     """

@@ -20,22 +20,7 @@ EMITS = ("updates", "final")
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked options; `ordstream.node.run` describes them.
-
-    Attributes not described there
-    ------------------------------
-    max_workers : largest number that workers="auto" may choose; default: the CPUs that this process may use.
-    depth : chunks that may be in one operator (size of worklists and reorder buffers, rounded up to a power of two).
-    chunk_us : operator cost aimed at per chunk when chunk_rows is None.
-    seed : of the "random" scheduler.
-    partial : hand over output batches that are not full when the reader waits.
-    partial_after : seconds from one batch to the next that is not full (0: at once), for a reader to whom a batch costs more than its rows.
-    feeder : "thread" (default for sources that may block) or "caller" (Spark: only the main thread reads its input).
-    max_ready : finished output batches that may wait for the reader.
-    shed_partition : number of this partition of the data, for frozen shed stages.
-    absent : names of source columns that hold nothing, since no operator reads them and they were left out: not shown in a failing row.
-    steps : each key of the final flush gets a serial of its own, behind the last tuple's (`ordstream.fragments.fragmenting` needs it).
-    """
+    """Checked options, and the one table of their defaults; `ordstream.node.run_options` says what each means."""
 
     workers: int | str = "auto"
     max_workers: int | None = None

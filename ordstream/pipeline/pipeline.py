@@ -12,13 +12,15 @@ as it was, and reports it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
+from ordstream.node.run_options import RunOptions, StreamOptions, documented
+from ordstream.node.settings import whole
 from ordstream.operators.arguments import condition, emission, flat, nonempty, positive_int
 from ordstream.operators.filter import Filter, FilterFunction
 from ordstream.operators.map_batches import MapBatches
@@ -385,68 +387,27 @@ class Pipeline(StatefulOperators):
 
     # ---------------------------------------------------------------------------------------- running
 
-    def run(
-        self,
-        data: Any,
-        *,
-        workers: int | Literal["auto"] | None = None,
-        scheduler: str = "ct",
-        partitioning: str = "hybrid",
-        reorder: str = "nonblocking",
-        buckets: int | None = None,
-        chunk_rows: int | Literal["auto"] | None = None,
-        punctuate: Any = None,
-        max_bytes: int | None = None,
-        max_chunks: int | None = None,
-        slice_us: float | None = None,
-        marker_percentiles: Any = None,
-        tags: bool = False,
-        debug: bool = False,
-        snapshot_every: Any = None,
-        emit: Literal["updates", "final"] | None = None,
-        progress: Any = None,
-        processes: int | None = None,
-        max_workers: int | None = None,
-        arrivals: Any = None,
-        shed_log: Any = None,
-        **further: Any,
-    ) -> Result:
-        """Run on this machine and return all output. All options are described at `ordstream.node.run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
-        from ordstream.node import node
+    @documented(stream=False, pipeline=False)
+    def run(self, data: Any, **options: Unpack[RunOptions]) -> Result:
+        """Run on this machine and return all output."""
+        from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
-        return node.run(self, data, **options, **further)
+        given: dict[str, Any] = {**options}
+        processes = given.pop("processes", None)
+        if processes is None or whole("processes", processes, 1, 1024) == 1:
+            return node.run(self, data, **given)
+        from ordstream.fragments import processes as spread
 
-    def stream(
-        self,
-        data: Any,
-        *,
-        workers: int | Literal["auto"] | None = None,
-        scheduler: str = "ct",
-        partitioning: str = "hybrid",
-        reorder: str = "nonblocking",
-        buckets: int | None = None,
-        chunk_rows: int | Literal["auto"] | None = None,
-        punctuate: Any = None,
-        max_bytes: int | None = None,
-        max_chunks: int | None = None,
-        slice_us: float | None = None,
-        marker_percentiles: Any = None,
-        tags: bool = False,
-        debug: bool = False,
-        snapshot_every: Any = None,
-        emit: Literal["updates", "final"] | None = None,
-        progress: Any = None,
-        max_workers: int | None = None,
-        arrivals: Any = None,
-        shed_log: Any = None,
-        **further: Any,
-    ) -> Stream:
-        """Run on this machine: an iterator of output batches as they are ready. Options as for `run`."""
-        options = {key: value for key, value in locals().items() if key not in ("self", "data", "further")}
-        from ordstream.node import node
+        node.check_whole(given)
+        result: Result = spread.run(self, data, int(processes), given)
+        return result
 
-        return node.stream(self, data, **options, **further)
+    @documented(stream=True, pipeline=False)
+    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> Stream:
+        """Run on this machine: an iterator of output batches as they are ready."""
+        from ordstream.node import node  # as in `run`
+
+        return node.stream(self, data, **options)
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

@@ -53,6 +53,7 @@ def options(parser):
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():
+                command.fill()
                 found |= {name} | options(command)
     return found
 

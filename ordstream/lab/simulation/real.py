@@ -174,7 +174,7 @@ def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = Non
         out.cancel()
 
     given = batches if flush else without_end()
-    with node.stream(chain, given, **({} if flush else {"feeder": "caller"}), **options) as out, suppress(Cancelled):
+    with node.stream(chain, given, feeder=None if flush else "caller", **options) as out, suppress(Cancelled):
         if threads is not None:
             out.start_only(threads)
         cpu = time.thread_time()

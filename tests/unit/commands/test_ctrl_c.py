@@ -19,6 +19,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
 TOLD = (130, "", "ordstream: interrupted\n")
 
+# What is imported before Ctrl-C is heard: nothing heavy.
+BEFORE = ("ordstream", "ordstream.__main__", "ordstream.commands", "ordstream.commands.ctrl_c")
+
 # The command line, which gets SIGINT at its n-th import from the moment on at which it listens. It says on stderr what came before that
 # moment, and at the end how many imports there were.
 AT_IMPORT = """
@@ -59,8 +62,7 @@ def test_at_any_import(tmp_path: Path) -> None:
     status, _, errors = run(AT_IMPORT, 0, *asked)
     imports, *before = errors.splitlines()[-1].split()
     assert status == 0
-    # nothing heavy before Ctrl-C is heard
-    assert set(before) == {"ordstream", "ordstream.__main__", "ordstream.commands", "ordstream.commands.ctrl_c"}
+    assert set(before) == {*BEFORE}
     assert int(imports) > 300
     for moment in (1, 2, *(int(imports) * share // 100 for share in (10, 35, 60, 85))):
         status, out, errors = run(AT_IMPORT, moment, *asked[:-1], tmp_path / str(moment))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_tools import in_the_core
 from unit.kernel_check import ROWS, ascending, check, pipeline
 
 import ordstream as od
@@ -37,7 +38,7 @@ def test_top_of_counts_that_grow(emit, window, rows, k):
         built = counted.top_k(k, by="count", window="window", emit=emit)
     else:
         built = counted.top_k(k, by="count", emit=emit)
-        assert built.plan.operators[-1].params["grows"]
+        assert in_the_core(built).plan.operators[-1].by_grows
     expected = run_serial(built, data)
     for chunk_rows in (1, 5, None):
         found = built.run(data, workers=1, tags=True, chunk_rows=chunk_rows)

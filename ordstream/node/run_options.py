@@ -1,0 +1,201 @@
+"""The options of a run, once: their types for a type checker, their text for `help`.
+
+`Pipeline.run`, `Pipeline.stream`, `ordstream.node.run` and `ordstream.node.stream` take them by keyword.
+`ordstream.node.settings` checks them and holds their defaults; a test compares the two. This file lies below
+`node` because `Pipeline` shows the options too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from ordstream.operators.punctuation import Every
+
+__all__ = ["OPTIONS", "RunOptions", "StreamOptions", "documented"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Options(TypedDict, total=False):
+    """What both `run` and `stream` take; `OPTIONS` says what each means. None means the default."""
+
+    workers: int | Literal["auto"] | None
+    max_workers: int | None
+    scheduler: Literal["ct", "lp", "et", "qst", "random"] | None
+    partitioning: Literal["hybrid", "partitioned", "shared"] | None
+    reorder: Literal["nonblocking", "lock"] | None
+    buckets: int | None
+    chunk_rows: int | Literal["auto"] | None
+    punctuate: Every | None
+    max_bytes: int | None
+    max_chunks: int | None
+    slice_us: float | None
+    window_us: float | None
+    capacity: float | None
+    marker_every: int | None
+    marker_percentiles: tuple[float, float] | None
+    tags: bool | None
+    debug: bool | None
+    snapshot_every: int | None
+    sample_every: int | None
+    emit: Literal["updates", "final"] | None
+    progress: Callable[[int, int], object] | None
+    arrivals: npt.ArrayLike | None
+    depth: int | None
+    chunk_us: float | None
+    seed: int | None
+    feeder: Literal["thread", "caller"] | None
+    max_ready: int | None
+    shed_log: pa.Table | None
+    shed_partition: int | None
+    absent: tuple[str, ...] | None
+    steps: bool | None
+
+
+class RunOptions(_Options, total=False):
+    """Keyword options of `run`."""
+
+    processes: int | None
+
+
+class StreamOptions(_Options, total=False):
+    """Keyword options of `stream`."""
+
+    partial: bool | None
+    partial_after: float | None
+
+
+#: Each option with its type, its default as `ordstream.node.settings` has it, its unit and its meaning.
+OPTIONS = """\
+workers : int or "auto", default "auto"
+    Worker threads; 0: everything on the caller's thread. "auto": as many as bring something, found while
+    running, at most `max_workers`. The output does not depend on it.
+max_workers : int, default None
+    Most threads that "auto" may choose. None: the CPUs that this process may use.
+scheduler : "ct", "lp", "et", "qst" or "random", default "ct"
+    Which operator a free worker serves next (ordered paper, section 6); "random", seeded, is for tests.
+partitioning : "hybrid", "partitioned" or "shared", default "hybrid"
+    Worklist of a partitioned operator (section 4).
+reorder : "nonblocking" or "lock", default "nonblocking"
+    How outputs get back into order (section 3).
+buckets : int, default None
+    p, the parts of the key space of every partitioned operator that does not name its own. None: from the
+    number of workers.
+chunk_rows : int or "auto", default None
+    Tuples per chunk; 1 is the paper's tuple-at-a-time system. None and "auto": sized while running.
+punctuate : Every, default None
+    Time punctuations: `od.every("ts", 60)`.
+max_bytes : int, default None
+    Cap on what is in flight, in bytes: input that may still be referred to, chunks, and output that was not
+    taken; a slow sink slows the source down (docs/architecture.md, "Backpressure"). The oldest tuple always
+    passes, however wide. State and the result of `run` are not part of it. None: 512 MiB.
+max_chunks : int, default None
+    The same cap in chunks. None: from the number of workers.
+slice_us : float, default 100.0
+    Time slice s of a worker at one operator, in microseconds.
+window_us : float, default 10000.0
+    Window w of the scheduler "ct", in microseconds.
+capacity : float, default 65536.0
+    Capacity C of the scheduler "qst", in tuples.
+marker_every : int, default 1024
+    Tuples between two latency markers.
+marker_percentiles : (float, float), default None
+    Report only markers between these two percentiles of position, 0..100; the paper's are (20, 80). None:
+    all.
+tags : bool, default False
+    Add the order tag of each output: columns _serial and _index.
+debug : bool, default False
+    Cut chunks at random sizes (by `seed`), so that a batch function that is not row-wise shows; under
+    workers="auto" change their number at random; check that every chunk came back.
+snapshot_every : int, default None
+    A snapshot marker passes after so many tuples. None: none passes.
+sample_every : int, default None
+    Time one of so many parts of every stateful operator row by row (report: sampled_cost_ns). None: no part.
+emit : "updates" or "final", default "updates"
+    "final": only the answer at the end of the stream; "updates": the pipeline as written.
+progress : callable, default None
+    Called about every 100 ms with (tuples issued, serial emitted through).
+arrivals : array of int64, default None
+    Open loop: intended send time of each tuple, ns after the start; tuples are not taken before.
+depth : int, default None
+    Chunks that may be in one operator, rounded up to a power of two. None: 128.
+chunk_us : float, default 100.0
+    Operator cost aimed at per chunk, in microseconds, where chunks are sized while running.
+seed : int, default 1
+    Of everything random in a run: the scheduler "random", `debug`.
+feeder : "thread" or "caller", default "thread"
+    Who reads a source that may block; "caller": only the thread that reads the output.
+max_ready : int, default 64
+    Finished output batches that may wait for the reader.
+shed_log : pyarrow.Table, default None
+    `result.shed.log` of an earlier run: shed stages drop just those tuples again.
+shed_partition : int, default 0
+    Number of this partition of the data, for frozen shed stages.
+absent : tuple of str, default ()
+    Source columns that hold nothing, since no operator reads them and they were left out: not shown in a
+    failing row.
+steps : bool, default False
+    Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
+"""
+
+_RUN_ONLY = """\
+processes : int, default None
+    Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
+    (`ordstream.fragments.processes`). `workers`, then 0 by default, is per process. They are spawned: a
+    script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that shed. None: this
+    process only.
+"""
+
+_STREAM_ONLY = """\
+partial : bool, default True
+    Hand over output batches that are not full when the reader waits.
+partial_after : float, default 0.0
+    Seconds from one batch to the next that is not full; 0: at once. For a reader to whom a batch costs more
+    than its rows.
+"""
+
+_PIPELINE = """\
+pipeline : Pipeline
+"""
+
+_DATA = """\
+data : Arrow data or iterable of record batches
+    See `ordstream.node.source`.
+"""
+
+_REST = """
+Raises
+------
+PlanError
+    For an option that is unknown or out of range; with `emit="final"` also where the last operator has no
+    answer at the end.
+OperatorError, SourceError
+    With the user's exception as cause.
+NodeLost
+    With `processes`: one of them ended before its work did.
+"""
+
+
+def documented(*, stream: bool, pipeline: bool) -> Callable[[F], F]:
+    """A decorator: behind the function's own docstring it writes parameters, every option and errors.
+
+    Parameters
+    ----------
+    stream : bool
+        The options of `stream` rather than those of `run`.
+    pipeline : bool
+        The function takes the pipeline as its first parameter.
+    """
+    parameters = (_PIPELINE if pipeline else "") + _DATA + (_STREAM_ONLY if stream else _RUN_ONLY) + OPTIONS
+
+    def decorate(function: F) -> F:
+        if function.__doc__ is not None:  # python -OO drops it
+            function.__doc__ = f"{function.__doc__.rstrip()}\n\nParameters\n----------\n{parameters}{_REST}"
+        return function
+
+    return decorate

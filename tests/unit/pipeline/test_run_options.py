@@ -1,0 +1,136 @@
+"""The options of a run: types, text and defaults agree, and a type checker sees a wrong one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import get_args
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.node import node
+from ordstream.node.run_options import OPTIONS, RunOptions, StreamOptions
+from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS, Settings
+from ordstream.pipeline import run_options
+
+FUNCTIONS = {
+    "Pipeline.run": (od.Pipeline.run, RunOptions),
+    "Pipeline.stream": (od.Pipeline.stream, StreamOptions),
+    "node.run": (node.run, RunOptions),
+    "node.stream": (node.stream, StreamOptions),
+}
+DESCRIBED = re.compile(r"^(\w+) : (.+), default (.+)$", re.MULTILINE)
+WIDTH = 110
+UNKNOWN = r"unknown option 'worker'; options are .*Did you mean 'workers'\?"
+
+
+def names(options):
+    return set(options.__annotations__)
+
+
+def test_every_option_of_a_run_has_a_default_and_a_type():
+    """`Settings` is the table of defaults; `processes` is no setting of a node."""
+    settings = {field.name for field in fields(Settings)}
+    assert set(names(RunOptions)) | set(names(StreamOptions)) == settings | {"processes"}
+    assert set(names(StreamOptions)) - set(names(RunOptions)) == {"partial", "partial_after"}
+    assert set(names(RunOptions)) - set(names(StreamOptions)) == {"processes"}
+
+
+def test_choices_are_those_that_are_checked():
+    for name, choices in (
+        ("scheduler", SCHEDULERS),
+        ("partitioning", PARTITIONINGS),
+        ("reorder", REORDERS),
+        ("emit", EMITS),
+    ):
+        literal, none = get_args(eval(RunOptions.__annotations__[name].__forward_arg__, vars(run_options)))
+        assert none is type(None)
+        assert get_args(literal) == choices, name
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_shows_every_option_once_with_its_default(name):
+    function, options = FUNCTIONS[name]
+    text = inspect.getdoc(function)
+    found = DESCRIBED.findall(text)
+    assert sorted(option for option, _, _ in found) == sorted(names(options))
+    defaults = {field.name: field.default for field in fields(Settings)} | {"processes": None}
+    for option, _, default in found:
+        value = eval(default, {})  # of our own text
+        assert value == defaults[option], option
+        assert type(value) is type(defaults[option]), option
+    assert text.startswith(("Run on this machine", "Run a pipeline"))
+    assert text.index("Parameters\n----------") < text.index("workers :") < text.index("Raises\n------")
+
+
+def test_text_fits_a_screen():
+    assert max(map(len, OPTIONS.splitlines())) < WIDTH
+
+
+def test_unknown_option_still_names_the_closest():
+    pipeline = od.Pipeline({"i": "int64"})
+    data = pa.table({"i": [1]})
+    for run in (pipeline.run, pipeline.stream):
+        with pytest.raises(od.PlanError, match=UNKNOWN):
+            run(data, worker=2)
+    with pytest.raises(od.PlanError, match="partial is an option of stream"):
+        pipeline.run(data, partial=True)
+    with pytest.raises(od.PlanError, match="processes is an option of Pipeline"):
+        pipeline.stream(data, processes=2)
+
+
+RIGHT = """
+import ordstream as od
+from ordstream.node import node
+
+def all_right(p: od.Pipeline, data: object) -> None:
+    p.run(data, workers=2, scheduler="lp", chunk_rows="auto", emit=None, processes=3)
+    p.run(data, arrivals=[0, 5], progress=lambda issued, emitted: None, punctuate=od.every("ts", 60))
+    with p.stream(data, workers="auto", partial_after=0.5) as out:
+        list(out)
+    node.run(p, data, tags=True)
+    node.stream(p, data, partial=False)
+"""
+WRONG = {
+    "p.run(data, worker=2)": 'Unexpected keyword argument "worker"',
+    "p.stream(data, worker=2)": 'Unexpected keyword argument "worker"',
+    "node.run(p, data, worker=2)": 'Unexpected keyword argument "worker"',
+    "node.stream(p, data, worker=2)": 'Unexpected keyword argument "worker"',
+    "p.run(data, workers='two')": "incompatible type \"Literal['two']\"",
+    "p.run(data, scheduler='fifo')": "incompatible type \"Literal['fifo']\"",
+    "p.run(data, slice_us='1 ms')": 'incompatible type "str"',
+    "p.run(data, partial=True)": 'Unexpected keyword argument "partial"',
+    "p.stream(data, processes=2)": 'Unexpected keyword argument "processes"',
+}
+
+# Only what the calls need is analysed: NumPy's stubs alone would take longer than all the rest.
+CONFIG = """
+[mypy]
+strict = True
+follow_imports = silent
+show_error_context = False
+[mypy-numpy.*,pyarrow.*,numba.*,llvmlite.*]
+follow_imports = skip
+ignore_missing_imports = True
+"""
+
+
+def test_a_type_checker_refuses_a_wrong_option(tmp_path):
+    """One run of mypy over right and wrong calls: each wrong line, and no other, has its error."""
+    api = pytest.importorskip("mypy.api")
+    calls = "".join(f"    {call}\n" for call in WRONG)
+    source = f"{RIGHT}\ndef wrong(p: od.Pipeline, data: object) -> None:\n{calls}"
+    file = tmp_path / "calls.py"
+    file.write_text(source)
+    first = source[: source.index("def wrong")].count("\n") + 2
+    config = tmp_path / "mypy.ini"
+    config.write_text(CONFIG)
+    out, err, _ = api.run(["--config-file", str(config), "--cache-dir", str(tmp_path / "cache"), str(file)])
+    assert not err
+    told = {int(line.split(":")[1]): line for line in out.splitlines() if ": error:" in line}
+    assert sorted(told) == list(range(first, first + len(WRONG))), out
+    for number, message in enumerate(WRONG.values(), first):
+        assert message in told[number]
