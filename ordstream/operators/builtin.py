@@ -34,6 +34,15 @@ def _count(stage: Stage) -> Any:
     return CountKernel(stage) if plain else WindowCountKernel(stage)
 
 
+def _shed(stage: Stage) -> Any:
+    from ordstream.balance.sketches import ExecutionTimes
+
+    params = stage.params
+    saved = params["model"]
+    sketch = ExecutionTimes(params["epsilon"], params["delta"], seed=params["seed"]) if saved is None else saved.copy()
+    return ShedKernel(stage, sketch.matrices)
+
+
 _KERNELS: dict[str, Any] = {
     "filter": FilterKernel,
     "project": ProjectKernel,
@@ -45,7 +54,7 @@ _KERNELS: dict[str, Any] = {
     "regression": RegressionKernel,
     "explode": FlatKernel,
     "sessionize": SessionKernel,
-    "shed": ShedKernel,
+    "shed": _shed,
     "count": _count,
     "scan": ScanKernel,
     "aggregate": AggregateKernel,

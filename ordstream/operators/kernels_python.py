@@ -12,6 +12,7 @@ from ordstream.udf.functions import (
     CompiledFunction,
     compile_process,
     compile_rows,
+    interpret,
     is_native,
     native_function,
     resolve_callable,
@@ -51,7 +52,7 @@ def build_compiled(stage: Stage) -> Any:
     """
     if stage.op != "compiled":
         raise ValueError(f"{stage.name}: {stage.op!r} is not compiled")
-    return CompiledKernel(stage, compiled_function(stage))
+    return CompiledKernel(stage, compiled_function(stage), interpret)
 
 
 def compiled_function(stage: Stage) -> CompiledFunction:

@@ -20,8 +20,6 @@ from ordstream._core.flow.egress cimport egress_bound, egress_commit_point, egre
 from ordstream._core.flow.elastic cimport Elastic, elastic_init
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_init, ingress_may_feed
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner, skip_first
-from ordstream._core.kernels.python_functions cimport ProcessKernel, PythonKernel
-from ordstream._core.kernels.shed cimport ShedKernel
 from ordstream._core.state.keyed_state cimport KeySpecOwner
 from ordstream._core.flow.worklist.shared cimport mpmc_free, mpmc_init
 from ordstream._core.flow.operator cimport Operator
@@ -32,7 +30,7 @@ from ordstream._core.flow.runtime cimport (
 )
 from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats_cumulate, stats_init
 from ordstream._core.flow.scheduler import HEURISTICS
-from ordstream._core.flow.shedding cimport SHED_LIVE
+from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.flow.steps cimport StepLog, steps_free
 from ordstream._core.ground.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new, now_ns
@@ -171,7 +169,7 @@ cdef class Run:
         cdef Operator* op
         cdef KernelOwner owner
         cdef KeySpecOwner keys
-        cdef ShedKernel shedding
+        cdef ShedControl* shedding
         cdef int32_t max_cols = source_layout.layout.ncols
         cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits three chunks
         cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
@@ -277,21 +275,17 @@ cdef class Run:
                     op.kind = SF                              # one bucket: nothing to partition
             op.kernel = &owner.kernel
             op.run = &self.rt.run
-            if isinstance(owner, PythonKernel):
-                (<PythonKernel> owner).stop = &self.rt.run.stop
-                (<PythonKernel> owner).reader_turn = &self.rt.run.reader_turn
-            elif isinstance(owner, ProcessKernel):
-                (<ProcessKernel> owner).stop = &self.rt.run.stop
-                (<ProcessKernel> owner).reader_turn = &self.rt.run.reader_turn
+            op.kernel.stop = &self.rt.run.stop
+            op.kernel.reader_turn = &self.rt.run.reader_turn
             op.depth = depth
             op.max_queued = max_queued
             op.sample_every = sample_every if owner.kernel.kind != SL else 0
             op.M = m
-            if i and isinstance(operators[i - 1][2], ShedKernel):
-                shedding = operators[i - 1][2]
-                shedding.attach(&self.rt.ingress, min(m, max(workers, 1)), workers + 1)
-                if shedding.context.control.mode == SHED_LIVE:
-                    op.shed = &shedding.context.control
+            if i and self.rt.operators[i - 1].kernel.shed != NULL:
+                shedding = <ShedControl*> self.rt.operators[i - 1].kernel.shed
+                shed_attach(shedding, &self.rt.ingress, min(m, max(workers, 1)), workers + 1)
+                if shedding.mode == SHED_LIVE:
+                    op.shed = shedding
                     op.shed.attribute = op.shed.attribute and op.kind == SL
                     self.rt.ingress.stamp = stamp
                     self.rt.ingress.single_every = SINGLE_EVERY
@@ -541,12 +535,11 @@ cdef class Run:
 
     def start_clock(self):
         """Time zero of an open-loop schedule."""
-        cdef ShedKernel shedding
+        cdef int32_t i
         self.rt.ingress.schedule_start = now_ns()
-        for owner in self.owners:
-            if isinstance(owner, ShedKernel):
-                shedding = owner
-                shedding.context.control.started_ns = self.rt.ingress.schedule_start
+        for i in range(self.rt.n):
+            if self.rt.operators[i].kernel.shed != NULL:
+                (<ShedControl*> self.rt.operators[i].kernel.shed).started_ns = self.rt.ingress.schedule_start
 
     def hire(self):
         """Numbers of the workers whose threads should be started now: all of them at first, or as the controller wants them."""
@@ -772,6 +765,9 @@ cdef class Run:
         if self.rt.operators != NULL:
             for i in range(self.rt.n):
                 op = &self.rt.operators[i]
+                if op.kernel != NULL:                         # whoever asks the kernel later must not look into this run
+                    op.kernel.stop = NULL
+                    op.kernel.reader_turn = NULL
                 if op.kind == SL:
                     mpmc_free(&op.worklist)
                 elif op.kind == SF:
