@@ -7,7 +7,7 @@ from ordstream._core.ground.atomics cimport (
 from ordstream._core.ground.chunk cimport Chunk, Worker, row_slot, slot_serial
 from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_add, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices
-from ordstream._core.balance.hashing cimport mix64
+from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.threads cimport now_ns
 
 cdef enum:

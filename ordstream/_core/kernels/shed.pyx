@@ -13,7 +13,8 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.balance.cost_learner cimport CostLearner, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices, time_estimate
-from ordstream._core.balance.hashing cimport bytes_word, float_word, joined_word, mix64, null_word
+from ordstream._core.balance.hashing cimport bytes_word, float_word, joined_word, null_word
+from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, owner_setup
 from ordstream._core.balance.las cimport (
