@@ -8,11 +8,12 @@ from ordstream._core.kernels.aggregate import AggregateKernel, ScanKernel
 from ordstream._core.kernels.assert_ordered import OrderedKernel
 from ordstream._core.kernels.count import CountKernel
 from ordstream._core.kernels.count_window import WindowCountKernel
+from ordstream._core.kernels.filter import FilterKernel
 from ordstream._core.kernels.lag import LagKernel
 from ordstream._core.kernels.pair_up import AnchoredPairsKernel, PairUpKernel
 from ordstream._core.kernels.pairs import FlatKernel
 from ordstream._core.kernels.preceding import PrecedingKernel
-from ordstream._core.kernels.project import FilterKernel, ProjectKernel
+from ordstream._core.kernels.project import ProjectKernel
 from ordstream._core.kernels.regression import RegressionKernel
 from ordstream._core.kernels.sessionize import SessionKernel
 from ordstream._core.kernels.shed import ShedKernel
