@@ -13,8 +13,8 @@ from ordstream._core.flow.egress cimport Egress
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport KeySpec
-from ordstream._core.flow.worklist.shared cimport Mpmc
-from ordstream._core.flow.worklist.partition_queues cimport PartitionQueues
+from ordstream._core.ground.mpmc cimport Mpmc
+from ordstream._core.flow.worklist.buckets cimport PartitionQueues
 from ordstream._core.flow.reorder_buffer cimport ReorderBuffer
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.ground.spsc cimport Spsc

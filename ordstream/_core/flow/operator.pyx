@@ -11,10 +11,10 @@ from ordstream._core.flow.egress cimport egress_deliver, egress_has_room
 from ordstream._core.flow.ingress cimport ingress_has_work, ingress_take, ingress_take_run, ingress_wakes_feeder
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.state.keyed_state cimport key_compare, key_hash
-from ordstream._core.flow.worklist.shared cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
-from ordstream._core.flow.worklist.partition_queues cimport (
-    CLAIM_MAX, PQ_NOTHING, Claims, pq_add, pq_claim, pq_enter, pq_enter_claim, pq_has_room, pq_has_work, pq_leave, pq_next, prefetch_claim,
-)
+from ordstream._core.ground.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_push_single, mpmc_try_take
+from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
+from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim
+from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next
 from ordstream._core.flow.reorder_buffer cimport reorder_limit, reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.flow.sampling cimport sample_rows
@@ -838,7 +838,7 @@ cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t
             prefetch_claim(&op.pq, claims, k + 1)
         else:
             slice.holding = 2
-        b = pq_enter_claim(&op.pq, claims, k, &run, &part)
+        b = hybrid_enter_claim(&op.pq, claims, k, &run, &part)
         if b != PQ_NOTHING:
             # What is delegated to a busy bucket must not keep the other claims, which all later tickets wait for.
             work_bucket(op, w, b, run, part, CLAIM_MAX if k + 1 < n else budget, budget, slice)
@@ -864,7 +864,7 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
         most = 1
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
         if most > 1:
-            n = pq_claim(&op.pq, limit, <int32_t> most, &claims)
+            n = hybrid_claim(&op.pq, limit, <int32_t> most, &claims)
             if n:
                 run_claims(op, w, &claims, n, budget, slice)
                 limit = take_limit(op)

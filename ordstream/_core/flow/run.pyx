@@ -21,9 +21,9 @@ from ordstream._core.flow.elastic cimport Elastic, elastic_init
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_init, ingress_may_feed
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, PS, SF, SL, Kernel, KernelOwner, skip_first
 from ordstream._core.state.keyed_state cimport KeySpecOwner
-from ordstream._core.flow.worklist.shared cimport mpmc_free, mpmc_init
+from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.flow.operator cimport Operator
-from ordstream._core.flow.worklist.partition_queues cimport pq_free, pq_init, power_of_two
+from ordstream._core.flow.worklist.buckets cimport pq_free, pq_init, power_of_two
 from ordstream._core.flow.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
 from ordstream._core.flow.runtime cimport (
     Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, waits_of_new_runs, worker_loop,

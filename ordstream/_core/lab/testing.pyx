@@ -15,14 +15,13 @@ from ordstream._core.ground.atomics cimport (
 )
 from ordstream._core.ground.arrow cimport limit_offsets
 from ordstream._core.ground.chunk cimport Chunk, Part
-from ordstream._core.flow.worklist.shared cimport (
+from ordstream._core.ground.mpmc cimport (
     MPMC_EMPTY, MPMC_GATED, Mpmc, MpmcCell, mpmc_free, mpmc_has_room, mpmc_init, mpmc_peek, mpmc_size_approx, mpmc_try_push,
     mpmc_try_push_single, mpmc_try_take, mpmc_try_take_tagged, mpmc_try_take_tagged_run,
 )
-from ordstream._core.flow.worklist.partition_queues cimport (
-    HYBRID, PQ_NOTHING, Claims, PartitionQueues, pq_add, pq_claim, pq_enter, pq_enter_claim, pq_free, pq_has_room, pq_has_work,
-    pq_init, pq_leave, pq_next,
-)
+from ordstream._core.flow.worklist.buckets cimport HYBRID, PQ_NOTHING, PartitionQueues, pq_free, pq_init
+from ordstream._core.flow.worklist.hybrid cimport Claims, hybrid_claim, hybrid_enter_claim
+from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_enter, pq_has_room, pq_has_work, pq_leave, pq_next
 from ordstream._core.flow.reorder_buffer cimport (
     LOCK_BASED, NON_BLOCKING, RELEASE_MAX, ReorderBuffer, reorder_free, reorder_init, reorder_limit, reorder_offer, reorder_offer_run,
     reorder_put, reorder_ready, reorder_release,
@@ -762,7 +761,7 @@ cdef class PyPartitionQueues:
 
     def claim(self, int32_t most, limit=None):
         """Claim up to `most` items; how many."""
-        self.claimed = pq_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit, most, &self.claims)
+        self.claimed = hybrid_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit, most, &self.claims)
         return self.claimed
 
     def enter_claim(self, int32_t k):
@@ -771,7 +770,7 @@ cdef class PyPartitionQueues:
         cdef Part* first = NULL
         if not 0 <= k < self.claimed:
             raise IndexError(k)
-        cdef int32_t b = pq_enter_claim(&self.pq, &self.claims, k, &run, &first)
+        cdef int32_t b = hybrid_enter_claim(&self.pq, &self.claims, k, &run, &first)
         if b >= 0:
             self.oldest[b] = first
         return None if b == PQ_NOTHING else (b, run)
@@ -893,12 +892,12 @@ cdef class PyPartitionQueues:
                 if reorder_ready(&self.rb):
                     reorder_release(&self.rb, deliver_test, &self.releases)
                 if at_claim == nclaims and claim > 1:
-                    nclaims = pq_claim(&self.pq, reorder_limit(&self.rb), claim, &claims)
+                    nclaims = hybrid_claim(&self.pq, reorder_limit(&self.rb), claim, &claims)
                     at_claim = 0
                     if nclaims:
                         add_relaxed(&self.claims_made, nclaims)
                 if at_claim < nclaims:
-                    b = pq_enter_claim(&self.pq, &claims, at_claim, &run, &part)
+                    b = hybrid_enter_claim(&self.pq, &claims, at_claim, &run, &part)
                     at_claim += 1
                     if b == PQ_NOTHING:
                         continue
