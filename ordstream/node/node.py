@@ -25,12 +25,15 @@ from ordstream._core.flow import run as core
 from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
+from ordstream._core.ground.imported_batch import BatchFormats
+from ordstream._core.kernels.identity import IdentityKernel
 from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
 from ordstream.node import source
+from ordstream.node.core_options import CoreOperator, CoreOptions
 from ordstream.node.feeder import Feeder
 from ordstream.node.report import Report, make_report
 from ordstream.node.run_failure import Unread, failure
@@ -211,7 +214,7 @@ class Stream(Reader):
         self._source_schema = core_arrow.core_schema(pipeline.source_schema)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
-        self._operators: list[Any] = []
+        self._operators: list[CoreOperator] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._split_name: str | None = None  # of the operator that is not the pipeline's
         self._core = self._make_core()
@@ -269,7 +272,7 @@ class Stream(Reader):
                 owner.partition(settings.shed_partition, stage.params["frozen"].seed)
             if settings.shed_log is not None:
                 owner.replays(*log_of(settings.shed_log, stage.name, settings.shed_partition))
-        operators: list[tuple[Any, ...]] = []
+        operators: list[CoreOperator] = []
         for stage, owner in owners:
             own = owner.max_workers or 1 << 20
             buckets, bounds, keys = 0, None, None
@@ -281,53 +284,59 @@ class Stream(Reader):
                 parallelism = 1
             else:
                 parallelism = min(max(self.workers, 1), own)
-            operators.append((stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
-        if not operators or operators[0][4] > 1:
+            operators.append(CoreOperator(stage.name, stage.kind, owner, keys, buckets, bounds, parallelism))
+        if not operators or operators[0].buckets > 1:
             # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
             parallelism = default_splitters(self.workers, settings.chunk_rows)
             self._split_name = plan.free_name(SPLIT_NAME, self._stages)
-            operators.insert(0, (self._split_name, "SL", core.IdentityOwner(layout), None, 0, None, parallelism))
+            operators.insert(0, CoreOperator(self._split_name, "SL", IdentityKernel(layout), None, 0, None, parallelism))
         self._operators = operators
-        python = any(stage.is_python for stage in self._stages)
         out_schema = self._pipeline.schema
         return core.Run(
             operators,
             layout,
-            core_arrow.BatchFormats(self._source_schema),
+            BatchFormats(self._source_schema),
             used,
             core_chunk.layout_of(out_schema),
             core_arrow.core_schema(out_schema),
+            self._core_options(time_column, time_every),
+        )
+
+    def _core_options(self, time_column: int | None, time_every: int) -> CoreOptions:
+        settings = self._settings
+        python = any(stage.is_python for stage in self._stages)
+        return CoreOptions(
             workers=self.workers,
+            adaptive=self._adaptive,
+            spin=self.workers < allowed_cpus(),
             scheduler=settings.scheduler,
             partitioning=settings.partitioning,
             reorder=settings.reorder,
-            chunk_rows=settings.chunk_rows,
-            depth=settings.depth or default_depth(self.workers, settings.chunk_rows),
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
-            max_bytes=self._max_bytes,
-            max_queued=1 << 17,
+            seed=settings.seed,
+            chunk_rows=settings.chunk_rows,
             # A Python function pays some 10 us per chunk for the GIL and the crossing: ten times larger chunks.
             chunk_ns=settings.chunk_us * (1e4 if python else 1e3),
             # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
             min_rows=1 if self._sheds or python else 64,
             max_rows=4096,
-            spin=self.workers < allowed_cpus(),
+            depth=settings.depth or default_depth(self.workers, settings.chunk_rows),
+            max_queued=1 << 17,
+            max_chunks=settings.max_chunks or default_max_chunks(self.workers, settings.chunk_rows),
+            max_bytes=self._max_bytes,
+            max_ready=settings.max_ready,
             tags=settings.tags,
-            seed=settings.seed,
+            steps=settings.steps,
             marker_every=settings.marker_every,
             snapshot_every=settings.snapshot_every or 0,
             time_column=time_column,
             time_every=time_every,
             arrivals=settings.arrivals,
-            max_ready=settings.max_ready,
+            stamp=1 if self._overloads else 2,
             sample_every=settings.sample_every or 0,
             shake=settings.debug,
-            steps=settings.steps,
-            stamp=1 if self._overloads else 2,
-            adaptive=self._adaptive,
         )
 
     def _buckets(self, stage: Any, parallelism: int) -> tuple[int, Any]:

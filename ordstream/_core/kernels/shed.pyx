@@ -5,7 +5,8 @@ shedding.pxd states the design. `max_workers` is 1: decisions are made in arriva
 from libc.stdint cimport int32_t, int64_t, int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
-from ordstream._core.ground.arrow cimport Output, output_append, output_export, output_free, output_new
+from ordstream._core.ground.arrow cimport output_export
+from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 from ordstream._core.ground.atomics cimport exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk, Column,

@@ -10,6 +10,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.signal cimport SIGINT, raise_ as send_signal
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from ordstream._core.ground.output_batch cimport limit_offsets
 from ordstream._core.ground.atomics cimport a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release
 from ordstream._core.ground.chunk cimport Chunk, Failure, Part, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
@@ -254,3 +255,9 @@ cdef class ProbeKernel(KernelOwner):
             "delegated": self.context.delegated, "strays": self.context.strays,
             "late": load_relaxed(&self.context.late), "punctuations": load_relaxed(&self.context.punctuations),
         }
+
+
+def set_offset_limit(int64_t limit):
+    """Let columns of output batches have at most so many bytes, or elements, in place of 2^31 - 1; returns what it was. For every run
+    that is made afterwards; not while one is open."""
+    return limit_offsets(limit)
