@@ -41,11 +41,13 @@ class Mutant:
 
 WAKEUPS = "tests/stress/test_wakeups.py::"
 RUNTIME = "ordstream/_core/flow/runtime.pyx"
-OPERATOR = "ordstream/_core/flow/operator.pyx"
+SLICES = "ordstream/_core/flow/slices.pyx"
+DELIVERY = "ordstream/_core/flow/delivery.pyx"
+PARTS = "ordstream/_core/flow/parts.pyx"
 
 MUTANTS = (
     Mutant(
-        "push-notify", OPERATOR,
+        "push-notify", DELIVERY,
         "        op.run.work.notify_one()\n    if d.direct:",
         "        pass\n    if d.direct:",
         (WAKEUPS + "test_what_is_pushed_wakes_a_parked_worker",),
@@ -63,13 +65,13 @@ MUTANTS = (
         (WAKEUPS + "test_a_worker_that_is_about_to_park_sees_the_end",),
     ),
     Mutant(
-        "reader-notify", OPERATOR,
-        "        op.run.reader.notify_all()\n\n\ncdef inline void prepare_unit(",
-        "        pass\n\n\ncdef inline void prepare_unit(",
+        "reader-notify", DELIVERY,
+        "        op.run.reader.notify_all()\n\n\ncdef void prepare_unit(",
+        "        pass\n\n\ncdef void prepare_unit(",
         (WAKEUPS + "test_a_release_tells_the_reader",),
     ),
     Mutant(
-        "direct-release", OPERATOR,
+        "direct-release", DELIVERY,
         "        operator_release(op.edge.to, w)                       # at most as deep as the chain is long\n",
         "        pass\n",
         (WAKEUPS + "test_a_unit_with_nothing_to_process_is_released_at_once",),
@@ -93,13 +95,13 @@ MUTANTS = (
         (WAKEUPS + "test_the_end_of_a_run_opens_the_gate",),
     ),
     Mutant(
-        "held-before-flush", OPERATOR,
+        "held-before-flush", PARTS,
         "        send_held(op, w, slice)                               # a flush may take long\n",
         "",
         (WAKEUPS + "test_units_are_not_held_while_a_bucket_is_flushed",),
     ),
     Mutant(
-        "delegated-cap", OPERATOR,
+        "delegated-cap", SLICES,
         "CLAIM_MAX if k + 1 < n else budget, budget, slice)",
         "budget, budget, slice)",
         (WAKEUPS + "test_delegated_parts_do_not_keep_the_other_claims",),

@@ -13,7 +13,7 @@ compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
-from ordstream.expressions.bound import BoundExpr
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -242,6 +241,11 @@ class Column(Expr):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def column_name(self) -> str:
+        """Its name, for what takes a column by name or as an expression (`ordstream.ground.types.column_index`)."""
+        return self.name
+
     def __repr__(self) -> str:
         return str(self.name)
 
@@ -402,35 +406,3 @@ def as_expression(value: Any) -> Expr:
     if isinstance(value, When):
         raise SchemaError("when(...) is not closed: add .otherwise(value)")
     return value if isinstance(value, Expr) else Literal(value)
-
-
-def evaluate(
-    expression: BoundExpr | Expr, row: Sequence[Any] | Mapping[str, Any], schema: pa.Schema | None = None
-) -> Any:
-    """Value of an expression on one row, by the reference semantics of `ordstream/expressions/bound.py`.
-
-    Parameters
-    ----------
-    expression : BoundExpr or Expr
-        An `Expr` needs `schema`.
-    row : sequence or mapping
-        Storage values (`ordstream/ground/types.py`) by column index, or by name with `schema`.
-    schema : pyarrow.Schema, optional
-
-    Raises
-    ------
-    OverflowError, ZeroDivisionError
-        Of the operations, at this row.
-    """
-    from ordstream.expressions.bound import evaluate_row
-    from ordstream.expressions.lowering import lower
-
-    if isinstance(expression, Expr):
-        if schema is None:
-            raise SchemaError("evaluating an expression needs the schema of the row")
-        expression = lower(expression, schema, "evaluate")
-    if isinstance(row, Mapping):
-        if schema is None:
-            raise SchemaError("a row given by name needs its schema")
-        row = [row[name] for name in schema.names]
-    return evaluate_row(expression, row)

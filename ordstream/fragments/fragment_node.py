@@ -69,6 +69,7 @@ class Route:
     def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
         """The node of each row, from 0."""
         from ordstream._core.ground import arrow, chunk
+        from ordstream._core.ground.imported_batch import BatchFormats
         from ordstream._core.state import routing
         from ordstream.node.source import conform
 
@@ -79,7 +80,7 @@ class Route:
         columns = pa.schema([self.schema.field(index) for index in self.key])
         core = arrow.core_schema(columns)
         rows = conform(batch.select(list(self.key)), core)
-        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), arrow.BatchFormats(core))
+        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), BatchFormats(core))
         return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
 
 

@@ -211,10 +211,7 @@ def names_beside(names: Sequence[str], added: Sequence[str], what: str) -> None:
 
 def column_index(schema: pa.Schema, name: Any, where: str) -> int:
     """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones and a close match."""
-    if not isinstance(name, str):
-        from ordstream.expressions.expr import Column  # it imports this module
-
-        name = name.name if isinstance(name, Column) else name
+    name = getattr(name, "column_name", name)
     index = schema.get_field_index(name) if isinstance(name, str) else -1
     if index < 0:
         raise unknown_column(name, schema.names, where)

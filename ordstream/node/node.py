@@ -24,12 +24,15 @@ from ordstream._core.flow import run as core
 from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
+from ordstream._core.ground.imported_batch import BatchFormats
+from ordstream._core.kernels.identity import IdentityKernel
 from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
 from ordstream.node import source
+from ordstream.node.core_options import CoreOperator, CoreOptions
 from ordstream.node.feeder import Feeder
 from ordstream.node.report import Report, make_report
 from ordstream.node.run_failure import Unread, failure
@@ -164,7 +167,7 @@ class Stream(Reader):
         self._source_schema = core_arrow.core_schema(plan.source)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
-        self._operators: list[Any] = []
+        self._operators: list[CoreOperator] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core()
         without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
@@ -208,49 +211,55 @@ class Stream(Reader):
         return core.Run(
             self._operators,
             layout,
-            core_arrow.BatchFormats(self._source_schema),
+            BatchFormats(self._source_schema),
             used,
             core_chunk.layout_of(plan.output),
             core_arrow.core_schema(plan.output),
+            self._core_options(time_column, time_every),
+        )
+
+    def _core_options(self, time_column: int | None, time_every: int) -> CoreOptions:
+        settings, physical = self._settings, self._physical
+        return CoreOptions(
             workers=self.workers,
+            adaptive=self._adaptive,
+            spin=self.workers < allowed_cpus(),
             scheduler=settings.scheduler,
             partitioning=settings.partitioning,
             reorder=settings.reorder,
-            chunk_rows=settings.chunk_rows,
-            depth=self._physical.depth,
             slice_ns=settings.slice_us * 1e3,
             window_ns=settings.window_us * 1e3,
             capacity=settings.capacity,
-            max_chunks=self._physical.max_chunks,
-            max_bytes=self._max_bytes,
-            max_queued=1 << 17,
-            chunk_ns=settings.chunk_us * 1e3 * self._physical.chunk_factor,
-            min_rows=self._physical.min_rows,
-            max_rows=self._physical.max_rows,
-            spin=self.workers < allowed_cpus(),
-            tags=settings.tags,
             seed=settings.seed,
+            chunk_rows=settings.chunk_rows,
+            chunk_ns=settings.chunk_us * 1e3 * physical.chunk_factor,
+            min_rows=physical.min_rows,
+            max_rows=physical.max_rows,
+            depth=physical.depth,
+            max_queued=1 << 17,
+            max_chunks=physical.max_chunks,
+            max_bytes=self._max_bytes,
+            max_ready=settings.max_ready,
+            tags=settings.tags,
+            steps=settings.steps,
             marker_every=settings.marker_every,
             snapshot_every=settings.snapshot_every or 0,
             time_column=time_column,
             time_every=time_every,
             arrivals=settings.arrivals,
-            max_ready=settings.max_ready,
+            stamp=1 if self._overloads else 2,
             sample_every=settings.sample_every or 0,
             shake=settings.debug,
-            steps=settings.steps,
-            stamp=1 if self._overloads else 2,
-            adaptive=self._adaptive,
         )
 
-    def _core_operators(self, source: Any) -> list[tuple[Any, ...]]:
-        """What the core makes its operators of: (name, kind, kernel, keys, buckets, bounds, parallelism); `source`: its layout."""
-        operators: list[tuple[Any, ...]] = []
+    def _core_operators(self, source: Any) -> list[CoreOperator]:
+        """What the core makes its operators of; `source`: its layout."""
+        operators: list[CoreOperator] = []
         self._unmade: dict[str, Any] = {}
         self._sheds: list[tuple[Any, str, Any]] = []
         if self._physical.split is not None:
             name, parallelism = self._physical.split
-            operators.append((name, "SL", core.IdentityOwner(source), None, 0, None, parallelism))
+            operators.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
         for position, one in enumerate(self._physical.operators):
             operator = one.operator
             kernel = operator.kernel()
@@ -259,7 +268,7 @@ class Stream(Reader):
                 self._sheds.append((operator, self._physical.operators[position + 1].operator.name, kernel))
                 self._shed_as_asked(operator, kernel)
             keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
-            operators.append((operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism))
+            operators.append(CoreOperator(operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism))
         return operators
 
     def _shed_as_asked(self, operator: Any, kernel: Any) -> None:

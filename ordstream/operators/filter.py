@@ -37,7 +37,7 @@ class Filter(Operator):
         return cls(**site.fields(site.schema), condition=condition(predicate, site.schema, site.name))
 
     def kernel(self) -> Any:
-        from ordstream._core.kernels.project import FilterKernel
+        from ordstream._core.kernels.filter import FilterKernel
 
         return FilterKernel(self)
 

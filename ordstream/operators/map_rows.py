@@ -10,7 +10,8 @@ from ordstream.operators.arguments import positive_int
 from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText, check_function, declared_output
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
-from ordstream.udf.functions import CompiledFunction, compile_rows, is_native, native_function, resolve_callable
+from ordstream.udf.compiled_function import CompiledFunction
+from ordstream.udf.functions import compile_rows, interpret, is_native, native_function, resolve_callable
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,7 +92,7 @@ class CompiledText(FunctionText):
     def kernel(self) -> Any:
         from ordstream._core.kernels.compiled import CompiledKernel
 
-        return CompiledKernel(self, self.compiled_function())
+        return CompiledKernel(self, self.compiled_function(), interpret)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -18,7 +18,8 @@ from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, Funct
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
-from ordstream.udf.functions import CompiledFunction, compile_process, is_native, native_function, resolve_callable
+from ordstream.udf.compiled_function import CompiledFunction
+from ordstream.udf.functions import compile_process, is_native, native_function, resolve_callable
 
 Function = Callable[..., Any]
 

@@ -234,8 +234,11 @@ class Shed(Operator):
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.shed import ShedKernel
+        from ordstream.balance.sketches import ExecutionTimes
 
-        return ShedKernel(self)
+        saved = self.model
+        costs = ExecutionTimes(self.epsilon, self.delta, seed=self.seed) if saved is None else saved.copy()
+        return ShedKernel(self, costs.matrices)
 
     def reference(self) -> SerialOperator:
         return ShedReference(self)

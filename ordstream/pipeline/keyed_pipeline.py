@@ -13,7 +13,7 @@ from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
-from ordstream.operators.operator import OnError
+from ordstream.operators.operator import OnError, Operator
 from ordstream.operators.pair_up import PairUp
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.preceding import Preceding
@@ -40,7 +40,7 @@ class KeyedPipeline(StatefulOperators):
         buckets: int | None,
         partition: str | Ranges | EqualRanges,
     ) -> None:
-        self._plan = pipeline.plan
+        self._pipeline, self._plan = pipeline, pipeline.plan
         columns = flat(columns)
         where = f"key_by({', '.join(map(str, columns))})"
         self._key = key_columns(self._schema, columns, where)
@@ -218,6 +218,9 @@ class KeyedPipeline(StatefulOperators):
         """
         return self._then(Regression.bind(self._site("regression", name, on_error), x, y, emit))
 
+    def _then(self, operator: Operator) -> Pipeline:
+        return self._pipeline.of(self._plan.then(operator))
+
     def __repr__(self) -> str:
         keys = ", ".join(self._schema.names[index] for index in self._key)
         return f"<KeyedPipeline by {keys}; next: {KEYED}>"
@@ -225,9 +228,7 @@ class KeyedPipeline(StatefulOperators):
     if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            from ordstream.pipeline.pipeline import Pipeline
-
-            if not attribute.startswith("_") and hasattr(Pipeline, attribute):
+            if not attribute.startswith("_") and hasattr(type(self._pipeline), attribute):
                 raise PlanError(
                     f"key_by must be followed by {KEYED}, not by {attribute!r}; "
                     "other operators come before key_by or after the keyed operator"

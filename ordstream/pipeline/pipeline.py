@@ -25,7 +25,7 @@ from ordstream.operators.arguments import condition, emission, flat, nonempty, p
 from ordstream.operators.filter import Filter, FilterFunction
 from ordstream.operators.map_batches import MapBatches
 from ordstream.operators.map_rows import bind_flat_map, bind_map
-from ordstream.operators.operator import OnError
+from ordstream.operators.operator import OnError, Operator
 from ordstream.operators.pairs import Explode, ListFunction, Pairs
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.project import Project
@@ -70,6 +70,9 @@ class Pipeline(StatefulOperators):
         pipeline = cls.__new__(cls)
         pipeline._plan = plan
         return pipeline
+
+    def _then(self, operator: Operator) -> Pipeline:
+        return Pipeline.of(self._plan.then(operator))
 
     @property
     def plan(self) -> Plan:

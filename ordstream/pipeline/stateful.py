@@ -225,6 +225,5 @@ class StatefulOperators:
         return Site(self._schema, chosen, self._key, self._partition, self._buckets, checked, operators)
 
     def _then(self, operator: Operator) -> Pipeline:
-        from ordstream.pipeline.pipeline import Pipeline
-
-        return Pipeline.of(self._plan.then(operator))
+        """The pipeline with one more operator."""
+        raise NotImplementedError

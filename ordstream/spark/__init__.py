@@ -21,10 +21,11 @@ except ImportError as error:
     raise ImportError("ordstream.spark needs PySpark 4.1 or newer: pip install 'ordstream[spark]'") from error
 
 if TYPE_CHECKING:
-    from ordstream.spark.batch import apply, explain, node_function, shed_log, shed_rows, spark_schema
+    from ordstream.spark.batch import apply, explain, node_function, shed_log, shed_rows
     from ordstream.spark.executor import NodeFunction
     from ordstream.spark.grouping import Balancer
     from ordstream.spark.progress import Channel, TaskKey
+    from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session
 
 __all__ = [
@@ -42,7 +43,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "batch": ("apply", "explain", "node_function", "shed_log", "shed_rows", "spark_schema"),
+    "batch": ("apply", "explain", "node_function", "shed_log", "shed_rows"),
+    "schemas": ("spark_schema",),
     "executor": ("NodeFunction",),
     "grouping": ("Balancer",),
     "progress": ("Channel", "TaskKey"),

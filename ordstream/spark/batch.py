@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
@@ -31,16 +30,8 @@ from ordstream.spark.grouping import Grouping, resolve
 from ordstream.spark.interrupt import interruptible
 from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
+from ordstream.spark.schemas import spark_schema
 from ordstream.spark.session import PANDAS_NOTICE
-
-_WIDER = {  # Arrow types that Spark has not, and what they become in the result
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.string_view(): pa.string(),
-    pa.binary_view(): pa.binary(),
-}
 
 
 def apply(
@@ -403,27 +394,6 @@ def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pi
         names_beside(last.input.names, ("_partition", *TAG_NAMES), "shed_rows")
         schema = spark_schema(last.input).add("_partition", "long").add("_serial", "long").add("_index", "long")
     return shortened.select(column), schema, options  # something must stand behind a shed operator
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of a pipeline's output; unsigned integers become the next wider signed type.
-
-    Raises
-    ------
-    SchemaError
-        If a column has a type that Spark has not.
-    """
-    fields = []
-    for column in schema:
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind = _WIDER.get(kind, kind)
-        try:
-            fields += from_arrow_schema(pa.schema([pa.field(column.name, kind, column.nullable)])).fields
-        except Exception as error:  # pyspark raises several kinds of its own
-            raise SchemaError(
-                f"column {column.name!r} has type {column.type}, which Spark can't carry"
-            ) from error
-    return StructType(fields)
 
 
 _silent_channels: dict[str, Channel] = {}  # of each Spark application that this process has driven

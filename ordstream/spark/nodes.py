@@ -49,6 +49,7 @@ from ordstream.spark.columns import Carried, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import Choice, Grouping, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
 from ordstream.spark.progress import Door
+from ordstream.spark.schemas import spark_schema
 
 # Consecutive rows that go to one node where the source's rows are spread by no key.
 BLOCK_ROWS = 1_024
@@ -346,8 +347,6 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
 
 def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
     """Spark's schema of a fragment's output: the last one's own types, else types that carry every value unchanged."""
-    from ordstream.spark.batch import spark_schema
-
     if last:
         own = enumerate(spark_schema(schema).fields)
         return StructType([StructField(carried_name(k), one.dataType, one.nullable) for k, one in own]).add(TAG, "binary", False)

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from ordstream._core.kernels.compiled import CALL_OFFSETS
 from ordstream.errors import PlanError
 from ordstream.ground.types import is_string, physical_type
-from ordstream.udf.functions import CompiledFunction, compile_error, state_dtype
+from ordstream.udf.compiled_function import CompiledFunction, compile_error, state_dtype
 from ordstream.udf.numba_types import BYTES, I64, INT32S, EmitType, RowType, Slot, StateType, Usage, converts, plain
 
 

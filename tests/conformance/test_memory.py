@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ordstream as od
-from ordstream._core.lab.testing import set_offset_limit
+from ordstream._core.lab.testing_run import set_offset_limit
 from ordstream.node import source
 from ordstream.reference.run_serial import run_serial
 

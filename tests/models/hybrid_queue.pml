@@ -1,4 +1,4 @@
-/* Hybrid queue, Fig. 7 of the ordered paper as ordstream/_core/flow/worklist/partition_queues.pxd has it: one producer, gate at dispatch against
+/* Hybrid queue, Fig. 7 of the ordered paper as ordstream/_core/flow/worklist/hybrid.pxd has it: one producer, gate at dispatch against
  * the reorder window, time slices, and the hand-over list that every entering worker looks at first.
  * K buckets, W workers, N tuples with any buckets, window of S tickets; a slice may end after any tuple.
  *

@@ -15,7 +15,7 @@ import pytest
 from core_threads import together
 from stress_tools import SANITIZED, size
 
-from ordstream._core.lab.testing import PyReorderBuffer
+from ordstream._core.lab.testing_reorder_buffer import PyReorderBuffer
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -14,20 +14,13 @@ c) Coefficients come from SplitMix64 of a seed (b = draw below p), not from a li
 from libc.math cimport isnan
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
+from ordstream._core.ground.mixing cimport mix64
 
 cdef extern from "key_tools.hpp" nogil:
     uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed)
 
 cdef enum:
     HASH_ROWS = 64             # functions of one family, at most
-
-
-cdef inline uint64_t mix64(uint64_t x) noexcept nogil:
-    # Bijective (SplitMix64's output function, public domain, after D. Stafford): both halves depend on every input bit.
-    x = x + <uint64_t> 0x9E3779B97F4A7C15
-    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
-    return x ^ (x >> 31)
 
 
 cdef inline uint64_t null_word() noexcept nogil:

@@ -1,7 +1,8 @@
 """From key words to instances. See key_route.pxd for the design."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
-from ordstream._core.balance.hashing cimport TwoUniversal, mix64, universal_cell
+from ordstream._core.balance.hashing cimport TwoUniversal, universal_cell
+from ordstream._core.ground.mixing cimport mix64
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """Space-Saving on key words. See space_saving.pxd for the design."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from ordstream._core.balance.hashing cimport mix64, word_of_key
+from ordstream._core.balance.hashing cimport word_of_key
+from ordstream._core.ground.mixing cimport mix64
 
 import numpy as np
 

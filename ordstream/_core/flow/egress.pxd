@@ -14,7 +14,7 @@ e) Memory of batches counts as in flight (pool.bytes) from where it is taken unt
 Memory ownership: batches belong to the egress until the reader takes them.
 """
 from libc.stdint cimport int32_t, int64_t
-from ordstream._core.ground.arrow cimport Output
+from ordstream._core.ground.output_batch cimport Output
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Layout, Worker
 from ordstream._core.flow.ingress cimport Ingress

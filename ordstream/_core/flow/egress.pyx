@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.arrow cimport Output, offset_limit, output_append, output_free, output_new, rows_within
+from ordstream._core.ground.output_batch cimport Output, offset_limit, output_append, output_free, output_new, rows_within
 from ordstream._core.flow.assemble cimport copy_row
 from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release
 from ordstream._core.ground.chunk cimport *

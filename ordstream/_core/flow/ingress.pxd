@@ -12,7 +12,7 @@ e) Time punctuations are a pure function of the tuple sequence: before the first
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from ordstream._core.ground.arrow cimport Batch
+from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.atomics cimport a64, load_acquire, load_relaxed, load_seq
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.spsc cimport Spsc

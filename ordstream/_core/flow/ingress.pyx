@@ -1,7 +1,7 @@
 """Forming chunks (ingress.pxd states the design)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, int8_t, int16_t, uint16_t
 from libc.string cimport memset
-from ordstream._core.ground.arrow cimport Batch
+from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.atomics cimport (
     as_pointer, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )

@@ -1,9 +1,10 @@
 """Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer, edge.
 
 A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through these functions:
-  operator_run       a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
-  operator_send      split for the next operator, place in the reorder buffer, release what is ready
-  operator_release   deliver ready units downstream, in ticket order
+  operator_run       slices.pxd: a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
+  process_part       parts.pxd: run a keyed kernel on one bucket's rows of a chunk
+  operator_send      delivery.pxd: split for the next operator, place in the reorder buffer, release what is ready
+  operator_release   delivery.pxd: deliver ready units downstream, in ticket order
 Edges have ports; this version accepts chains (one edge out, port 0).
 """
 from libc.stdint cimport int32_t, int64_t
@@ -13,8 +14,8 @@ from ordstream._core.flow.egress cimport Egress
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport KeySpec
-from ordstream._core.flow.worklist.shared cimport Mpmc
-from ordstream._core.flow.worklist.partition_queues cimport PartitionQueues
+from ordstream._core.ground.mpmc cimport Mpmc
+from ordstream._core.flow.worklist.buckets cimport PartitionQueues
 from ordstream._core.flow.reorder_buffer cimport ReorderBuffer
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.ground.spsc cimport Spsc
@@ -87,10 +88,3 @@ cdef struct Slice:
     int32_t held
     int64_t held_ticket
     int64_t units[8]       # CLAIM_MAX
-
-cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil
-cdef bint operator_has_input(Operator* op) noexcept nogil
-cdef bint operator_can_release(Operator* op) noexcept nogil
-cdef int64_t operator_waiting(Operator* op) noexcept nogil
-cdef void operator_run(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil
-cdef void operator_release(Operator* op, Worker* w) noexcept nogil

@@ -5,17 +5,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordstream._core.ground.arrow import BatchFormats
 from ordstream._core.ground.chunk import LayoutOwner
-from ordstream._core.ground.kernel import KernelOwner
-
-REORDER_SCHEMES: dict[str, int]
-PARTITION_SCHEMES: dict[str, int]
+from ordstream._core.ground.imported_batch import BatchFormats
 
 def debug_counts() -> dict[str, int]: ...
-
-class IdentityOwner(KernelOwner):
-    def __init__(self, layout: LayoutOwner) -> None: ...
 
 class Run:
     nworkers: int
@@ -24,42 +17,13 @@ class Run:
     commit_point: tuple[int, int]
     def __init__(
         self,
-        operators: Sequence[tuple[Any, ...]],
+        operators: Sequence[Any],  # of ordstream.node.core_options.CoreOperator
         source_layout: LayoutOwner,
         formats: BatchFormats,
         used: Sequence[bool],
         out_layout: LayoutOwner,
         out_schema: pa.Schema,
-        *,
-        workers: int,
-        scheduler: str,
-        partitioning: str,
-        reorder: str,
-        chunk_rows: int | None,
-        depth: int,
-        slice_ns: float,
-        window_ns: float,
-        capacity: float,
-        max_chunks: int,
-        max_bytes: int,
-        max_queued: int,
-        chunk_ns: float,
-        min_rows: int,
-        max_rows: int,
-        spin: bool,
-        tags: bool,
-        seed: int,
-        marker_every: int,
-        snapshot_every: int,
-        time_column: int | None,
-        time_every: int,
-        arrivals: Any,
-        max_ready: int,
-        sample_every: int,
-        shake: bool,
-        steps: bool,
-        stamp: int = 0,
-        adaptive: bool = False,
+        options: Any,  # ordstream.node.core_options.CoreOptions
     ) -> None: ...
     def push(self, batch: pa.RecordBatch) -> None: ...
     def finish(self) -> None: ...

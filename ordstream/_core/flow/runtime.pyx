@@ -19,11 +19,11 @@ from ordstream._core.flow.egress cimport egress_publish
 from ordstream._core.flow.elastic cimport elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.ground.kernel cimport PS, SF, SL
-from ordstream._core.flow.worklist.shared cimport mpmc_try_take
-from ordstream._core.flow.operator cimport (
-    Operator, Slice, operator_can_release, operator_has_input, operator_release, operator_run, operator_waiting,
-)
-from ordstream._core.flow.worklist.partition_queues cimport NO_LIMIT
+from ordstream._core.ground.mpmc cimport mpmc_try_take
+from ordstream._core.flow.delivery cimport operator_can_release, operator_release
+from ordstream._core.flow.operator cimport Operator, Slice
+from ordstream._core.flow.slices cimport operator_has_input, operator_run, operator_waiting
+from ordstream._core.flow.worklist.buckets cimport NO_LIMIT
 from ordstream._core.flow.reorder_buffer cimport NON_BLOCKING, reorder_ready
 from ordstream._core.flow.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take

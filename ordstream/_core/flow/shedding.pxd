@@ -17,7 +17,7 @@ Nothing here blocks. Memory ownership: ShedKernel (kernels_shed) owns the contro
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
-from ordstream._core.ground.arrow cimport Output
+from ordstream._core.ground.output_batch cimport Output
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.balance.las cimport CheckState, ShedState
@@ -109,6 +109,7 @@ cdef struct ShedControl:
     a64 learnt                 # rows
     int64_t clock_ns           # cost of a measurement
 
+cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, int32_t nrunning) except -1
 cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil
 cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64_t now) noexcept nogil
 cdef double virtual_arrival(const ShedControl* s, int64_t serial) noexcept nogil

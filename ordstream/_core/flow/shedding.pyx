@@ -1,16 +1,36 @@
 """Load-aware shedding in the node: the protected operator's side. See shedding.pxd for the design."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc
 from ordstream._core.ground.atomics cimport (
-    add_acq_rel, add_relaxed, exchange_acq_rel, load_relaxed, store_relaxed, store_release,
+    a64, add_acq_rel, add_relaxed, exchange_acq_rel, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport Chunk, Worker, row_slot, slot_serial
 from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_add, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices
-from ordstream._core.balance.hashing cimport mix64
+from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.threads cimport now_ns
 
 cdef enum:
     FIRST_POSTED = 16          # rows of the first matrices that a cold start posts; a power of two
+
+
+cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, int32_t nrunning) except -1:
+    """Connect a shed stage with a run: `workers` that the protected operator may have, `nrunning` ids of workers there are.
+
+    Thread safety: construction of a run only. Ownership: ShedKernel frees `running`. Raises: RuntimeError where the control serves
+    a run already, MemoryError.
+    """
+    if s.running != NULL:
+        raise RuntimeError("a shed stage's kernel serves one run")
+    s.running = <a64*> calloc(nrunning + 1, sizeof(a64))
+    if s.running == NULL:
+        raise MemoryError
+    s.nrunning = nrunning
+    s.ingress = ingress
+    s.workers = workers
+    if s.mode != SHED_FROZEN:
+        s.share = workers
+    return 0
 
 
 cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil:

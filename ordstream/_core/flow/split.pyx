@@ -4,7 +4,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport store_relaxed
 from ordstream._core.ground.chunk cimport *
-from ordstream._core.state.keyed_state cimport key_hash, mix
+from ordstream._core.ground.mixing cimport mix64
+from ordstream._core.state.keyed_state cimport key_hash
 
 
 cdef inline int32_t hash_bucket(uint64_t h, int32_t p) noexcept nogil:
@@ -126,14 +127,14 @@ cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
             fill[bucket[k]] += 1
     elif words != NULL and c.hash == NULL:
         for k in range(n):
-            b = hash_bucket(mix(words[k if c.sel == NULL else c.sel[k]]), p)
+            b = hash_bucket(mix64(words[k if c.sel == NULL else c.sel[k]]), p)
             bucket[k] = <uint16_t> b
             fill[b] += 1
     elif words != NULL:
         hash = c.hash
         for k in range(n):
             s = k if c.sel == NULL else c.sel[k]
-            h = mix(words[s])
+            h = mix64(words[s])
             hash[s] = h
             b = hash_bucket(h, p)
             bucket[k] = <uint16_t> b

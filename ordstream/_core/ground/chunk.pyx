@@ -5,14 +5,13 @@ from libc.string cimport memcpy, memset, strncpy
 from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.threads cimport mutex_delete, mutex_new
+from ordstream._core.ground.widths cimport WIDTHS
 
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
     BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
     TAKEN_BYTES = 1 << 20      # a worker takes about so much from the pool at once
 
-# bytes per value, indexed by PhysicalType
-cdef int32_t[14] WIDTH = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
 
 
 cdef char* arena_grow(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:
@@ -348,7 +347,7 @@ cdef class LayoutOwner:
             raise MemoryError
         for j in range(n):
             self.layout.type[j] = types[j]
-            self.layout.width[j] = WIDTH[<int> types[j]]
+            self.layout.width[j] = WIDTHS[<int> types[j]]
             self.layout.element[j] = elements[j]
 
     def __dealloc__(self):

@@ -70,6 +70,11 @@ cdef struct Kernel:
     bucket_bytes_t bucket_bytes
     a64 skipped            # rows and steps dropped by on_error == skip
     a64 first_skip         # Skip* of the first of them in the order, as far as it is known; 0: none. Owned, with those linked from it
+    # Lent by the run while it lasts; NULL outside a run. For kernels that call a user's function.
+    a64* stop              # RunState.stop
+    a64* reader_turn       # RunState.reader_turn
+    # Told by the kernel to the run.
+    void* shed             # the ShedControl (flow/shedding.pxd) of a kernel that sheds for the next operator; NULL: it does not shed
 
 
 cdef inline bint skip_is_first(Kernel* k, int64_t serial) noexcept nogil:

@@ -76,6 +76,7 @@ cdef class CompiledKernel(KernelOwner):
     cdef RowReader reader
     cdef RowWriter writer
     cdef object function             # the interpreted function, or None
+    cdef object interpret            # runs it on one row; handed in by whoever makes the kernel
     cdef CompiledStates states       # None: stateless
     cdef object output_schema
     cdef object key_spec             # KeySpecOwner, or None

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.ground.types import is_list
-from ordstream.udf.functions import interpret
 
 cdef extern from *:
     """
@@ -440,9 +439,12 @@ cdef class CompiledKernel(KernelOwner):
     operator : ordstream.operators.operator.Operator
         Op "compiled".
     compiled : ordstream.udf.functions.CompiledFunction
+    interpret : callable
+        `interpret(function, output schema, fan_out, exact, row, state)`: runs the interpreted function on one row by the
+        rules of run_serial and returns its outputs as storage values (ordstream.udf.functions.interpret).
     """
 
-    def __cinit__(self, operator, compiled):
+    def __cinit__(self, operator, compiled, interpret):
         cdef CompiledContext* x = &self.context
         memset(<void*> x, 0, sizeof(CompiledContext))
         x.reads = <int32_t*> calloc(len(compiled.reads) + 1, sizeof(int32_t))
@@ -456,13 +458,14 @@ cdef class CompiledKernel(KernelOwner):
         free(self.context.may_be_null)
         pool_free(&self.heap)
 
-    def __init__(self, operator, compiled):
+    def __init__(self, operator, compiled, interpret):
         cdef CompiledContext* x = &self.context
         cdef int32_t j
         owner_setup(self, operator, {"SL": SL, "PS": PS, "SF": SF}[operator.kind])
         self.kernel.unbounded = 1
         self.references.append(compiled)
         self.function = compiled.interpreted
+        self.interpret = interpret
         self.output_schema = operator.output
         self.writer = RowWriter(operator.output)
         self.reader = RowReader(operator.input, True)
@@ -509,7 +512,7 @@ cdef class CompiledKernel(KernelOwner):
         if self.states is not None:
             before = record[:self.context.state_size]
             state = self.states.state_of(before)
-        rows = interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
+        rows = self.interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
         if chunk_reserve(w, out, k.output, <int32_t> len(rows) + 1) < 0:
             raise MemoryError
         for values in rows:

@@ -1,8 +1,5 @@
 from ordstream._core.ground.kernel import KernelOwner
 from ordstream.operators.operator import Operator
 
-class FilterKernel(KernelOwner):
-    def __init__(self, operator: Operator) -> None: ...
-
 class ProjectKernel(KernelOwner):
     def __init__(self, operator: Operator) -> None: ...

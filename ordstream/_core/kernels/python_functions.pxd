@@ -51,8 +51,6 @@ cdef inline void let_reader_pass(a64* turn, a64* passed) noexcept nogil:
 
 cdef class PythonKernel(KernelOwner):
     # Base of the SL kernels. `kernel.ctx` borrows the owner itself.
-    cdef a64* stop                 # the run's, borrowed while it lasts; NULL outside a run
-    cdef a64* reader_turn          # the same
     cdef a64 passed                # let_reader_pass
     cdef object fn
     cdef RowReader reader
@@ -88,9 +86,7 @@ cdef class PythonStates(Callbacks):
 
 cdef class ProcessKernel(KernelOwner):
     # Memory ownership: `heap` counts the keys' string bytes.
-    cdef a64* stop             # these three as PythonKernel's
-    cdef a64* reader_turn
-    cdef a64 passed
+    cdef a64 passed            # as PythonKernel's
     cdef object fn
     cdef RowReader reader
     cdef RowWriter writer

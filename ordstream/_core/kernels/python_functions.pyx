@@ -28,7 +28,7 @@ cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """SL contract of kernel.pxd: takes the GIL and runs the owner."""
-    let_reader_pass((<PythonKernel> k.ctx).reader_turn, &(<PythonKernel> k.ctx).passed)
+    let_reader_pass(k.reader_turn, &(<PythonKernel> k.ctx).passed)
     with gil:
         return apply_with_gil(<PythonKernel> k.ctx, w, c)
 
@@ -122,7 +122,7 @@ cdef class RowsKernel(PythonKernel):
         cdef list rows = self.read(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
-            if is_cancelled(self.stop):
+            if is_cancelled(self.kernel.stop):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
@@ -150,7 +150,7 @@ cdef class FilterKernel(PythonKernel):
             raise MemoryError
         for i in range(c.n):
             slot = row_slot(c, i)
-            if is_cancelled(self.stop):
+            if is_cancelled(self.kernel.stop):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
@@ -181,7 +181,7 @@ cdef class FlatKernel(PythonKernel):
         cdef list rows = self.read(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
-            if is_cancelled(self.stop):
+            if is_cancelled(self.kernel.stop):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             start = out.n
@@ -191,7 +191,7 @@ cdef class FlatKernel(PythonKernel):
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
                 for result in results:
-                    stopped = is_cancelled(self.stop)    # the function may be a generator without an end
+                    stopped = is_cancelled(self.kernel.stop)    # the function may be a generator without an end
                     if stopped:
                         break
                     if chunk_reserve(w, out, self.kernel.output, 1) < 0:
@@ -223,7 +223,7 @@ cdef int32_t python_process(
         if records == NULL or keyed_lookup(&b.keyed, w, c, rows, n, records) < 0:
             failure_set(f, rows[0], FAIL_MEMORY, "out of memory")
             return 0
-    let_reader_pass((<ProcessKernel> k.ctx).reader_turn, &(<ProcessKernel> k.ctx).passed)
+    let_reader_pass(k.reader_turn, &(<ProcessKernel> k.ctx).passed)
     with gil:
         return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
 
@@ -378,7 +378,7 @@ cdef class ProcessKernel(KernelOwner):
             except Exception:
                 values = None                            # some row can't be read: find it one by one
             while i < n:
-                if is_cancelled(self.stop):
+                if is_cancelled(self.kernel.stop):
                     exception_set(f, rows[i], Cancelled(CANCELLED))
                     break
                 if not self.one_row(w, b, c, rows[i], &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),

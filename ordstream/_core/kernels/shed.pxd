@@ -1,6 +1,5 @@
-"""The shed stage: its kernel's owner, which a run connects with the operator that it protects."""
+"""The shed stage's kernel. The run finds its `ShedControl` in `Kernel.shed` and connects it with the operator that it protects."""
 from libc.stdint cimport int32_t
-from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.flow.shedding cimport ShedControl
 
@@ -19,4 +18,3 @@ cdef class ShedKernel(KernelOwner):
     cdef ShedContext* context
     cdef object sketches
     cdef object replay
-    cdef int attach(self, Ingress* ingress, int32_t workers, int32_t nrunning) except -1

@@ -5,16 +5,17 @@ shedding.pxd states the design. `max_workers` is 1: decisions are made in arriva
 from libc.stdint cimport int32_t, int64_t, int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
-from ordstream._core.ground.arrow cimport Output, output_append, output_export, output_free, output_new
-from ordstream._core.ground.atomics cimport a64, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.arrow cimport output_export
+from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.atomics cimport exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk, Column,
     View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.balance.cost_learner cimport CostLearner, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices, time_estimate
-from ordstream._core.balance.hashing cimport bytes_word, float_word, joined_word, mix64, null_word
-from ordstream._core.flow.ingress cimport Ingress
+from ordstream._core.balance.hashing cimport bytes_word, float_word, joined_word, null_word
+from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, owner_setup
 from ordstream._core.balance.las cimport (
@@ -318,23 +319,28 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class ShedKernel(KernelOwner):
-    """Operator "shed"; the parameters are listed at `ordstream.operators.shed.shed_stage`. Serves one run."""
+    """Operator "shed"; the parameters are listed at `ordstream.operators.shed.shed_stage`. Serves one run.
+
+    Parameters
+    ----------
+    operator : ordstream.operators.operator.Operator
+    model : TimeMatrices
+        The cost model to start from, empty or saved. The kernel changes it and keeps it: give it a copy.
+    """
 
     def __cinit__(self, *args, **kwargs):
         self.context = <ShedContext*> calloc(1, sizeof(ShedContext))
         if self.context == NULL:
             raise MemoryError
 
-    def __init__(self, operator):
+    def __init__(self, operator, TimeMatrices model not None):
         cdef ShedControl* s = &self.context.control
         cdef int32_t j
-        cdef TimeMatrices model
-        from ordstream.balance.sketches import ExecutionTimes
-
         owner_setup(self, operator, SL)
         self.kernel.max_workers = 1
         self.kernel.ctx = <void*> self.context
         self.kernel.apply = shed_apply
+        self.kernel.shed = <void*> s
         columns = list(operator.cost_key)
         if not 1 <= len(columns) <= SHED_KEYS:
             raise ValueError(f"{operator.name!r}: 1 to {SHED_KEYS} key columns, not {len(columns)}")
@@ -343,11 +349,8 @@ cdef class ShedKernel(KernelOwner):
             self.context.column[j] = column
             self.context.type[j] = self.kernel.input.type[<int> column]
             self.context.text[j] = 1 if "string" in str(operator.input.field(column).type) else 0
-        saved = operator.model
-        sketch = ExecutionTimes(operator.epsilon, operator.delta, seed=operator.seed) if saved is None else saved.copy()
-        learner = CostLearner(TimeMatrices(sketch.hashes), operator.window, operator.tolerance)
-        model = sketch.matrices
-        self.sketches = (model, learner, TimeMatrices(sketch.hashes), TimeMatrices(sketch.hashes))
+        learner = CostLearner(TimeMatrices(model.hashes), operator.window, operator.tolerance)
+        self.sketches = (model, learner, TimeMatrices(model.hashes), TimeMatrices(model.hashes))
         s.model = <void*> model
         s.learner = <void*> learner
         s.outbox = <void*> self.sketches[2]
@@ -389,21 +392,6 @@ cdef class ShedKernel(KernelOwner):
         if s.replay_rows:
             s.replay_serial = &serial[0]
             s.replay_index = &index[0]
-
-    cdef int attach(self, Ingress* ingress, int32_t workers, int32_t nrunning) except -1:
-        """Connect with a run: `workers` the protected operator may have, `nrunning` ids of workers there are."""
-        cdef ShedControl* s = &self.context.control
-        if s.running != NULL:
-            raise RuntimeError("a shed stage's kernel serves one run")
-        s.running = <a64*> calloc(nrunning + 1, sizeof(a64))
-        if s.running == NULL:
-            raise MemoryError
-        s.nrunning = nrunning
-        s.ingress = ingress
-        s.workers = workers
-        if s.mode != SHED_FROZEN:
-            s.share = workers
-        return 0
 
     def log(self):
         """(serial, index, at_ns, latency_ns, cost_ns) of the shed tuples: arrays. After the run."""

@@ -26,51 +26,15 @@ from ordstream._core.state.keyed_state cimport (
     KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init, keyed_init_for,
     keyed_record, keyed_state, keyed_upsert,
 )
+from ordstream._core.state.ordered_places cimport (
+    OrdPlaces, ord_places_erase, ord_places_free, ord_places_insert, ord_places_new,
+)
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_ranked_unless
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
+from ordstream._core.ground.widths cimport WIDTHS
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
-
-cdef extern from *:
-    """
-    #include <cstdint>
-    #include <new>
-    #include <set>
-    struct OrdPlace { int64_t rank; int64_t slot; };
-    typedef int (*OrdCompareSlots)(const void* bucket, int64_t a, int64_t b);
-    struct OrdBefore {
-        OrdCompareSlots compare;
-        const void* bucket;
-        bool operator()(const OrdPlace& a, const OrdPlace& b) const {
-            return a.rank != b.rank ? a.rank > b.rank : a.slot != b.slot && compare(bucket, a.slot, b.slot) < 0;
-        }
-    };
-    typedef std::set<OrdPlace, OrdBefore> OrdPlaces;
-    static inline OrdPlaces* ord_places_new(OrdCompareSlots compare, const void* bucket) {
-        return new (std::nothrow) OrdPlaces(OrdBefore{compare, bucket});
-    }
-    static inline void ord_places_free(OrdPlaces* p) { delete p; }
-    static inline void ord_places_erase(OrdPlaces* p, int64_t rank, int64_t slot) { p->erase(OrdPlace{rank, slot}); }
-    // The place of the new entry, from 1, or 0 when it is not among the first k; -1: no memory.
-    static inline int64_t ord_places_insert(OrdPlaces* p, int64_t rank, int64_t slot, int64_t k) {
-        try {
-            p->insert(OrdPlace{rank, slot});
-        } catch (const std::bad_alloc&) {
-            return -1;
-        }
-        int64_t place = 1;
-        for (OrdPlaces::const_iterator i = p->begin(); place <= k && i != p->end(); ++i, ++place)
-            if (i->slot == slot) return place;
-        return 0;
-    }
-    """
-    cppclass OrdPlaces:
-        int64_t size() nogil
-    OrdPlaces* ord_places_new(int (*compare)(const void*, int64_t, int64_t) noexcept nogil, const void* bucket) nogil
-    void ord_places_free(OrdPlaces*) nogil
-    void ord_places_erase(OrdPlaces*, int64_t rank, int64_t slot) nogil
-    int64_t ord_places_insert(OrdPlaces*, int64_t rank, int64_t slot, int64_t k) nogil
 
 cdef enum:
     PLACE_BYTES = 64       # of an entry of the ordered set, about
@@ -565,7 +529,6 @@ cdef class TopKernel(KernelOwner):
         cdef int32_t j
         cdef int32_t at = sizeof(Entry)
         cdef LayoutOwner layout
-        cdef int32_t[14] element_width = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
         owner_setup(self, operator, SF)
         layout = self.input_layout
         self.keys = KeySpecOwner(operator.ranked_key, layout.types)
@@ -600,7 +563,7 @@ cdef class TopKernel(KernelOwner):
             if layout.layout.type[j] == PT_VIEW:
                 self.context.bytes[j] = 1
             elif layout.layout.type[j] == PT_LIST:
-                self.context.bytes[j] = element_width[layout.layout.element[j]]
+                self.context.bytes[j] = WIDTHS[layout.layout.element[j]]
             at += 16 if self.context.width[j] == 16 else 8
         self.context.offset[self.context.ncols] = at
         self.context.state_size = at + self.context.ncols

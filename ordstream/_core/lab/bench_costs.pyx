@@ -9,10 +9,11 @@ from libc.string cimport memset
 from ordstream._core.ground.atomics cimport (
     a64, add_seq, exchange_acq_rel, load_acquire, store_relaxed, store_release, store_seq,
 )
-from ordstream._core.ground.arrow cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, Part
-from ordstream._core.flow.worklist.shared cimport Mpmc, mpmc_free, mpmc_init, mpmc_try_push_single, mpmc_try_take
-from ordstream._core.flow.worklist.partition_queues cimport HYBRID, PartitionQueues, pq_add, pq_enter, pq_free, pq_init, pq_leave, pq_next
+from ordstream._core.ground.mpmc cimport Mpmc, mpmc_free, mpmc_init, mpmc_try_push_single, mpmc_try_take
+from ordstream._core.flow.worklist.buckets cimport HYBRID, PartitionQueues, pq_free, pq_init
+from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_enter, pq_leave, pq_next
 from ordstream._core.flow.scheduler cimport OperatorStats, Scheduler, scheduler_choose, scheduler_init, stats_account, stats_init
 from ordstream._core.flow.scheduler import HEURISTICS
 from ordstream._core.ground.threads cimport EventCount, cpu_pause, cpu_yield, event_count_delete, event_count_new, now_ns

@@ -18,6 +18,7 @@ from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_NULL, PT_F64, PT_I64, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_alloc, chunk_new, chunk_reserve,
     failure_new, failure_set, row_slot, slot_serial,
 )
+from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, failure_text, owner_setup
 from ordstream._core.state.keyed_state cimport (
@@ -108,10 +109,7 @@ cdef inline int32_t outputs_of(const Parametric* x, double first, double last) n
     cdef uint64_t h
     if x.part == 0:
         return x.whole
-    h = <uint64_t> first * <uint64_t> P + <uint64_t> last + <uint64_t> 0x9E3779B97F4A7C15
-    h = (h ^ (h >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
-    h = (h ^ (h >> 27)) * <uint64_t> 0x94D049BB133111EB
-    h ^= h >> 31
+    h = mix64(<uint64_t> first * <uint64_t> P + <uint64_t> last)
     return x.whole + <int32_t> ((h >> 32) < <uint64_t> x.part)
 
 

@@ -10,12 +10,14 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.signal cimport SIGINT, raise_ as send_signal
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from ordstream._core.ground.output_batch cimport limit_offsets
 from ordstream._core.ground.atomics cimport a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release
 from ordstream._core.ground.chunk cimport Chunk, Failure, Part, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.flow.operator cimport Operator
-from ordstream._core.flow.worklist.partition_queues cimport CLAIM_MAX, PQ_NOTHING, Claims, pq_claim, pq_enter_claim
+from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
+from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim
 from ordstream._core.flow.reorder_buffer cimport reorder_limit
 from ordstream._core.flow.runtime cimport (
     HOLD_BEFORE_PARKING, HOLD_NOWHERE, HOLD_WHILE_PUBLISHING, Runtime, Waits, missed_of_closed_runs, waits_of_new_runs,
@@ -178,9 +180,9 @@ cdef void delegate_more(Probe* x, Worker* w) noexcept nogil:
     cdef int32_t n = 1
     cdef int32_t k
     while n and x.delegated < x.delegate:
-        n = pq_claim(&op.pq, reorder_limit(&op.rb), CLAIM_MAX, &claims)
+        n = hybrid_claim(&op.pq, reorder_limit(&op.rb), CLAIM_MAX, &claims)
         for k in range(n):
-            if pq_enter_claim(&op.pq, &claims, k, &run, &first) == PQ_NOTHING:
+            if hybrid_enter_claim(&op.pq, &claims, k, &run, &first) == PQ_NOTHING:
                 x.delegated += 1
             else:
                 x.strays += 1
@@ -253,3 +255,9 @@ cdef class ProbeKernel(KernelOwner):
             "delegated": self.context.delegated, "strays": self.context.strays,
             "late": load_relaxed(&self.context.late), "punctuations": load_relaxed(&self.context.punctuations),
         }
+
+
+def set_offset_limit(int64_t limit):
+    """Let columns of output batches have at most so many bytes, or elements, in place of 2^31 - 1; returns what it was. For every run
+    that is made afterwards; not while one is open."""
+    return limit_offsets(limit)

@@ -15,6 +15,7 @@ e) Records that lie in one cache line, or in two, begin where they touch no furt
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from ordstream._core.ground.chunk cimport Arena, Chunk, ChunkPool, Layout, Worker
+from ordstream._core.ground.mixing cimport mix64 as mix   # the hash of a key of one column of 64 bits
 
 cdef enum:
     LOOKUP_BLOCK = 64      # rows whose lookups overlap
@@ -51,15 +52,6 @@ cdef struct KeyedState:
     int32_t stride         # keys.size + state_size, then what record_stride adds
     Arena heap             # string bytes of keys
     ChunkPool* pool
-
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    # The hash of a key of one column of 64 bits.
-    # Bijective (SplitMix64's output function, public domain, after D. Stafford): both halves depend on every input bit.
-    x = x + <uint64_t> 0x9E3779B97F4A7C15
-    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
-    return x ^ (x >> 31)
-
 
 cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil

@@ -14,6 +14,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
 from ordstream._core.ground.stopping cimport worker_stops
+from ordstream._core.ground.widths cimport WIDTHS
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -226,7 +227,6 @@ cdef class ColumnReader:
         return array if big == self.type else array.cast(self.type)
 
 
-cdef int32_t[14] WIDTHS = [1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1, 16, 16, 16]
 
 
 cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil:

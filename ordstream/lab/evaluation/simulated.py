@@ -22,6 +22,7 @@ import pyarrow as pa
 from ordstream._core.flow.elastic import PyElasticDoor
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
+from ordstream._core.ground.imported_batch import BatchFormats
 from ordstream._core.state.routing import key_hashes
 from ordstream.errors import PlanError
 from ordstream.lab.evaluation import ordered_subjects
@@ -218,7 +219,7 @@ def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) ->
     columns = table.select(list(stage.key)).slice(0, 1 << 17).combine_chunks()
     schema = core_arrow.core_schema(columns.schema)
     batch = columns.cast(schema).to_batches()[0]
-    return key_hashes(batch, list(range(len(stage.key))), core_chunk.layout_of(schema), core_arrow.BatchFormats(schema))
+    return key_hashes(batch, list(range(len(stage.key))), core_chunk.layout_of(schema), BatchFormats(schema))
 
 
 def tuples_for(stages: Sequence[Stage], workers: int, chunk: int | None) -> int:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import ordstream as od
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
+from ordstream._core.ground.imported_batch import BatchFormats
 from ordstream._core.lab import bench_kernels as _bench
 from ordstream._core.state.routing import key_hashes
 from ordstream.errors import Cancelled
@@ -108,7 +109,7 @@ def data() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 def hashes() -> npt.NDArray[np.uint64]:
     """Key hashes of the batch, as the node routes by."""
     batch = pa.RecordBatch.from_arrays([pa.array(data()[1]), pa.array(data()[0])], schema=KEY_VALUE)
-    return key_hashes(batch, [0], core_chunk.layout_of(KEY_VALUE), core_arrow.BatchFormats(core_arrow.core_schema(KEY_VALUE)))
+    return key_hashes(batch, [0], core_chunk.layout_of(KEY_VALUE), BatchFormats(core_arrow.core_schema(KEY_VALUE)))
 
 
 def spun(values: npt.NDArray[np.int64], steps: int) -> npt.NDArray[np.int64]:

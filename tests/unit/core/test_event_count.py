@@ -8,7 +8,7 @@ import time
 import pytest
 from core_threads import together
 
-from ordstream._core.lab.testing import PyEventCount
+from ordstream._core.lab.testing_event_count import PyEventCount
 
 
 def test_wait_times_out() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from core_threads import together
 
-from ordstream._core.lab.testing import NO_TICKET_LIMIT, PyPartitionQueues
+from ordstream._core.lab.testing_partition_queues import NO_TICKET_LIMIT, PyPartitionQueues
 
 SCHEMES = ["hybrid", "partitioned", "shared"]
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from core_threads import together
 
-from ordstream._core.lab.testing import RELEASED_AT_ONCE, PyReorderBuffer
+from ordstream._core.lab.testing_reorder_buffer import RELEASED_AT_ONCE, PyReorderBuffer
 
 SCHEMES = ["nonblocking", "lock"]
 FAR = [1, 2**31 - 5, 2**32 - 5, 2**63 - 1_000_000]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_threads import together
 
-from ordstream._core.lab.testing import PyMpmc
+from ordstream._core.lab.testing_queues import PyMpmc
 
 FAR = [1, 2**31 - 5, 2**32 - 5, 2**63 - 1_000_000]
 

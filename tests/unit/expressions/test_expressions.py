@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ordstream as od
-from ordstream.expressions.expr import evaluate
+from ordstream.expressions.evaluate import evaluate
 from ordstream.expressions.lowering import lower
 
 SCHEMA = pa.schema(

@@ -1,0 +1,301 @@
+"""Building and freeing a run (build.pxd)."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from ordstream._core.flow.egress cimport egress_bound, egress_init
+from ordstream._core.flow.elastic cimport elastic_init
+from ordstream._core.flow.ingress cimport ingress_init
+from ordstream._core.flow.operator cimport Operator
+from ordstream._core.flow.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
+from ordstream._core.flow.runtime cimport Runtime, waits_of_new_runs
+from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats_init
+from ordstream._core.flow.scheduler import HEURISTICS
+from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
+from ordstream._core.flow.split cimport Partitioner
+from ordstream._core.flow.steps cimport steps_free
+from ordstream._core.flow.worklist.buckets cimport pq_free, pq_init, power_of_two
+from ordstream._core.ground.atomics cimport store_relaxed
+from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init
+from ordstream._core.ground.kernel cimport PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
+from ordstream._core.ground.spsc cimport spsc_free, spsc_init
+from ordstream._core.ground.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new
+from ordstream._core.state.keyed_state cimport KeySpecOwner
+
+cdef enum:
+    MOST_FREE = 2048           # idle chunks that the pool keeps
+    LEAST_DEPTH = 4            # an empty operator admits three chunks
+    SINGLE_EVERY = 16          # with a shed stage, one of so many chunks has one row: its cost is that row's
+    ELASTIC_NS = 4_000_000     # workers="auto": shortest measured slot
+    SAMPLE_EVERY = 16          # parts of a protected keyed operator between two that are timed row by row
+    GROWTH = 4                 # times as many rows as `chunk_rows` that operators before may have made of a chunk
+
+REORDER_SCHEMES = {"nonblocking": NON_BLOCKING, "lock": LOCK_BASED}
+PARTITION_SCHEMES = {"hybrid": 0, "partitioned": 1, "shared": 2}
+
+
+# ---------------------------------------------------------------- what all operators share
+
+cdef int32_t most_columns(object operators, const Layout* source) except -1:
+    """Columns that any chunk of the run may have."""
+    cdef KernelOwner owner
+    cdef int32_t most = source.ncols
+    for operator in operators:
+        owner = operator.kernel
+        most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols, owner.kernel.output.ncols + owner.kernel.extra_cols)
+    return most
+
+
+cdef int build_shared(Runtime* rt, object operators, object options, const Layout* source) except -1:
+    """Pool, tables, event counts, scheduler and controller, in a Runtime that is all zeros.
+
+    Ownership: the Runtime, until free_shared, also where this raises MemoryError.
+    """
+    cdef int32_t workers = options.workers
+    cdef int64_t seed = options.seed
+    pool_init(&rt.pool, most_columns(operators, source) + 2, MOST_FREE)
+    rt.n = <int32_t> len(operators)
+    rt.operators = <Operator*> calloc(rt.n, sizeof(Operator))
+    rt.stats = <OperatorStats*> calloc(rt.n, sizeof(OperatorStats))
+    rt.weights = <double*> calloc(rt.n + 1, sizeof(double))
+    rt.slice_start = <int64_t*> calloc(workers + 1, sizeof(int64_t))
+    rt.run.work = event_count_new()
+    rt.run.reader = event_count_new()
+    rt.gate = event_count_new()
+    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL or rt.run.work == NULL
+            or rt.run.reader == NULL or rt.gate == NULL):
+        raise MemoryError
+    rt.run.ingress = &rt.ingress
+    rt.run.workers = workers if workers > 0 else 1
+    rt.run.steps = options.steps
+    rt.run.bytes = &rt.pool.bytes
+    rt.run.max_bytes = options.max_bytes
+    rt.spin = options.spin
+    rt.park_ns = waits_of_new_runs().park_ns
+    rt.longest_park_ns = waits_of_new_runs().longest_park_ns
+    rt.gate_ns = waits_of_new_runs().gate_ns
+    rt.grace_ns = waits_of_new_runs().grace_ns
+    rt.adaptive = options.adaptive and workers > 1
+    elastic_init(&rt.elastic, max(workers, 1), 1, ELASTIC_NS)
+    rt.units = -1
+    if options.shake:
+        rt.shaken = <uint64_t> seed * <uint64_t> 0xD1342543DE82EF95 | 1
+    store_relaxed(&rt.active, 1 if rt.adaptive else rt.run.workers)   # published with the threads
+    rt.auto_rows = options.chunk_rows is None
+    rt.chunk_ns = options.chunk_ns
+    rt.min_rows = options.min_rows
+    rt.max_rows = options.max_rows
+    scheduler_init(&rt.scheduler, HEURISTICS[options.scheduler], options.slice_ns, options.window_ns, options.capacity, seed)
+    return 0
+
+
+cdef void free_shared(Runtime* rt) noexcept:
+    """What build_shared made, but for the pool. Thread safety: no worker is left. Safe on a half-built Runtime, and twice."""
+    free(rt.operators)
+    free(rt.stats)
+    free(rt.weights)
+    free(rt.slice_start)
+    rt.operators = NULL
+    rt.stats = NULL
+    rt.weights = NULL
+    rt.slice_start = NULL
+    if rt.run.work != NULL:
+        event_count_delete(rt.run.work)
+    if rt.run.reader != NULL:
+        event_count_delete(rt.run.reader)
+    if rt.gate != NULL:
+        event_count_delete(rt.gate)
+    rt.run.work = NULL
+    rt.run.reader = NULL
+    rt.gate = NULL
+
+
+cdef int build_worker(Runtime* rt, Worker* w, int32_t id) except -1:
+    """One worker's memory of chunks and its place in the run."""
+    worker_init(w, &rt.pool, id)
+    w.node = rt
+    w.stop = &rt.run.stop
+    w.look = waits_of_new_runs().look
+    return 0
+
+
+cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object options) except -1:
+    """Ingress and egress. `options.arrivals` is borrowed: the caller keeps it alive."""
+    cdef int64_t seed = options.seed
+    cdef int64_t[::1] schedule
+    if (ingress_init(&rt.ingress, source.layout.ncols) != 0
+            or egress_init(&rt.egress, &output.layout, &rt.ingress, &rt.pool, options.tags) != 0):
+        raise MemoryError
+    rt.egress.max_ready = options.max_ready
+    egress_bound(&rt.egress, options.max_bytes)
+    rt.ingress.reader = rt.run.reader
+    if options.shake:
+        rt.ingress.shake = <uint64_t> seed * <uint64_t> 0x9E3779B97F4A7C15 | 1
+    rt.ingress.max_chunks = options.max_chunks
+    rt.ingress.max_bytes = options.max_bytes
+    rt.ingress.bytes = &rt.pool.bytes
+    rt.ingress.marker_every = options.marker_every
+    rt.ingress.snapshot_every = options.snapshot_every
+    rt.ingress.snapshot_next = options.snapshot_every
+    if options.time_column is not None:
+        rt.ingress.time_column = options.time_column
+        rt.ingress.time_type = source.layout.type[rt.ingress.time_column]
+        rt.ingress.time_every = options.time_every
+    if options.arrivals is not None:
+        schedule = options.arrivals
+        if schedule.shape[0]:
+            rt.ingress.schedule = &schedule[0]
+    store_relaxed(&rt.ingress.target_rows, rt.min_rows if rt.auto_rows else <int64_t> options.chunk_rows)
+    return 0
+
+
+# ---------------------------------------------------------------- operators
+
+cdef bint has_views(const Layout* layout) noexcept:
+    cdef int32_t j
+    for j in range(layout.ncols):
+        if layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST:
+            return True
+    return False
+
+
+cdef int build_operator(Runtime* rt, int32_t i, object operator, object options) except -1:
+    """Operator i of the chain, whose predecessors are built.
+
+    operator : ordstream.node.core_options.CoreOperator. Ownership: what it names is borrowed; the caller keeps it alive.
+    """
+    cdef Operator* op = &rt.operators[i]
+    cdef KernelOwner owner = operator.kernel
+    cdef KeySpecOwner keys
+    op.index = i
+    op.kernel = &owner.kernel
+    op.kernel.stop = &rt.run.stop
+    op.kernel.reader_turn = &rt.run.reader_turn
+    op.kind = op.kernel.kind
+    if op.kind == PS:
+        keys = operator.keys
+        op.keys = &keys.spec
+        if operator.buckets == 1:
+            op.kind = SF                                      # one bucket: nothing to partition
+    op.run = &rt.run
+    op.M = operator.parallelism
+    op.depth = options.depth
+    op.max_queued = options.max_queued
+    op.sample_every = options.sample_every if op.kernel.kind != SL else 0
+    op.has_views = has_views(op.kernel.output)
+    if i == 0:
+        op.ingress = &rt.ingress
+        # One worker at a time in the first operator: nobody to share the ingress with.
+        rt.ingress.alone = options.workers <= 1 or op.M == 1
+    if i == rt.n - 1:
+        op.egress = &rt.egress
+    else:
+        op.edge.to = &rt.operators[i + 1]
+    stats_init(&rt.stats[i], op.M)
+    if i and rt.operators[i - 1].kernel.shed != NULL:
+        protect(rt, op, <ShedControl*> rt.operators[i - 1].kernel.shed, options)
+    build_queues(rt, op, operator, options)
+    return 0
+
+
+cdef int protect(Runtime* rt, Operator* op, ShedControl* shed, object options) except -1:
+    """Connect an operator with the shed stage in front of it, which wants to know its costs where it decides by them."""
+    cdef int32_t workers = options.workers
+    shed_attach(shed, &rt.ingress, min(op.M, max(workers, 1)), workers + 1)
+    if shed.mode != SHED_LIVE:
+        return 0
+    op.shed = shed
+    shed.attribute = shed.attribute and op.kind == SL
+    rt.ingress.stamp = options.stamp
+    rt.ingress.single_every = SINGLE_EVERY
+    if op.kind != SL and op.sample_every == 0:
+        op.sample_every = SAMPLE_EVERY
+    return 0
+
+
+cdef int build_queues(Runtime* rt, Operator* op, object operator, object options) except -1:
+    """Reorder buffer, worklist and the states of an operator."""
+    cdef bint alone = options.workers <= 1                    # nothing in the data path is shared: plain accesses will do
+    cdef int64_t slots = power_of_two(max(op.depth, <int64_t> LEAST_DEPTH))
+    cdef int32_t scheme = REORDER_SCHEMES[options.reorder]
+    if reorder_init(&op.rb, slots, 1, scheme, mutex_new() if scheme == LOCK_BASED else NULL) != 0:
+        raise MemoryError
+    # An operator with one worker at a time shares its reorder buffer with nobody either: the scheduler's lock hands it over. Two are
+    # excepted: idle workers borrow the last operator's flag (publish_wanted), and whoever feeds a partitioned one releases it (enqueue).
+    op.rb.alone = alone or (op.M == 1 and op.kind != PS and op.egress == NULL)
+    if op.kind == SL:
+        if mpmc_init(&op.worklist, slots, 1) != 0:
+            raise MemoryError
+        op.worklist.alone = alone
+    elif op.kind == SF:
+        if spsc_init(&op.input, slots, 0) != 0:
+            raise MemoryError
+        if op.kernel.bucket_new != NULL:
+            op.state = op.kernel.bucket_new(op.kernel, 0)
+            if op.state == NULL:
+                raise MemoryError
+    else:
+        build_buckets(op, operator, options, slots, alone)
+    return 0
+
+
+cdef int build_buckets(Operator* op, object operator, object options, int64_t slots, bint alone) except -1:
+    """Worklist, split and states of a partitioned operator."""
+    cdef KeySpecOwner keys = operator.keys
+    cdef int32_t p = operator.buckets
+    cdef int32_t b
+    cdef int64_t rows = p if options.chunk_rows is None else min(p, GROWTH * options.chunk_rows)
+    if pq_init(&op.pq, PARTITION_SCHEMES[options.partitioning], p, slots, rows) != 0:
+        raise MemoryError
+    op.pq.master.alone = alone
+    op.partitioner.keys = &keys.spec
+    op.partitioner.layout = op.kernel.input
+    op.partitioner.p = p
+    op.partitioner.keeps_hash = op.kernel.uses_hash
+    if operator.bounds is not None:
+        split_by_range(&op.partitioner, keys.spec.column[0], operator.bounds)
+    for b in range(p):
+        op.pq.buckets[b].state = op.kernel.bucket_new(op.kernel, b)
+        if op.pq.buckets[b].state == NULL:
+            raise MemoryError
+    return 0
+
+
+cdef int split_by_range(Partitioner* split, int32_t column, object bounds) except -1:
+    """Buckets are ranges of the key column. `bounds`, float64 or int64, are borrowed."""
+    cdef int64_t[::1] ints
+    cdef double[::1] floats
+    split.by_range = 1
+    split.nbounds = <int32_t> len(bounds)
+    split.column = column
+    if bounds.dtype.kind == "f":
+        split.is_float = 1
+        floats = bounds
+        split.float_bounds = &floats[0] if split.nbounds else NULL
+    else:
+        ints = bounds
+        split.int_bounds = &ints[0] if split.nbounds else NULL
+    return 0
+
+
+cdef void free_operator(Operator* op) noexcept:
+    """Worklist, states, reorder buffer; the worklist is empty (drain). Safe on a half-built operator."""
+    cdef int32_t b
+    if op.kernel != NULL:                                     # whoever calls the kernel later must not look into this run
+        op.kernel.stop = NULL
+        op.kernel.reader_turn = NULL
+    if op.kind == SL:
+        mpmc_free(&op.worklist)
+    elif op.kind == SF:
+        spsc_free(&op.input)
+        if op.state != NULL and op.kernel.bucket_free != NULL:
+            op.kernel.bucket_free(op.kernel, op.state)
+    else:
+        if op.pq.buckets != NULL:
+            for b in range(op.pq.p):
+                if op.pq.buckets[b].state != NULL:
+                    op.kernel.bucket_free(op.kernel, op.pq.buckets[b].state)
+        pq_free(&op.pq)
+    if op.rb.mutex != NULL:
+        mutex_delete(op.rb.mutex)
+    reorder_free(&op.rb)
+    steps_free(&op.steps)

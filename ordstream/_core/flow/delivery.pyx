@@ -1,0 +1,277 @@
+"""Delivery (delivery.pxd states the design). Everything here is nogil and non-blocking, but for the lock-based reorder scheme's lock."""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.flow.assemble cimport assign_serials, copy_row
+from ordstream._core.flow.egress cimport egress_deliver, egress_has_room
+from ordstream._core.flow.ingress cimport ingress_wakes_feeder
+from ordstream._core.flow.operator cimport Operator, Slice
+from ordstream._core.flow.reorder_buffer cimport reorder_offer, reorder_offer_run, reorder_put, reorder_release
+from ordstream._core.flow.split cimport split_chunk, split_everywhere
+from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
+from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_has_room
+from ordstream._core.ground.atomics cimport *
+from ordstream._core.ground.chunk cimport *
+from ordstream._core.ground.kernel cimport PS, SF, SL
+from ordstream._core.ground.mpmc cimport mpmc_try_push_single
+from ordstream._core.ground.spsc cimport spsc_try_push
+from ordstream._core.ground.threads cimport prefetch_write
+
+cdef struct Delivery:
+    # Context of one reorder_release.
+    Operator* op
+    Worker* worker
+    int32_t pushed         # units put into the next worklist
+    int32_t direct         # units put straight into the next reorder buffer
+
+
+cdef void out_of_memory(Operator* op) noexcept nogil:
+    """Nothing can be kept in order without memory: end the run; the caller's thread raises MemoryError."""
+    store_relaxed(&op.run.no_memory, 1)               # read after the run ended
+    store_release(&op.run.stop, 1)                    # pairs with load_acquire in the worker loop
+
+
+# ---------------------------------------------------------------- room, and what enters a worklist
+
+cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
+    """True when `chunks` chunks with `parts` parts in all can be enqueued. Exact for the one producer, a guess for others."""
+    cdef int64_t enqueued = load_relaxed(&op.enqueued)        # the producer's own
+    cdef int64_t inside = enqueued - load_acquire(&op.rb.next) + 1   # pairs with store_release in reorder_release
+    if inside > 0:
+        if inside + chunks > op.depth:
+            return False                                      # a unit of several chunks waits for an emptier operator
+        # statistic: a stale tuples_done only makes the bound tighter
+        if load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done) > op.max_queued:
+            return False
+    if op.kind == PS:
+        return pq_has_room(&op.pq, parts)
+    return True
+
+
+cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
+    """operator_has_room for the one producer: reads what the operator's workers write only where it looks full."""
+    cdef int64_t enqueued = load_relaxed(&op.enqueued)        # own value
+    if (enqueued - op.seen_next + 1 + chunks > op.depth
+            or load_relaxed(&op.tuples_enqueued) - op.seen_done > op.max_queued):
+        op.seen_next = load_acquire(&op.rb.next)              # pairs with store_release in reorder_release
+        op.seen_done = load_relaxed(&op.tuples_done)          # statistic
+        return operator_has_room(op, chunks, parts)
+    return op.kind != PS or pq_has_room(&op.pq, parts)
+
+
+cdef bint operator_can_release(Operator* op) noexcept nogil:
+    """True when the next unit may be delivered (if it is ready): there is room downstream. Any thread; a guess."""
+    if op.egress != NULL:
+        return egress_has_room(op.egress)
+    return operator_has_room(op.edge.to, 1, op.edge.to.pq.p if op.edge.to.kind == PS else 1)
+
+
+cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
+    """Everything that a chunk needs before it enters a partitioned operator, done outside the serial section."""
+    if c.kind == DATA:
+        if c.n == 0:
+            c.nparts = 0
+            return 0
+        if split_chunk(&to.partitioner, w, c) != 0:
+            return -1
+        return prepare_rows(to.kernel, w, c)
+    c.nparts = 0
+    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
+        return 0
+    return split_everywhere(to.pq.p, w, c)
+
+
+cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
+    """Give a chunk its ticket and put it into the worklist. The one producer; room was checked."""
+    cdef int64_t ticket = load_relaxed(&op.enqueued) + 1      # own value
+    c.ticket = ticket
+    if c.n:
+        store_relaxed(&op.tuples_enqueued, load_relaxed(&op.tuples_enqueued) + c.n)   # own value; a statistic for others
+    store_relaxed(&op.enqueued, ticket)
+    if op.kind == SL:
+        mpmc_try_push_single(&op.worklist, as_int(c))
+    elif op.kind == SF:
+        spsc_try_push(&op.input, as_int(c))
+    elif c.nparts:
+        pq_add(&op.pq, c, ticket)
+    else:
+        # Nothing to process: straight to the order. A punctuation may still mean something to the operator after this one.
+        if op.edge.to != NULL and op.edge.to.kind == PS and prepare_for(op.edge.to, d.worker, c) != 0:
+            out_of_memory(op)
+            c.nparts = 0
+        reorder_put(&op.rb, ticket, as_int(c))
+        d.direct += 1
+        return
+    d.pushed += 1
+
+
+# ---------------------------------------------------------------- sending
+
+cdef void expect_release(Operator* op) noexcept nogil:
+    """Start to load, all at once, the lines that sending a unit touches and another worker probably wrote last. One after the other
+    they cost a transfer between cores each. Only addresses are used, nothing is read."""
+    prefetch_write(&op.rb.next)
+    if op.egress != NULL:
+        prefetch_write(&op.egress.rows_out)
+        prefetch_write(as_pointer(load_relaxed(&op.egress.writing)))   # a hint: it may be gone, and nothing faults
+        prefetch_write(&op.run.ingress.retired_chunks)
+    if op.kind == PS:
+        prefetch_write(&op.pq.master.head)                    # taken from right after
+
+
+cdef int deliver(void* context, void* unit) noexcept nogil:
+    """Hand one unit to the next worklist or to the egress. 0: no room. Holder of the release flag only."""
+    cdef Delivery* d = <Delivery*> context
+    cdef Operator* op = d.op
+    cdef Operator* to
+    cdef Chunk* c = <Chunk*> unit
+    cdef Chunk* following
+    cdef int64_t chunks = 0
+    cdef int64_t parts = 0
+    if op.egress != NULL:
+        return egress_deliver(op.egress, d.worker, c)
+    to = op.edge.to
+    if c.link == NULL:
+        if not admits(to, 1, c.nparts):
+            return 0
+        enqueue(to, c, d)
+        return 1
+    while c != NULL:
+        chunks += 1
+        parts += c.nparts
+        c = c.link
+    if not admits(to, chunks, parts):
+        return 0
+    c = <Chunk*> unit
+    while c != NULL:
+        following = c.link
+        c.link = NULL
+        enqueue(to, c, d)
+        c = following
+    return 1
+
+
+cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
+    """release_or_offer without a unit of one's own: a parked or capped release goes on."""
+    release_or_offer(op, w, 0, NULL, 0)
+
+
+cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+    """Place `n` units with consecutive tickets; deliver every unit that is ready, unless another worker is doing it; wake one parked
+    worker per call that pushed.
+
+    Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of `parked`.
+    """
+    cdef Delivery d
+    cdef int64_t published = 0
+    d.op = op
+    d.worker = w
+    d.pushed = 0
+    d.direct = 0
+    if op.egress != NULL:
+        published = load_relaxed(&op.egress.ready.tail)       # moved by a publication: the reader is told
+    if n == 1:
+        reorder_offer(&op.rb, ticket, units[0], deliver, &d)
+    elif n:
+        reorder_offer_run(&op.rb, ticket, units, n, deliver, &d)
+    else:
+        reorder_release(&op.rb, deliver, &d)
+    if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
+        op.run.work.notify_one()
+    if d.direct:
+        operator_release(op.edge.to, w)                       # at most as deep as the chain is long
+    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published
+                              or ingress_wakes_feeder(op.run.ingress)):
+        store_relaxed(&op.run.ingress.feeder_waits, 0)        # told; it says so again if it goes on waiting
+        op.run.reader.notify_all()
+
+
+cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """Split a unit for the next operator where that is partitioned."""
+    cdef Chunk* c
+    if op.edge.to != NULL and op.edge.to.kind == PS:
+        c = unit
+        while c != NULL:
+            if prepare_for(op.edge.to, w, c) != 0:
+                out_of_memory(op)
+                c.nparts = 0
+            c = c.link
+
+
+cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+    """Place `n` prepared units with consecutive tickets in the reorder buffer and release what is ready."""
+    cdef int64_t height = ticket + n - 1 - load_relaxed(&op.rb.next)   # statistic
+    if height > load_relaxed(&op.reorder_height):
+        store_relaxed(&op.reorder_height, height)
+    release_or_offer(op, w, ticket, units, n)
+
+
+cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
+    """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
+    cdef int64_t one = as_int(unit)
+    prepare_unit(op, w, unit)
+    operator_send_run(op, w, ticket, &one, 1)
+
+
+cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil:
+    """Send the units that are held."""
+    cdef int32_t n = slice.held
+    if n:
+        slice.held = 0
+        operator_send_run(op, w, slice.held_ticket, slice.units, n)
+
+
+cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Slice* slice) noexcept nogil:
+    """Send a unit, or hold it for send_held where it follows the ones that are held."""
+    if not slice.holding:
+        operator_send(op, w, ticket, unit)
+        return
+    cdef int32_t k
+    if slice.held and ticket < slice.held_ticket:
+        # Parts of other claims were delegated to this worker: it cannot be their turn before this unit's, which will release them.
+        for k in range(slice.held):
+            reorder_put(&op.rb, slice.held_ticket + k, slice.units[k])
+        slice.held = 0
+    elif slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
+        send_held(op, w, slice)
+    prepare_unit(op, w, unit)
+    if slice.held == 0:
+        slice.held_ticket = ticket
+    slice.units[slice.held] = as_int(unit)
+    slice.held += 1
+
+
+# ---------------------------------------------------------------- what a unit inherits
+
+cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out, Failure* failure) noexcept nogil:
+    """`out` (rows before the failing one) followed by a FAILURE chunk that carries the failing row. Ownership of failure: taken."""
+    cdef Chunk* f = chunk_new(w)
+    cdef int64_t serial
+    store_relaxed(&op.run.ingress.stop, 1)                    # no need to admit what will not be delivered; no partner
+    if f == NULL:
+        out_of_memory(op)
+        return out
+    serial = slot_serial(source, failure.slot) if failure.slot >= 0 else source.last_serial
+    f.kind = FAILURE
+    f.failure = failure
+    f.failed_operator = op.index
+    f.first_serial = serial
+    f.last_serial = serial
+    if failure.slot >= 0 and copy_row(w, f, cols, op.kernel.input, failure.slot) != 0:
+        f.n = 0
+    out.last_serial = serial - 1
+    out.link = f
+    return out
+
+
+cdef int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
+    """A new output chunk takes its input chunk's place: serials, markers; the input chunk is held or freed."""
+    if assign_serials(w, out, source) != 0:
+        return -1
+    out.last_serial = source.last_serial
+    out.counted = source.counted
+    out.arrived_ns = source.arrived_ns
+    out.dispatched_ns = source.dispatched_ns
+    if op.kernel.keeps_views:
+        chunk_hold(out, source)
+    else:
+        chunk_free(w, source)
+    return 0

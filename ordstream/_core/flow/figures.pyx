@@ -1,0 +1,92 @@
+"""Figures of a run (figures.pxd)."""
+from libc.stdint cimport int32_t, int64_t
+import numpy as np
+from ordstream._core.flow.elastic cimport Elastic
+from ordstream._core.flow.operator cimport Operator
+from ordstream._core.flow.runtime cimport Runtime
+from ordstream._core.flow.scheduler cimport OperatorStats, stats_cumulate
+from ordstream._core.flow.steps cimport StepLog
+from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
+from ordstream._core.ground.kernel cimport PS, SF, skip_first
+
+
+cdef dict operator_figures(Operator* op, OperatorStats* o, str name, str kind):
+    """Figures of one operator. Cost: a call per bucket of a partitioned one."""
+    cdef int32_t b
+    entry = {
+        "name": name, "kind": kind, "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
+        "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns, "max_waited": o.max_waited,
+        "reorder_height": load_relaxed(&op.reorder_height), "skipped": load_relaxed(&op.kernel.skipped),
+        "first_skipped": skip_first(op.kernel),
+        "buckets": op.pq.p if op.kind == PS else 1 if op.keys != NULL else None,
+        "estimated_cost_ns": o.c, "estimated_selectivity": o.s,
+        "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
+        "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
+    }
+    if op.kind == PS:
+        per_bucket = [op.pq.buckets[b].tuples for b in range(op.pq.p)]
+        entry["bucket_tuples_max"] = max(per_bucket)
+        entry["bucket_tuples_mean"] = sum(per_bucket) / len(per_bucket)
+        if op.kernel.bucket_bytes != NULL:
+            entry["state_bytes"] = sum([op.kernel.bucket_bytes(op.kernel, op.pq.buckets[b].state) for b in range(op.pq.p)])
+    elif op.kind == SF and op.kernel.bucket_bytes != NULL and op.state != NULL:
+        entry["state_bytes"] = op.kernel.bucket_bytes(op.kernel, op.state)
+    return entry
+
+
+cdef dict elastic_figures(Elastic* e):
+    """How many workers worked, where the controller set it."""
+    mean = e.worker_time / (e.seen - e.began) if e.seen > e.began else float(e.target)
+    return {"least": e.least, "mean": mean, "most": e.largest, "last": e.target, "changes": e.changes}
+
+
+cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
+    """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as the feeding thread saw it."""
+    cdef int32_t i
+    stats_cumulate(rt.stats, rt.n)
+    return {
+        "operators": [operator_figures(&rt.operators[i], &rt.stats[i], names[i], kinds[i]) for i in range(rt.n)],
+        "elastic": elastic_figures(&rt.elastic) if rt.adaptive else None,
+        "decisions": rt.scheduler.decisions, "aged": rt.scheduler.aged,
+        "throttled": rt.ingress.throttle_count, "parks": load_relaxed(&rt.parks), "missed_wakeups": load_relaxed(&rt.missed),
+        "chunk_rows": load_relaxed(&rt.ingress.target_rows), "time_punctuations": rt.egress.markers_time,
+        "snapshot_markers": rt.egress.markers_snapshot, "tuples": load_relaxed(&rt.ingress.issued_serial),
+        "rows_out": load_relaxed(&rt.egress.rows_out), "emitted_serial": load_relaxed(&rt.ingress.emitted_serial),
+        "chunks_issued": load_relaxed(&rt.ingress.issued_chunks), "bytes": load_relaxed(&rt.pool.bytes),
+        "peak_bytes": max(peak, load_relaxed(&rt.egress.peak)),
+    }
+
+
+cdef list first_skips(Runtime* rt, list names):
+    """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that each operator skipped."""
+    cdef int32_t i
+    found = []
+    for i in range(rt.n):
+        first = skip_first(rt.operators[i].kernel)
+        if first is not None:
+            found.append((names[i], *first))
+    return found
+
+
+cdef list markers(Runtime* rt):
+    """Latency markers: (serial, processing ns, end-to-end ns, time at the egress by now_ns), in order."""
+    cdef int64_t i
+    return [(rt.egress.samples[i].serial, rt.egress.samples[i].processing_ns, rt.egress.samples[i].end_to_end_ns,
+             rt.egress.samples[i].emitted_ns)
+            for i in range(rt.egress.nsamples)]
+
+
+cdef list flush_steps(Runtime* rt):
+    """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush (steps.pxd). Complete for
+    every operator whose flushed rows the reader has taken."""
+    cdef StepLog* log
+    cdef int32_t i
+    found = []
+    for i in range(rt.n):
+        log = &rt.operators[i].steps
+        if load_acquire(&log.published) == 0 or log.n == 0:   # pairs with store_release in complete_punctuation
+            found.append(None)
+            continue
+        ends = np.frombuffer((<char*> log.ends)[:log.n * 8], dtype=np.int64)
+        found.append((log.first_serial, ends, log.bytes[:log.size]))
+    return found

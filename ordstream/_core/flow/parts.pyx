@@ -1,0 +1,335 @@
+"""Processing parts, and completing chunks whose parts are all processed (parts.pxd)."""
+from cpython.ref cimport PyObject, Py_DECREF
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+from ordstream._core.flow.assemble cimport merge_flush, merge_parts
+from ordstream._core.flow.delivery cimport (
+    expect_release, fail_unit, inherit, operator_send, out_of_memory, send_held, send_or_hold,
+)
+from ordstream._core.flow.operator cimport Operator, Slice
+from ordstream._core.flow.sampling cimport sample_rows
+from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
+from ordstream._core.ground.atomics cimport *
+from ordstream._core.ground.chunk cimport *
+from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note, skip_note_error
+from ordstream._core.ground.stopping cimport stop_asked
+from ordstream._core.state.keyed_state cimport key_compare
+
+from ordstream.errors import Cancelled
+
+cdef enum:
+    NO_CUT = 0x7fffffff
+    ROWS_BLOCK = 16384         # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
+
+
+# ---------------------------------------------------------------- failures
+
+cdef void drop_exception(void* exc) noexcept with gil:
+    Py_DECREF(<object> <PyObject*> exc)
+
+
+cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with gil:
+    skip_note_error(kernel, serial, False, <object> <PyObject*> f.exc)
+
+
+cdef bint ends_the_run(void* exc) noexcept with gil:
+    """KeyboardInterrupt, SystemExit, a cancelled run: not a property of the row, so never skipped."""
+    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc, Exception)
+
+
+cdef void drop_failure(Failure* f) noexcept nogil:
+    if f != NULL:
+        if f.exc != NULL:
+            drop_exception(f.exc)
+        free(f)
+
+
+cdef Failure* first_failure(Chunk* c) noexcept nogil:
+    """The failure of the earliest row among a chunk's parts, taken; the others are dropped."""
+    cdef Failure* first = NULL
+    cdef Failure* f
+    cdef int32_t k
+    for k in range(c.nparts):
+        f = c.parts[k].failure
+        if f == NULL:
+            continue
+        c.parts[k].failure = NULL
+        if first == NULL or f.slot < first.slot:
+            first, f = f, first
+        if f != NULL:
+            if f.exc != NULL:
+                drop_exception(f.exc)
+            free(f)
+    return first
+
+
+cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
+    """The failure at the smallest key among a punctuation's parts, taken; `cut` gets the key (NULL: a stateful operator's)."""
+    cdef Failure* first = NULL
+    cdef Failure* f
+    cdef Chunk* out
+    cdef const char* key
+    cdef int32_t k
+    cut[0] = NULL
+    for k in range(c.nparts):
+        f = c.parts[k].failure
+        if f == NULL:
+            continue
+        c.parts[k].failure = NULL
+        out = c.parts[k].out
+        # A failing punctuate leaves the key that it was at behind its last row.
+        key = out.flush_key[out.n] if out != NULL and out.flush_key != NULL and out.n < out.capacity else NULL
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and key_compare(op.keys, key, cut[0]) < 0):
+            first, f = f, first
+            cut[0] = key
+        if f != NULL:
+            if f.exc != NULL:
+                drop_exception(f.exc)
+            free(f)
+    return first
+
+
+cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
+    """The run was stopped: free a chunk all of whose parts are done, or left half done, with what they made. The gap delivers nothing."""
+    cdef int32_t k
+    for k in range(c.nparts):
+        if c.parts[k].out != NULL:
+            chunk_free(w, c.parts[k].out)
+        drop_failure(c.parts[k].failure)
+    c.nparts = 0
+    chunk_free(w, c)
+
+
+# ---------------------------------------------------------------- rows through the kernel
+
+cdef int32_t process_sampled(
+    Operator* op, Worker* w, void* state, Part* part, int32_t done, int32_t n, Chunk* out, Failure* f
+) noexcept nogil:
+    """kernel.process for `n` of the part's rows from `done`, timed row by row."""
+    cdef int64_t* costs = <int64_t*> scratch_alloc(w, <int64_t> n * 8)
+    cdef int64_t total = 0
+    cdef int32_t k
+    cdef int32_t finished
+    if costs == NULL:
+        return op.kernel.process(op.kernel, w, state, part.chunk, part.rows + done, n, out, f)
+    finished = sample_rows(op.kernel, w, state, part.chunk, part.rows + done, n, out, f, costs, NULL, NULL)
+    for k in range(finished):
+        total += costs[k]
+        if costs[k] > load_relaxed(&op.sampled_max_ns):
+            store_relaxed(&op.sampled_max_ns, costs[k])       # statistic
+        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:   # a part of one row is learnt in shed_end
+            shed_learn(op.shed, (<ShedRows*> part.chunk.shed).words[part.rows[done + k]], <double> costs[k])
+    add_relaxed(&op.sampled_rows, finished)                   # statistic
+    add_relaxed(&op.sampled_ns, total)                        # statistic
+    return finished
+
+
+cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
+    """Run a PS/SF kernel on a part's rows; sets part.out and part.failure. Leaves between two blocks of rows where the run is stopped."""
+    cdef Kernel* kernel = op.kernel
+    cdef Chunk* c = part.chunk
+    cdef Chunk* out = NULL
+    cdef Failure f
+    cdef int32_t done = 0
+    cdef int32_t given
+    cdef int32_t finished
+    cdef bint sampled = op.sample_every > 0 and add_relaxed(&op.sample_clock, 1) % op.sample_every == 0
+    if not kernel.in_place:
+        out = chunk_new(w)
+        if out == NULL:
+            out_of_memory(op)
+            return
+        part.out = out
+    f.exc = NULL
+    while True:
+        scratch_reset(w)
+        given = min(part.n - done, <int32_t> ROWS_BLOCK)
+        if sampled:
+            finished = process_sampled(op, w, state, part, done, given, out, &f)
+        else:
+            finished = kernel.process(kernel, w, state, c, part.rows + done, given, out, &f)
+        done += finished
+        if done >= part.n:
+            return
+        if finished == given:
+            if stop_asked(w):
+                return
+            continue
+        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
+            add_relaxed(&kernel.skipped, 1)                   # statistic
+            if skip_is_first(kernel, slot_serial(c, part.rows[done])):
+                if f.exc != NULL:
+                    note_skipped(kernel, slot_serial(c, part.rows[done]), &f)
+                else:
+                    skip_note(kernel, slot_serial(c, part.rows[done]), False, f.code, f.message)
+            if f.exc != NULL:
+                drop_exception(f.exc)
+                f.exc = NULL
+            if kernel.in_place:
+                c.keep[part.rows[done]] = 0
+            done += 1
+            if done >= part.n:
+                return
+            continue
+        f.slot = part.rows[done]
+        part.failure = failure_new(f.slot, f.code, f.message)
+        if part.failure == NULL:
+            out_of_memory(op)
+            return
+        part.failure.exc = f.exc
+        return
+
+
+# ---------------------------------------------------------------- a complete chunk
+
+cdef int narrow(Worker* w, Chunk* c, int32_t before_slot) noexcept nogil:
+    """Keep the rows of an in-place kernel that it kept, before the failing slot. 0, or -1: no memory."""
+    cdef int32_t* sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4 + 4)
+    cdef int32_t k
+    cdef int32_t s
+    cdef int32_t n = 0
+    if sel == NULL:
+        return -1
+    for k in range(c.n):
+        s = row_slot(c, k)
+        if s < before_slot and (c.keep == NULL or c.keep[s]):
+            sel[n] = s
+            n += 1
+    c.sel = sel
+    c.n = n
+    return 0
+
+
+cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
+    """All parts of a data chunk are processed: assemble, send."""
+    cdef Failure* failure = first_failure(c)
+    cdef int32_t cut = NO_CUT
+    cdef Chunk* out = c
+    cdef Chunk* tail = NULL
+    cdef Chunk empty_holder
+    cdef int64_t ticket = c.ticket
+    cdef int64_t last = c.last_serial
+    if op.shed != NULL and c.shed != NULL:
+        shed_completed(op.shed, <ShedRows*> c.shed)
+    if failure != NULL:
+        cut = failure.slot
+        # Make the FAILURE chunk first: the row's columns are still those of the input.
+        fail_unit(op, w, c, c.cols, &empty_holder, failure)
+        tail = empty_holder.link
+        last = empty_holder.last_serial
+    if op.kernel.in_place:
+        if (c.keep != NULL or failure != NULL) and narrow(w, c, cut) != 0:
+            out_of_memory(op)
+        if op.kernel.finish != NULL and op.kernel.finish(op.kernel, w, c) != 0:
+            out_of_memory(op)
+        c.keep = NULL
+        c.nparts = 0
+    else:
+        out = merge_parts(w, c, op.kernel.output, op.has_views, cut)
+        if out == NULL or inherit(op, w, out, c) != 0:
+            out_of_memory(op)
+            return
+    out.last_serial = last
+    out.link = tail
+    slice.tuples_out += out.n
+    send_or_hold(op, w, ticket, out, slice)
+
+
+cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
+    """Every bucket has met the punctuation: send what it made them emit, then the punctuation itself."""
+    cdef Chunk* out = NULL
+    cdef const char* cut = NULL
+    cdef Failure* failure = first_flush_failure(op, c, &cut)
+    cdef int64_t ticket = c.ticket
+    cdef bint logged
+    cdef int32_t k
+    for k in range(c.nparts):
+        if c.parts[k].out != NULL:
+            out = c.parts[k].out
+            break
+    if out != NULL:
+        logged = op.run.steps != 0 and c.kind == END_OF_STREAM
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, &op.steps if logged else NULL)
+        if out == NULL and load_relaxed(&op.run.stop) != 0:
+            drop_failure(failure)
+            drop_parts(w, c)
+            return
+        if out == NULL:
+            out_of_memory(op)
+            return
+        out.serials = <int64_t*> chunk_alloc(w, out, <int64_t> out.n * 8 + 8)
+        if out.serials == NULL:
+            out_of_memory(op)
+            return
+        for k in range(out.n):
+            out.serials[k] = c.last_serial
+        if logged:
+            for k in range(out.n):
+                out.serials[k] += 1 + out.origin[k]
+                out.origin[k] = 0
+            op.steps.first_serial = c.last_serial + 1
+            c.last_serial += op.steps.n                       # the operators behind go on from there
+            store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
+        out.first_serial = c.last_serial
+        out.last_serial = c.last_serial
+    c.nparts = 0
+    if failure != NULL:
+        failure.slot = -1
+        if out == NULL:
+            out = chunk_new(w)
+            if out == NULL:
+                out_of_memory(op)
+                return
+        fail_unit(op, w, c, NULL, out, failure)
+        out.link.link = c                                     # the punctuation follows; the egress drops it
+        operator_send(op, w, ticket, out)
+        return
+    if out == NULL:
+        operator_send(op, w, ticket, c)
+        return
+    slice.tuples_out += out.n
+    if out.n == 0:
+        chunk_free(w, out)
+        operator_send(op, w, ticket, c)
+        return
+    out.link = c
+    operator_send(op, w, ticket, out)
+
+
+cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* slice) noexcept nogil:
+    """Run one part; the worker that finishes a chunk's last part assembles and sends the chunk."""
+    cdef Chunk* c = part.chunk
+    cdef Failure f
+    cdef int64_t began
+    if c.kind == DATA:
+        slice.tuples_in += part.n
+        if op.shed != NULL and c.shed != NULL:
+            began = shed_begin(op.shed, w, c, part.rows, part.n)
+            run_rows(op, w, state, part)
+            shed_end(op.shed, w, <ShedRows*> c.shed, part.rows, part.n, began)
+        else:
+            run_rows(op, w, state, part)
+            if part.n == 1 and not op.rb.alone and slice.holding != 1:
+                expect_release(op)
+    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
+        send_held(op, w, slice)                               # a flush may take long
+        part.out = chunk_new(w)
+        if part.out == NULL:
+            out_of_memory(op)
+        else:
+            part.out.kind = c.kind                            # makes chunk_reserve keep flush arrays
+            f.exc = NULL
+            scratch_reset(w)
+            if op.kernel.punctuate(op.kernel, w, state, c, part.out, &f) != 0:
+                part.failure = failure_new(-1, f.code, f.message)
+                if part.failure != NULL:
+                    part.failure.exc = f.exc
+            part.out.kind = DATA
+    # acq_rel: the last one sees what the others wrote into the chunk and their outputs
+    if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
+        if load_relaxed(&op.run.stop) != 0:                   # who left early saw it before it counted its part: so does this worker
+            drop_parts(w, c)
+        elif c.kind == DATA:
+            complete_rows(op, w, c, slice)
+        else:
+            complete_punctuation(op, w, c, slice)

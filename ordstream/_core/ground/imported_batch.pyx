@@ -1,0 +1,263 @@
+"""Import of record batches (imported_batch.pxd)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, Column, Layout, View
+from ordstream._core.ground.widths cimport WIDTHS
+
+
+cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
+    """An empty batch; NULL: no memory. Ownership: caller, until batch_free."""
+    cdef Batch* b = <Batch*> calloc(1, sizeof(Batch))
+    if b == NULL:
+        return NULL
+    b.kind = kind
+    b.ncols = ncols
+    b.cols = <Column*> calloc(ncols + 1, sizeof(Column))
+    b.allocated = <void**> calloc(3 * ncols + 1, sizeof(void*))
+    if b.cols == NULL or b.allocated == NULL:
+        free(b.cols)
+        free(b.allocated)
+        free(b)
+        return NULL
+    return b
+
+
+cdef void batch_free(Batch* b) noexcept nogil:
+    """Release the producer's array (its callback may take the GIL) and everything import made."""
+    cdef int32_t j
+    if b.array.release != NULL:
+        b.array.release(&b.array)
+    for j in range(b.nallocated):
+        free(b.allocated[j])
+    free(b.allocated)
+    free(b.cols)
+    free(b.failure)
+    free(b)
+
+
+cdef inline void* batch_alloc(Batch* b, int64_t size) noexcept nogil:
+    cdef void* p = malloc(size + 64)
+    if p != NULL:
+        b.allocated[b.nallocated] = p
+        b.nallocated += 1
+        b.bytes += size
+    return p
+
+
+cdef inline bint bit(const uint8_t* bits, int64_t i) noexcept nogil:
+    return (bits[i >> 3] >> (i & 7)) & 1
+
+
+cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* out) noexcept nogil:
+    """One byte (0 or 1) per bit."""
+    cdef int64_t i = 0
+    cdef int64_t b
+    cdef uint8_t v
+    while i < n and (offset + i) & 7:
+        out[i] = bit(bits, offset + i)
+        i += 1
+    while i + 8 <= n:
+        v = bits[(offset + i) >> 3]
+        for b in range(8):
+            out[i + b] = (v >> b) & 1
+        i += 8
+    while i < n:
+        out[i] = bit(bits, offset + i)
+        i += 1
+
+
+cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type, const char* format,
+                       char** out) noexcept nogil:
+    """Values of `n` rows from `start` (the child's own offset included): a pointer into the array, or a converted copy."""
+    cdef View* views
+    cdef const int32_t* o32
+    cdef const int64_t* o64
+    cdef const char* base
+    cdef int64_t i
+    cdef uint8_t* bytes
+    if type == PT_BOOL:
+        bytes = <uint8_t*> batch_alloc(b, n)
+        if bytes == NULL:
+            return -1
+        if n:
+            expand_bits(<const uint8_t*> a.buffers[1], start, n, bytes)
+        out[0] = <char*> bytes
+    elif type == PT_VIEW:
+        views = <View*> batch_alloc(b, n * 16)
+        if views == NULL:
+            return -1
+        base = <const char*> a.buffers[2]
+        if format[0] == c'u' or format[0] == c'z':
+            o32 = <const int32_t*> a.buffers[1] + start
+            for i in range(n):
+                views[i].data = base + o32[i]
+                views[i].size = o32[i + 1] - o32[i]
+        elif format[0] == c'U' or format[0] == c'Z':
+            o64 = <const int64_t*> a.buffers[1] + start
+            for i in range(n):
+                views[i].data = base + o64[i]
+                views[i].size = o64[i + 1] - o64[i]
+        else:
+            return -2
+        out[0] = <char*> views
+    else:
+        out[0] = <char*> a.buffers[1]
+        if out[0] != NULL:
+            out[0] += start * WIDTHS[type]
+    return 0
+
+
+cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil:
+    """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns per column."""
+    cdef int32_t j
+    cdef const ArrowArray* a
+    for j in range(layout.ncols):
+        a = b.array.children[j]
+        if used[j] and (layout.type[j] == PT_BOOL or layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST
+                        or (a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL)):
+            return True
+    return False
+
+
+cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type, int32_t element, const char* format,
+                    const char* element_format) noexcept nogil:
+    """Bytes of the rows from `start` in a column's buffers: what a batch, or a slice of one, keeps in memory. Cost: a few ns."""
+    cdef int64_t bytes = 0
+    cdef int64_t first
+    cdef int64_t last
+    cdef bint wide
+    if a.n_buffers > 0 and a.buffers[0] != NULL:
+        bytes = n // 8
+    if type == PT_BOOL:
+        return bytes + n // 8
+    if type != PT_VIEW and type != PT_LIST:
+        return bytes + n * WIDTHS[type]
+    if a.n_buffers < 2 or a.buffers[1] == NULL:
+        return bytes
+    wide = format[0] == c'U' or format[0] == c'Z' or (format[0] == c'+' and format[1] == c'L')
+    if wide:
+        first = (<const int64_t*> a.buffers[1])[start]
+        last = (<const int64_t*> a.buffers[1])[start + n]
+    else:
+        first = (<const int32_t*> a.buffers[1])[start]
+        last = (<const int32_t*> a.buffers[1])[start + n]
+    bytes += n * (8 if wide else 4)
+    if type == PT_VIEW:
+        return bytes + last - first
+    if last == first:
+        return bytes
+    return bytes + extent(a.children[0], a.children[0].offset + first, last - first, element, -1, element_format, element_format)
+
+
+cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const char** formats) noexcept nogil:
+    """Make b.cols from b.array. `formats`: Arrow format per column, then per list element at ncols + j.
+
+    Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say).
+    Cost: nothing for fixed-width columns without nulls; one pass for booleans, strings, lists and validity.
+    """
+    cdef int32_t j
+    cdef ArrowArray* a
+    cdef ArrowArray* child
+    cdef int64_t start
+    cdef int64_t i
+    cdef uint8_t* valid
+    cdef int rc
+    cdef View* views
+    cdef const int32_t* o32 = NULL
+    cdef const int64_t* o64 = NULL
+    cdef char* elements
+    cdef int64_t total
+    cdef int64_t first
+    cdef int32_t width
+    b.rows = b.array.length
+    b.widths = layout.width
+    if b.rows:
+        for j in range(layout.ncols):
+            a = b.array.children[j]
+            b.bytes += extent(a, b.array.offset + a.offset, b.rows, layout.type[j], layout.element[j], formats[j],
+                              formats[layout.ncols + j])
+    for j in range(layout.ncols):
+        if not used[j]:
+            continue
+        a = b.array.children[j]
+        start = b.array.offset + a.offset
+        if layout.type[j] == PT_LIST:
+            child = a.children[0]
+            if b.rows == 0:
+                continue
+            if formats[j][1] == c'l':
+                o32 = <const int32_t*> a.buffers[1] + start
+                first = o32[0]
+                total = o32[b.rows] - first
+            else:
+                o64 = <const int64_t*> a.buffers[1] + start
+                first = o64[0]
+                total = o64[b.rows] - first
+            if child.null_count != 0 and child.buffers[0] != NULL:
+                for i in range(total):
+                    if not bit(<const uint8_t*> child.buffers[0], child.offset + first + i):
+                        return -2 - j
+            rc = import_values(b, child, child.offset + first, total, layout.element[j], formats[layout.ncols + j], &elements)
+            if rc != 0:
+                return -1 if rc == -1 else -2 - j
+            views = <View*> batch_alloc(b, b.rows * 16)
+            if views == NULL:
+                return -1
+            width = WIDTHS[layout.element[j]]
+            for i in range(b.rows):
+                if formats[j][1] == c'l':
+                    views[i].data = elements + (o32[i] - first) * width
+                    views[i].size = o32[i + 1] - o32[i]
+                else:
+                    views[i].data = elements + (o64[i] - first) * width
+                    views[i].size = o64[i + 1] - o64[i]
+            b.cols[j].data = <char*> views
+        else:
+            rc = import_values(b, a, start, b.rows, layout.type[j], formats[j], &b.cols[j].data)
+            if rc != 0:
+                return -1 if rc == -1 else -2 - j
+        if a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL:
+            valid = <uint8_t*> batch_alloc(b, b.rows)
+            if valid == NULL:
+                return -1
+            expand_bits(<const uint8_t*> a.buffers[0], start, b.rows, valid)
+            for i in range(b.rows):
+                if not valid[i]:
+                    b.cols[j].valid = valid
+                    break
+    return 0
+
+
+cdef class BatchFormats:
+    """Arrow format strings of a source schema, for batch_import. Memory ownership: holds the bytes it points to."""
+
+    def __cinit__(self, schema):
+        import pyarrow.types as pt
+
+        def letter(t):
+            if pt.is_string(t):
+                return b"u"
+            if pt.is_binary(t):
+                return b"z"
+            if pt.is_large_string(t):
+                return b"U"
+            if pt.is_large_binary(t):
+                return b"Z"
+            if pt.is_list(t):
+                return b"+l"
+            if pt.is_large_list(t):
+                return b"+L"
+            return b"-"
+
+        n = len(schema)
+        self.kept = [letter(f.type) for f in schema]
+        self.kept += [letter(f.type.value_type) if (pt.is_list(f.type) or pt.is_large_list(f.type)) else b"-" for f in schema]
+        self.formats = <const char**> calloc(2 * n + 1, sizeof(char*))
+        if self.formats == NULL:
+            raise MemoryError
+        for j, text in enumerate(self.kept):
+            self.formats[j] = <const char*> (<bytes> text)
+
+    def __dealloc__(self):
+        free(self.formats)
