@@ -5,6 +5,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.state.keyed_state cimport KeySpec, key_compare
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
+from ordstream._core.ground.widths cimport WIDTHS
 
 cdef extern from *:
     """
@@ -74,7 +75,7 @@ cdef extern from *:
             return true;
         }
         if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
-        for (int64_t i = 0, end; i < n; i = end) {            // keys that `order` does not tell apart
+        for (int64_t i = 0, end; i < n; i = end) {            // sort keys whose `order` is equal
             bool sorted = true;
             for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
                 if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
@@ -103,7 +104,7 @@ cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept n
 
 
 cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nogil:
-    """A number that never falls as key records ascend: most comparisons of a sort need no more. Cost: ~2 ns.
+    """A number that never decreases as key records ascend: most comparisons of a sort need nothing else. Cost: ~2 ns.
 
     The first key column as an unsigned number; 0 for null, which no other key precedes.
     """
@@ -211,7 +212,7 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
             v = <View*> data
             size = v.size
             if layout.type[j] == PT_LIST:
-                size *= element_width(layout.element[j])
+                size *= WIDTHS[layout.element[j]]
             bytes = chunk_alloc(w, out, size + 1)
             if bytes == NULL:
                 return -1
@@ -230,18 +231,6 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
     return 0
 
 
-cdef inline int32_t element_width(int32_t type) noexcept nogil:
-    if type == PT_VIEW or type == PT_FIXED16:
-        return 16
-    if type == PT_I64 or type == PT_U64 or type == PT_F64:
-        return 8
-    if type == PT_I32 or type == PT_U32 or type == PT_F32:
-        return 4
-    if type == PT_I16 or type == PT_U16:
-        return 2
-    return 1
-
-
 cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noexcept nogil:
     if n > 0x7fffffff:
         return -1
@@ -249,7 +238,7 @@ cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noe
 
 
 cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nogil:
-    """`out`, whose columns of width 0, which its operator did not make, say so: they have no data."""
+    """Clear the data pointer of columns of width 0, which the operator did not make. Returns `out`."""
     cdef int32_t j
     for j in range(layout.ncols):
         if layout.width[j] == 0:

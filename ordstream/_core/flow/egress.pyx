@@ -15,9 +15,11 @@ cdef enum:
     READY_SLOTS = 4096
     SAMPLES = 1 << 16
     FIRST_ROWS = 1024
-    BATCH_BYTES = 64 << 20     # memory of one output batch: at most this, and
-    BATCH_PART = 8             # at most the cap through this,
-    LEAST_BATCH = 64 << 10     # but not less than this: what a cap can't bound finely is no reason for batches of a row
+    # Memory of one output batch: at most BATCH_BYTES, and at most the cap divided by BATCH_PART; but LEAST_BATCH even under a small cap,
+    # or batches would have a row each.
+    BATCH_BYTES = 64 << 20
+    BATCH_PART = 8
+    LEAST_BATCH = 64 << 10
 
 
 cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* pool, bint tags) noexcept nogil:
@@ -64,8 +66,11 @@ cdef void egress_free(Egress* e) noexcept nogil:
 
 
 cdef bint egress_has_room(Egress* e) noexcept nogil:
-    """True when a unit may be delivered: no finished batch waits, or few do and what is in flight is below the cap. Any thread; what it
-    reads may be late, and who changes it (the reader that takes a batch, a worker that frees a chunk) looks for parked work afterwards."""
+    """True when a unit may be delivered: no finished batch waits, or few do and the bytes in flight are below the cap.
+
+    Any thread. It may read old values; a thread that changes them (the reader that takes a batch, a worker that frees a chunk) looks for
+    parked work afterwards.
+    """
     cdef int64_t waiting = spsc_size_approx(&e.ready)
     return waiting == 0 or (waiting < e.max_ready and load_relaxed(&e.pool.bytes) < e.max_bytes)
 
@@ -144,7 +149,7 @@ cdef void sample(Egress* e, Chunk* c) noexcept nogil:
 
 cdef int new_batch(Egress* e) noexcept nogil:
     """A batch to write to, counted as in flight. 0, or -1: no memory."""
-    # Half of the batch's memory at most for what is fixed in width: strings and lists want the rest.
+    # Columns of fixed width get at most half of the batch's memory: strings and lists need the rest.
     cdef Output* o = output_new(e.layout, min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
     if o == NULL:
         return -1
@@ -171,7 +176,7 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
-        # A chunk of usual size that passes batch_rows is not torn for it.
+        # A batch may exceed batch_rows a little, so that a chunk of usual size is not split.
         n = output_append(e.current, c, e.written, min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
         if n < 0:
             return WRITTEN_NO_MEMORY
@@ -187,14 +192,14 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
             return WRITTEN_ALL
         if n == 0 and e.current.rows == 0:
             return WRITTEN_TOO_WIDE
-        # The batch ends in the middle of a chunk: of the next row's serial some outputs may be in it, but not all.
+        # The batch ends in the middle of a chunk. It may have some outputs of the next row's serial, but not all.
         publish(e, max(load_relaxed(&e.ingress.emitted_serial), slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
             return WRITTEN_PART
 
 
 cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
-    """The failure of the `written`-th row of a chunk, which no batch can hold; it is kept without the value that is too long."""
+    """Fail at the `written`-th row of a chunk, which no batch can hold. The row is kept, without the value that is too long."""
     cdef int32_t slot = row_slot(c, <int32_t> e.written)
     cdef int32_t j = e.current.over
     cdef const View* v = &(<const View*> c.cols[j].data)[slot]
@@ -222,7 +227,7 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
-    """Write a unit's rows and free its chunks. False: there is no room; nothing was taken, or a part: the same unit comes again.
+    """Write a unit's rows and free its chunks. False: there is no room for all of it, and the same unit must be delivered again.
 
     Thread safety: one worker at a time. Ownership of the unit: taken on True. Cost: one gather per column.
     """

@@ -2,22 +2,22 @@
 
 a) Time is cut into slots in which the number is constant; the first part after a change is not measured. A slot gives a rate (work
    per time), the busy workers (worker time per time) and whether input waited for most of it.
-b) GROW: from the start (with two workers where enough work is known to wait), and when a load comes after idling, the number doubles
-   as long as workers are busy and the rate rises. If it rises well up to the largest number, that stands without a comparison until
-   the first check.
+b) GROW: at the start (with two workers if enough work is known to wait), and when load returns after idling, the number doubles as long
+   as workers are busy and the rate rises. If the rate rises well up to the largest number, the controller keeps that number, without a
+   comparison, until the first check.
 c) SEARCH: a number is compared with the base in slots that alternate, base, trial, base, ...: a drift of the load (state that grows,
    caches that fill) hits both. Pairs are taken until the mean gain differs from its threshold by two standard errors. Losers bound
    the search; gaps are halved on a logarithmic scale until they are a worker or a few per cent wide.
 d) HOLD: the base stands. A check, one step to each side, comes after `hold` slots, which double while checks change nothing. A rate
    that is unusual for some slots starts a search at once.
-e) Input that does not wait needs no more workers than keep up with some room: busy / ROOMY. Growing is quick (short slots, doubling), but
-   begins only when input has waited for a whole interval: of input that comes in pieces each waits for a moment, and more workers would
-   only share what one does in time. Shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the
-   bottleneck), the search starts again from the number that was busy. Less than one busy worker is never a bottleneck inside: the input
-   or the reader is slow.
+e) When input does not wait, the workers need only keep up, with some room: their number is busy / ROOMY. Growing is quick (short slots,
+   doubling), but begins only when input has waited for a whole interval: input that comes in pieces waits for a moment each time, and
+   more workers would only share work that one does in time. Shrinking takes SPARE_SLOTS. If input waits although workers idle (an
+   operator with one worker is the bottleneck), the search restarts from the number that was busy. If less than one worker is busy, no
+   operator is the bottleneck: the input or the reader is slow.
 
-The published control algorithms of this kind compare a level with stored values of its neighbours; here values are never older than a
-slot, because a run's rate moves by more than a step is worth while its state grows.
+Published controllers of this kind compare a level with stored values of its neighbours. Here no value is older than a slot: while a
+run's state grows, its rate changes by more than one step of workers would.
 """
 from libc.math cimport ceil, fabs, log, sqrt
 from libc.stdint cimport int32_t, int64_t

@@ -3,9 +3,10 @@
 a) The feeding thread pushes imported batches into `arriving` (SPSC); any worker takes the next chunk under `flag`, one at a time.
 b) Chunks form by taking what is there: at most `target_rows`, at most what is due (an open-loop schedule), never past a punctuation.
 c) The ticket of a chunk is given here, and only if it is below the reorder buffer's limit (gate at dispatch).
-d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
-   flight always admits one chunk. Bytes are those of everything from the first input batch to the last output batch that nobody has taken
-   (pool.bytes). Input is fed ahead up to half of them, so that it alone can't stop the ingress, and always when there is nothing to do.
+d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). With nothing in
+   flight it always admits one chunk. The bytes are those of everything between source and reader, from the first input batch to the last
+   output batch that was not taken (pool.bytes). Input is fed ahead up to half of max_bytes, so that input alone cannot stop the ingress;
+   and always when there is nothing to do.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
    seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every
    `snapshot_every` tuples.
@@ -57,7 +58,7 @@ cdef struct Ingress:
     int64_t throttle_count
     uint64_t shake         # debug: state of the generator that cuts chunks at random; 0: off
     int64_t alone          # 1: one worker in the whole run: no flag
-    EventCount* reader     # told when fewer than INGRESS_LOW batches wait: the reading thread may be the feeding one. NULL: nobody
+    EventCount* reader     # notified when fewer than INGRESS_LOW batches wait: the reading thread may also feed. NULL: nobody
     # set before the run, or by the controller:
     a64 target_rows
     int64_t max_chunks
@@ -80,8 +81,11 @@ cdef inline bint ingress_may_feed(Ingress* g) noexcept nogil:
 
 
 cdef inline bint ingress_wakes_feeder(Ingress* g) noexcept nogil:
-    """Whether the feeding thread waits for room, and there is some, or input that it can release. Workers, after they freed something
-    and cleared a release flag, and before they park: totally ordered with its store_seq and the look that follows (Run.wait)."""
+    """Whether the feeding thread should be woken: it waits, and there is room, or input that it can release.
+
+    Called by workers after they freed something and cleared a release flag, and before they park. Totally ordered with the feeding
+    thread's store_seq and the look that follows (Run.may_feed).
+    """
     return load_seq(&g.feeder_waits) != 0 and (
         ingress_may_feed(g) or load_relaxed(&g.emitted_serial) >= load_relaxed(&g.retires_at))
 

@@ -5,14 +5,15 @@ a) Four accesses are sequentially consistent: the slot set (L18), the flag's tes
    (L40). With a release clear a ready unit was left behind in about 1 % of contended rounds on x86.
 b) The tail call L42 is a loop; one hold of the flag releases at most RELEASE_MAX units.
 c) The caller never offers a ticket >= next + size (gate at dispatch), so the set cannot fail and nobody spins on a full buffer.
-   In `reorder_offer` a unit whose turn it is goes from its worker straight to `deliver`, under the flag: the slot is skipped.
+   In `reorder_offer` a unit whose turn it is goes from its worker straight to `deliver`, under the flag, without entering its slot.
    A run with one worker (`alone`) shares nothing and needs no atomic read-modify-write.
 d) `deliver` may refuse a unit (the downstream worklist is full): the flag is cleared and the unit stays in its slot (parked);
    "ready unit, flag clear, room downstream" makes the operator schedulable (scheduler.pyx), so it is not forgotten.
 e) Tickets start at 1, and so does `next`.
-f) A worker that has put its unit and finds the slot of `next` empty leaves without trying the flag: whoever brings that unit will see the
-   others behind it. With the flag taken for nothing, every worker that is not in turn took its line, and with it the units of the one
-   that is. For this the store that leaves `next` at an empty slot is sequentially consistent as well (a fifth access), and so is the load.
+f) A worker that has put its unit and finds the slot of `next` empty leaves without trying the flag: the worker that brings the missing
+   unit will release those behind it. Otherwise every worker whose turn it is not would take the flag in vain, and with it the cache line
+   that the releasing worker writes. This needs two more sequentially consistent accesses: the store that leaves `next` at an empty slot,
+   and the load of `next`.
 Memory ownership: slots are allocated by reorder_init, freed by reorder_free; a unit belongs to the buffer between
 reorder_put and deliver.
 """
@@ -45,7 +46,7 @@ cdef struct ReorderBuffer:
     int64_t mask
     int64_t scheme         # ReorderScheme
     Mutex* mutex           # LOCK_BASED only; owned by the creator of the buffer
-    int64_t alone          # 1: one worker in the whole run: no access needs to be ordered; set before the run
+    int64_t alone          # 1: only one worker uses it at a time, so no access needs to be ordered; set before the run
 
 
 cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme, Mutex* mutex) noexcept nogil:
@@ -88,7 +89,7 @@ cdef inline void reorder_put(ReorderBuffer* rb, int64_t ticket, int64_t unit) no
 
 
 cdef inline void prefetch_unit(ReorderBuffer* rb, int64_t ticket) noexcept nogil:
-    """Start to load what `deliver` will touch of a unit that may be in its slot: a chunk (chunk.pxd) that another worker wrote."""
+    """Prefetch the parts of a chunk (chunk.pxd) that `deliver` will touch, if the unit is in its slot already."""
     cdef int64_t unit = load_relaxed(&rb.slots[ticket & rb.mask])   # a hint
     if unit != 0:
         prefetch_write(as_pointer(unit))
@@ -192,10 +193,10 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
 
 cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n, deliver_t deliver,
                                   void* context) noexcept nogil:
-    """reorder_offer for `n` units with consecutive tickets from `ticket` on: one hold of the flag for all of them where it is their turn.
+    """reorder_offer for `n` units with consecutive tickets from `ticket` on. When it is their turn, all go in one hold of the flag.
 
-    A worker whose turn comes soon waits for it, TURN_TRIES pauses at most: units that it puts into their slots would be released
-    by the worker in front, which does not have their memory in its cache.
+    A worker whose turn comes soon waits for it, TURN_TRIES pauses at most. Otherwise the worker in front would release these units, and
+    it does not have their memory in its cache.
     Thread safety, ownership: as reorder_put, n times. Returns: units released. Cost: as reorder_offer, per run.
     """
     cdef int64_t next

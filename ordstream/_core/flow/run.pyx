@@ -191,8 +191,10 @@ cdef class Run:
         store_relaxed(&self.rt.ingress.retires_at, serial)    # a hint, with load_relaxed in ingress_wakes_feeder
 
     cdef void wake_parked(self) noexcept:
-        """Wake every parked worker, if there is one, after a change that it may be waiting for. A release of the GIL where there is
-        none would make the caller wait for it as long as a Python function has it."""
+        """Wake every parked worker after a change that it may be waiting for.
+
+        The GIL is released only if a worker is parked: the caller would have to wait until a Python function gives it back.
+        """
         # A full barrier between the change and the look: totally ordered with add_seq of `parked` in worker_loop.
         if add_seq(&self.rt.run.parked, 0) > 0:
             with nogil:
@@ -243,8 +245,10 @@ cdef class Run:
         return spsc_size_approx(&self.rt.ingress.arriving)
 
     def may_feed(self):
-        """Whether what is in flight leaves room for another batch. If not, the reading thread is told when it does, or when input can be
-        released. The feeding thread."""
+        """Whether there is room for another input batch. If not, the reading thread is woken when there is, or when input can be released.
+
+        Called by the feeding thread.
+        """
         if ingress_may_feed(&self.rt.ingress):
             return True
         # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they freed.
@@ -273,7 +277,7 @@ cdef class Run:
         return output_export(o, self.out_schema), serials
 
     def want(self, int64_t rows_taken):
-        """Ask for a partial output batch: with the next rows, or at once where more than `rows_taken` were written already."""
+        """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows have been written."""
         store_seq(&self.rt.egress.wanted, 1)                  # seen by the next delivery, or by an idle worker
         if load_seq(&self.rt.egress.rows_out) > rows_taken:
             with nogil:
@@ -372,16 +376,16 @@ cdef class Run:
         raise raised
 
     def node(self):
-        """The Runtime, for _testing_run.pyx: valid while this object lives, its queues until close()."""
+        """The Runtime, for lab/testing_run.pyx: valid while this object lives, its queues until close()."""
         return PyCapsule_New(&self.rt, b"ordstream.Runtime", NULL)
 
     def leave(self):
-        """The run has ended: who still works for it, as in a flush while another operator failed, should stop. Any thread."""
+        """The run has ended: workers that still do something for it (a flush, while another operator failed) should stop. Any thread."""
         if load_acquire(&self.rt.run.stop) == 0:              # pairs with the stores of `stop`
             store_release(&self.rt.run.stop, LEFT)            # pairs with load_acquire in finished()
 
     def cancel(self):
-        """Stop as soon as every worker has looked at the flag: after its chunk, or a few thousand keys of a flush. Any thread."""
+        """Stop the run. A worker sees it after its chunk, or after a few thousand keys of a flush. Any thread."""
         store_release(&self.rt.run.stop, CANCELLED)           # pairs with load_acquire in finished()
         with nogil:
             self.rt.run.work.notify_all()
@@ -411,7 +415,7 @@ cdef class Run:
         return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, message, exc
 
     def last_commit_point(self):
-        """The order tag of all that was written, (serial, index), when the run has ended; None where some of it can't be taken."""
+        """Order tag (serial, index) of everything written, after the end of the run; None if some rows cannot be taken any more."""
         cdef int64_t serial
         cdef int64_t index
         if self.rt.egress.current != NULL and self.rt.egress.current.rows:

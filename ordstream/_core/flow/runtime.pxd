@@ -27,14 +27,15 @@ cdef struct Runtime:
     int64_t max_rows
     int32_t auto_rows      # 1: the controller sets ingress.target_rows
     a64 parks              # statistic: how often a worker parked
-    # Timed waits are a safety net that nothing may need. Constant, but for tests (_testing_run.pyx).
+    # Timed waits are a safety net that nothing may need. Constant, but for tests (lab/testing_run.pyx).
     int64_t park_ns        # first timed wait of a parked worker
     int64_t longest_park_ns
     int64_t gate_ns        # timed wait of a worker that should not be active
-    int64_t grace_ns       # after a wait that nobody ended: how long a wake-up may be on its way before it counts as missed; 0: don't count
-    a64 missed             # waits that were over only since their time was, while there was something to do
-    a64 asleep             # workers that are in `work`, or will be without another look
-    a64 gated              # the same of `gate`
+    # How long after a wait that ran out a wake-up may still come before it counts as missed; 0: do not count.
+    int64_t grace_ns
+    a64 missed             # waits that ran out although there was work
+    a64 asleep             # workers that wait in `work`, or are about to and will not look for work again
+    a64 gated              # workers of which the same holds for `gate`
     a64 hold_at            # HoldPlace where workers stop until this changes; 0: nowhere
     a64 held               # workers that stopped there
     # workers="auto": workers whose id is not below `active` wait in `gate`. Constant otherwise.
@@ -54,10 +55,10 @@ cdef struct Runtime:
 
 
 cdef enum HoldPlace:
-    # Places between two steps of a hand-shake: a test holds a worker there, lets the other side run, and lets it go.
+    # Places between two steps of a hand-shake. A test holds a worker there, lets the other side run, then lets the worker go on.
     HOLD_NOWHERE = 0
-    HOLD_BEFORE_PARKING = 1    # it found nothing, and has not yet said that it parks
-    HOLD_WHILE_PUBLISHING = 2  # idle, with the last release flag in its hands
+    HOLD_BEFORE_PARKING = 1    # the worker found no work, and has not yet counted itself in `parked`
+    HOLD_WHILE_PUBLISHING = 2  # the worker is idle and holds the last operator's release flag
 
 cdef struct Waits:
     # Of runs that are made from now on, as in Runtime.

@@ -1,6 +1,6 @@
 """Load-aware shedding in the node: what the stage that sheds and the operator that it protects tell each other.
 
-The shed stage (kernels_shed) runs in front of the protected operator, in arrival order and on one worker at a time. It decides per
+The shed stage (kernels/shed.pyx) runs in front of the protected operator, in arrival order and on one worker at a time. It decides per
 tuple by the arithmetic of las.pxd, narrows the selection, and hands the rest on; a tuple that is shed has its serial and its place
 in the order like one that a filter drops. The protected operator measures what its rows take and how long they waited.
 
@@ -8,12 +8,12 @@ a) Clock: `elapsed` of the paper is here the worker time that the protected oper
    its share of the workers varies. Backlog / share of the workers = time until a tuple that is admitted now would begin.
 b) A tuple's queueing latency counts from its arrival at the node: its intended send time, or the time at which a live source gave
    it, or (sources that are asked, and so cannot overload) its dispatch. What it has waited so far is known, the rest is estimated.
-c) What was estimated for a tuple is replaced by what it did wait once it has been processed: the goal holds for true latencies.
-d) Costs are learnt from rows that were timed alone: chunks and parts of one row, and sampled parts. One learner; a worker that finds it
-   busy skips its sample. Stable matrices are posted, the shed stage takes them at its next chunk.
-e) A cold start does not wait for stable matrices: those of the first 16, 32, 64... rows are posted as well, until the first stable ones. An
-   item that was not among them counts as the mean. Waiting for 2 N rows, as the paper does, admits all of them under overload.
-Nothing here blocks. Memory ownership: ShedKernel (kernels_shed) owns the control and what it points to.
+c) Once a tuple has been processed, its true waiting time replaces the estimate: the goal holds for true latencies.
+d) Costs are learnt from rows that were timed alone: chunks and parts of one row, and sampled parts. There is one learner; a worker that
+   finds it busy skips its sample. Stable matrices are posted, and the shed stage takes them at its next chunk.
+e) A cold start does not wait for stable matrices: until the first stable ones, the matrices of the first 16, 32, 64... rows are posted as
+   well. An item that was not among those rows counts as the mean. The paper waits for 2 N rows, which under overload admits all of them.
+Nothing here blocks. Memory ownership: ShedKernel (kernels/shed.pyx) owns the control and what it points to.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64

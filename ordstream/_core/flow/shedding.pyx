@@ -105,7 +105,7 @@ cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* row
     cdef int32_t k
     store_relaxed(&s.running[w.id], 0)
     add_relaxed(&s.worked_ns, took)                           # statistic
-    store_relaxed(&s.ended_ns, now)                           # statistic, see look in kernels_shed
+    store_relaxed(&s.ended_ns, now)                           # statistic, see look in kernels/shed.pyx
     took -= s.clock_ns
     if took < 0:
         took = 0

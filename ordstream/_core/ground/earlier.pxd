@@ -1,8 +1,8 @@
 """A column that must ascend and does not: how a kernel says so.
 
-The rule is one for all operators that rely on time, for `assert_ordered` and for time punctuations: a row is compared with the row
-before it that was taken in, of its key or, with one state, of all. Equal is fine. The text that a reader gets is made in Python
-(`ordstream/ground/ordercheck.py`), where a timestamp can be shown as one; the core hands over numbers.
+One rule holds for all operators that rely on time, for `assert_ordered` and for time punctuations. A row is compared with the last row
+that was accepted before it: of its key, or of all rows where there is one state. Equal values are fine. The message for the user is
+made in Python (`ordstream/ground/ordercheck.py`), which can format a timestamp; the core passes numbers.
 
 Inline only: there is no module of this name at run time.
 """

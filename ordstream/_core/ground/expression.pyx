@@ -1,10 +1,13 @@
-"""The expression machine's loader and interpreter. See expression.pxd; the kernels that use it are kernels_expression.pyx."""
+"""The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, row_slot,
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
+)
+from ordstream._core.ground.expression_code cimport (
+    Code, Instruction, OP_AND, OP_COALESCE, OP_COLUMN, OP_IF, OP_IN_I64, OP_IS_NOT_NULL, OP_IS_NULL,
+    OP_LITERAL, OP_LOOKUP, OP_OR, OP_BINARY, OP_UNARY,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
 from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
@@ -13,18 +16,6 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     cppclass ByteView "ord::View":
         const char* data
         int64_t size
-    cppclass BinaryEntry:
-        binary_t run
-        mark2_t mark
-        char operand
-        char result
-    cppclass UnaryEntry:
-        unary_t run
-        mark1_t mark
-        char operand
-        char result
-    const BinaryEntry* find_binary(const char* name)
-    const UnaryEntry* find_unary(const char* name)
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     void clear_null_views(ByteView* views, const uint8_t* valid, int64_t n)
     int64_t store(void* data, int type, const int32_t* sel, const void* values, int scalar, int64_t n)
@@ -49,7 +40,7 @@ memset(ZERO, 0, 16)
 
 
 cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
-    """`e.bad` exists. 0, or -1: no memory."""
+    """Make sure that `e.bad` exists. 0, or -1: no memory."""
     if e.bad == NULL:
         e.bad = <uint8_t*> scratch_alloc(w, e.n)
         if e.bad == NULL:
@@ -59,7 +50,7 @@ cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
 
 
 cdef int fail_all(Evaluation* e, Worker* w, uint8_t code) noexcept nogil:
-    """Every row failed with `code` (keeps earlier reasons). 0, or -1: no memory."""
+    """Mark every row as failed with `code`; earlier reasons stay. 0, or -1: no memory."""
     cdef int32_t i
     if mark_begin(e, w) != 0:
         return -1
@@ -177,7 +168,7 @@ cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, V
 
 
 cdef int densify(Value* v, Worker* w, Evaluation* e) noexcept nogil:
-    """A bool scalar becomes n values. 0, or -1: no memory."""
+    """Turn a bool scalar into n values. 0, or -1: no memory."""
     cdef uint8_t value
     if v.scalar:
         value = v.data[0]
@@ -384,7 +375,7 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
 
 
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil:
-    """All selected rows of a chunk, none failed."""
+    """Start an evaluation: all selected rows of a chunk, none failed yet."""
     e.n = c.n
     e.sel = c.sel
     e.bad = NULL
@@ -427,177 +418,3 @@ cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) n
     c.sel = sel
     c.n = m
     return e.n - m
-
-
-# ---------------------------------------------------------------------------------------------- loader
-
-
-cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16}
-cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16}
-
-
-cdef class CodeOwner:
-    """A program compiled against a layout.
-
-    Parameters
-    ----------
-    program : ordstream.expressions.bound.BoundExpr
-    layout : LayoutOwner
-        Of the operator's input.
-    type : int
-        PhysicalType of the result column.
-
-    Raises
-    ------
-    ValueError
-        An instruction is unknown or the stack does not balance: a defect of the lowering.
-    """
-
-    def __cinit__(self, program, LayoutOwner layout, int type):
-        cdef Instruction* op
-        cdef int32_t depth = 0
-        self.references = []
-        self.code.n = <int32_t> len(program.code)
-        self.code.type = type
-        self.code.instructions = <Instruction*> calloc(self.code.n + 1, sizeof(Instruction))
-        if self.code.instructions == NULL:
-            raise MemoryError
-        op = self.code.instructions
-        for name, *operands in program.code:
-            depth += self.load(op, name, operands, layout)
-            self.code.depth = max(self.code.depth, depth)
-            if depth < 1:
-                raise ValueError(f"the stack runs empty at {name} in {program!r}")
-            op += 1
-        if depth != 1:
-            raise ValueError(f"{program!r} leaves {depth} values")
-
-    def __dealloc__(self):
-        free(self.code.instructions)
-
-    cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
-        """Fill one instruction; returns by how much it grows the stack."""
-        cdef const BinaryEntry* binary
-        cdef const UnaryEntry* unary
-        cdef bytes encoded = name.encode()
-        kind, _, vm = name.rpartition("_")
-        if kind == "col":
-            op.op = OP_COLUMN
-            op.column = operands[0]
-            if not 0 <= op.column < layout.layout.ncols:
-                raise ValueError(f"{name}: no column {op.column}")
-            op.type = layout.layout.type[op.column]
-            op.width = STACK_WIDTH[vm]
-            if op.type == PT_U64:
-                unary = find_unary(b"load_u64")
-                op.unary = unary.run
-                op.mark1 = unary.mark
-            return 1
-        if name == "len_list":
-            op.op = OP_COLUMN
-            op.column = operands[0]
-            op.type = PT_LIST
-            op.width = 8
-            unary = find_unary(b"len_view")
-            op.unary = unary.run
-            return 1
-        if kind == "lit":
-            self.load_literal(op, vm, operands[0])
-            return 1
-        if name in ("and", "or"):
-            op.op = OP_AND if name == "and" else OP_OR
-            op.width = 1
-            return -1
-        if kind in ("is_null", "is_not_null"):
-            op.op = OP_IS_NULL if kind == "is_null" else OP_IS_NOT_NULL
-            op.width = 1
-            return 0
-        if kind in ("coalesce", "if"):
-            op.op = OP_COALESCE if kind == "coalesce" else OP_IF
-            op.width = STACK_WIDTH[vm]
-            return -1 if kind == "coalesce" else -2
-        if kind in ("in", "lookup"):
-            self.load_table(op, name, operands)
-            return 0
-        binary = find_binary(encoded)
-        if binary != NULL:
-            op.op = OP_BINARY
-            op.binary = binary.run
-            op.mark2 = binary.mark
-            op.width = RESULT_WIDTH[chr(binary.result)]
-            return -1
-        unary = find_unary(encoded)
-        if unary == NULL:
-            raise ValueError(f"unknown instruction {name!r}")
-        op.op = OP_UNARY
-        op.unary = unary.run
-        op.mark1 = unary.mark
-        op.width = RESULT_WIDTH[chr(unary.result)]
-        return 0
-
-    cdef int load_literal(self, Instruction* op, str vm, value) except -1:
-        cdef bytes data
-        cdef double real
-        op.op = OP_LITERAL
-        op.constant_valid = vm != "null"
-        if vm == "null":
-            op.width = STACK_WIDTH[value]
-            return 0
-        op.width = STACK_WIDTH[vm]
-        if vm == "i64":
-            op.constant[0] = value
-        elif vm == "f64":
-            real = value
-            memcpy(op.constant, &real, 8)
-        elif vm == "bool":
-            (<uint8_t*> op.constant)[0] = bool(value)
-        else:
-            data = bytes(value)
-            self.references.append(data)
-            (<View*> op.constant).data = data
-            (<View*> op.constant).size = len(data)
-        return 0
-
-    cdef int load_table(self, Instruction* op, str name, list operands) except -1:
-        """Members of isin, sorted; or the arrays of a lookup."""
-        import numpy as np
-
-        cdef int64_t i
-        cdef int64_t address
-        cdef View* views
-        cdef bytes member
-        if name == "in_i64":
-            op.op = OP_IN_I64
-            op.width = 1
-            table = np.array(sorted(set(operands[0])), dtype=np.int64)
-        elif name == "in_view":
-            op.op = OP_IN_VIEW
-            op.width = 1
-            members = sorted({bytes(m) for m in operands[0]})
-            table = np.zeros((len(members) + 1, 2), dtype=np.int64)
-            address = table.ctypes.data
-            views = <View*> address
-            for i, member in enumerate(members):
-                views[i].data = member
-                views[i].size = len(member)
-            self.references.append(members)
-            op.size = len(members)
-            self.references.append(table)
-            op.table = <const void*> address
-            return 0
-        else:
-            op.op = OP_LOOKUP
-            op.width = 8
-            table = np.ascontiguousarray(operands[0], dtype=np.int64 if name == "lookup_i64" else np.float64)
-            if len(operands) > 1 and operands[1] is not None:
-                valid = np.ascontiguousarray(operands[1], dtype=np.bool_)
-                if len(valid) != len(table):
-                    raise ValueError(f"{name}: {len(table)} values but {len(valid)} validity flags")
-                self.references.append(valid)
-                address = valid.ctypes.data
-                op.table_valid = <const uint8_t*> address
-        self.references.append(table)
-        address = table.ctypes.data
-        op.table = <const void*> address
-        op.size = len(table)
-        return 0

@@ -11,8 +11,8 @@ from ordstream.errors import told
 cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const char* text) noexcept nogil:
     """Keep which row was skipped, and why, if it is the first in the order so far.
 
-    Thread safety: any worker. Ownership: a copy of `text`. Without memory nothing is noted; the count tells of the row. Cost: one
-    allocation, for the few rows that come before all that were noted until then.
+    Thread safety: any worker. Ownership: `text` is copied. Without memory nothing is noted, but the row is still counted. Cost: one
+    allocation, for the few rows that precede all rows noted so far.
     """
     cdef Skip* s = <Skip*> calloc(1, sizeof(Skip))
     if s == NULL:

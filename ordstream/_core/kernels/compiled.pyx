@@ -61,7 +61,7 @@ cdef inline row_function choose(const CompiledContext* x, const Chunk* c) noexce
 
 
 cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n, int64_t done) noexcept nogil:
-    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: are the rows)."""
+    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: equal the rows)."""
     cdef const int32_t* origin = call.origin
     cdef int64_t m = call.n_out
     cdef int64_t fan_out = x.fan_out
@@ -153,7 +153,7 @@ cdef inline int64_t rows_per_call(const CompiledContext* x, int64_t n) noexcept 
 
 
 cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept nogil:
-    """Count the outputs of a call; forget validity that is all ones (a later kernel then takes its path without nulls)."""
+    """Count the outputs of a call. Drop validity that is all ones, so that a later kernel takes its path without nulls."""
     cdef int32_t j
     out.n += <int32_t> outputs
     out.slots = out.n
@@ -165,11 +165,11 @@ cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept
 cdef bint settled(
     Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, const char* reason, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Whether a row that failed in the compiled function is done all the same: by the interpreted one, whose word counts.
+    """Give a row that failed in the compiled function to the interpreted one, which decides. True: it was processed there.
 
-    Inside a compiled function integers have 64 bits with a sign, so it refuses what the interpreted one takes (uint64 from 2**63 on). If
-    the row fails there as well, or there is none, `f` is filled. A row that is skipped is only tried again where such values can be, or to
-    say why where it is the first.
+    Inside a compiled function integers are signed 64-bit, so it rejects values that the interpreted one takes (uint64 from 2**63 on). If
+    the row fails there as well, or there is no interpreted function, `f` is filled. With on_error="skip" the row is tried again only if
+    it may hold such values, or, if it is the first row skipped, to learn the reason.
 
     Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us
     with a replay.
@@ -186,7 +186,7 @@ cdef bint settled(
 
 
 cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept nogil:
-    """A row of a stateless function is skipped: keep which it was and why, if it is the first. Ownership of f.exc: taken."""
+    """Skip a row of a stateless function; note the row and the reason if it is the first. Ownership of f.exc: taken."""
     if f.exc != NULL:
         with gil:
             if skip_is_first(k, slot_serial(c, slot)):
@@ -344,7 +344,7 @@ cdef int64_t call_undoable(
             if reason != NULL:
                 result.reason = reason
             return done
-        r = done                            # shorter each round; the second one succeeds if the function keeps its promise
+        r = done                            # fewer in each round; the second one succeeds if the function is deterministic
         if reason == NULL:
             reason = result.reason
         for i in range(n):
@@ -432,7 +432,7 @@ def _holds_uint64(type_):
 cdef class CompiledKernel(KernelOwner):
     """Kernel of a compiled function.
 
-    Memory ownership: kernels_compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread safe.
+    Memory ownership: compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread safe.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Counting tuples per key and tumbling window, and counts above a bound. Plain counts are in kernels_keyed.pyx.
+"""Counting tuples per key and tumbling window, and counts above a bound. Plain counts are in count.pyx.
 Contract: kernel.pxd (b), (c)."""
 from libc.stdint cimport INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -20,7 +20,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef struct WindowCount:
     # State of a key.
     int64_t count          # 0: no tuple yet
-    int64_t last           # time of the latest tuple: the window that is counted is the one that it lies in
+    int64_t last           # time of the latest tuple, which tells the window that is being counted
 
 cdef struct WindowContext:
     # Read-only while a run lasts. Memory ownership: WindowCountKernel.
@@ -29,7 +29,7 @@ cdef struct WindowContext:
     int32_t time           # input column
     int32_t time_type
     int32_t result         # PhysicalType of the window column
-    int32_t first          # added columns: count, window; behind the input's
+    int32_t first          # index of the first added column (count, then window); they follow the input's columns
     int64_t lowest         # value of the result type
     int64_t above          # only counts of more than this; -1: all
 
@@ -39,7 +39,7 @@ cdef void* window_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef int window_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Add the count, the window and, where there is a bound, which rows are kept."""
+    """Add the columns for the count and the window, and, with a bound, the flags of the rows that are kept."""
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef int32_t j
     for j in range(2 if x.window else 1):

@@ -1,4 +1,4 @@
-"""Batch kernels. See kernels_batch.pxd."""
+"""Batch kernels. See map_batches.pxd."""
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_REFCNT, PyObject
 from libc.stdint cimport int32_t, int64_t
@@ -117,7 +117,7 @@ cdef class BatchKernel(PythonKernel):
                 self.put_back(held)
                 if out == c:
                     return c
-            except Exception:                            # whose row is it? Only one row at a time can tell
+            except Exception:                            # only running row by row shows which row failed
                 if out == NULL:
                     out = self.new_output(w, n)
                 if self.row_by_row(w, c, rows, n, out):
@@ -214,18 +214,18 @@ cdef class BatchKernel(PythonKernel):
         return Arrays(n, len(self.names))
 
     cdef int put_back(self, Arrays held) except -1:
-        """Keep input arrays for the next call, after the result was copied and dropped: it may have been made of them."""
+        """Keep input arrays for the next call. The result must have been copied and dropped before: it may refer to them."""
         cdef int32_t j
         if held is None or not HAS_GIL:
             return 0
         for j in range(<int32_t> len(held.arrays)):
             array = held.arrays[j]
-            if array is not None and Py_REFCNT(array) > 2:   # ours and the list's; more: the function kept it, or a view of it
+            if array is not None and Py_REFCNT(array) > 2:   # 2: this name and the list; more: the function kept it, or a view of it
                 held.arrays[j] = None
             array = None
         try:
             self.spare.append(held)
-        except MemoryError:                              # the rows are out already: no reason to run them again one by one
+        except MemoryError:                              # the rows have been written already: do not run them again one by one
             pass
         return 0
 

@@ -69,7 +69,7 @@ cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         v = &(<const View*> lists.data)[slot]
         if v.size < 2:
             continue
-        if width == 8 and x.element != PT_F64:              # most lists do not hold it: looked through where they lie
+        if width == 8 and x.element != PT_F64:              # most lists do not hold the anchor: search them in place
             found = False
             for j in range(v.size):
                 found |= (<const int64_t*> v.data)[j] == (<const int64_t*> x.anchor)[0]

@@ -27,7 +27,7 @@ cdef struct FlatContext:
 
 
 cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out, int32_t slot, int64_t n) noexcept nogil:
-    """Repeat the carried values of a row `n` times behind out.n, and its origin. 0, or -1: no memory."""
+    """Append the carried values of a row, and its origin, `n` times after out.n. 0, or -1: no memory."""
     cdef const Column* source
     cdef int32_t j
     cdef int32_t width
@@ -59,7 +59,7 @@ cdef inline int reserve(Kernel* k, Worker* w, Chunk* out, int64_t n) noexcept no
 
 
 cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noexcept nogil:
-    """Output rows of a chunk if no list repeats an element; at most EXPECTED_MOST: what is over is reserved as it comes."""
+    """Expected output rows of a chunk, if no list repeats an element; at most EXPECTED_MOST. Room for more is reserved when needed."""
     cdef const Column* lists = &c.cols[x.column]
     cdef int64_t total = 1
     cdef int64_t size

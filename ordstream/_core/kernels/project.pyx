@@ -4,6 +4,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, Worker, scratch_alloc
 from ordstream._core.ground.expression cimport (
+    Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
+)
+from ordstream._core.ground.expression_code cimport Code, CodeOwner
     Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
 )
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner

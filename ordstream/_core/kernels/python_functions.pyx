@@ -1,4 +1,4 @@
-"""Python kernels. See kernels_python.pxd."""
+"""Python kernels. See python_functions.pxd."""
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free

@@ -1,8 +1,9 @@
 """Regression: least squares line of the totals of y at each x, per key, from exact integer sums. Contract: kernel.pxd (b), (c).
 
-The line through n points (x, Y) needs n, Sx, Sxx, SY and SxY; SxY is linear in the parts of Y, so that rows with one x need not be
-collected. All five are checked int64; slope and intercept are quotients of differences of their products, exact in 128 bits, so both
-are rounded twice (to doubles, then the quotient) whatever the data are, and the sign of the slope is exact.
+The line through n points (x, Y) needs n, Sx, Sxx, SY and SxY. SxY is linear in the parts of Y, so the rows with the same x need not be
+collected. All five are int64 with overflow checks. Slope and intercept are quotients of differences of their products, which are exact
+in 128 bits. So both are rounded exactly twice (numerator and denominator to doubles, then the quotient) for any data, and the sign of
+the slope is exact.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport (
@@ -32,7 +33,7 @@ cdef extern from "wide_ops.hpp" namespace "ord" nogil:
     bint wide_fits(int64_t acc, int64_t a, int64_t b, int64_t* total)
 
 cdef enum Emission:
-    EMIT_UPDATES = 0       # the points before, when x changes
+    EMIT_UPDATES = 0       # when x changes: the line through the points before
     EMIT_EVERY_TUPLE = 1
     EMIT_FINAL = 2
 

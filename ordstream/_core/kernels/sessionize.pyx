@@ -3,11 +3,12 @@
 a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected column a list. The
    first values of a list lie in the record itself (most sessions are short); longer lists move to blocks of the bucket, in sizes
    of powers of two, which are recycled when the session closes. Without lists a session allocates nothing.
-b) A closed session is copied into the output chunk: list columns are views into its arena, never into the state. Without lists, and
-   where every output is a 64-bit value as it lies in the record, that is one copy per column (`Copied`); columns that nothing
-   behind reads are then not made: they have width 0 in the output layout.
-c) Where moreover the aggregates take 64-bit values as they lie in the chunk and no sum is checked, a key and its session lie in one
-   slot (session_slots.pxd), with other functions. Those here take four times as long for a row that only counts.
+b) A closed session is copied into the output chunk: list columns are views into that chunk's arena, never into the state. If there are
+   no lists and every output is a 64-bit value of the record, emitting is one copy per column (`Copied`). Columns that no operator
+   downstream reads are then not made: they have width 0 in the output layout.
+c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow check, a key and its session
+   lie in one slot (session_slots.pxd), with functions of their own. For a row that only counts, the functions here take four times as
+   long.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -207,7 +208,7 @@ cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) no
 
 
 cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
-    """Is there an open session, and could no tuple from `time` on extend it?"""
+    """Whether there is an open session that no tuple from `time` on could extend."""
     return s.count > 0 and earlier(x, s.last, time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
 
 
@@ -455,8 +456,10 @@ cdef class SessionKernel(KernelOwner):
             self.use_slots(stage.params.get("passing"))
 
     cdef int find_copies(self, values, nulls) except -1:
-        """What copy_session copies: start, end, count and the aggregates, where each is a 64-bit value and is needed. `values`, `nulls`:
-        output columns whose values, or at least which of them are null, something behind reads; None: all."""
+        """Find out what copy_session copies: of start, end, count and the aggregates those that are 64-bit values and are needed.
+
+        `values`, `nulls`: output columns whose values, or whose validity, an operator downstream reads; None: all.
+        """
         cdef SessionContext* x = &self.context
         cdef LayoutOwner layout = self.output_layout
         cdef Accumulator* a
@@ -490,7 +493,7 @@ cdef class SessionKernel(KernelOwner):
         return 0
 
     cdef bint fits_slots(self) except -1:
-        """Do the aggregates take 64-bit values as they lie in the chunk, without checks, and do their bits share a byte?"""
+        """Whether the aggregates take 64-bit values of the chunk unchanged and unchecked, and their bits fit into a byte."""
         cdef const Accumulator* a
         cdef int32_t j
         for j in range(self.fold.fold.n):
@@ -501,7 +504,7 @@ cdef class SessionKernel(KernelOwner):
 
     cdef int use_slots(self, passing) except -1:
         """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found; `passing`:
-        plan.passing_sessions."""
+        ordstream.plan.stages.passing_sessions."""
         cdef SlotContext* s = &self.slots
         cdef const SessionContext* x = &self.context
         cdef SlotColumn* one

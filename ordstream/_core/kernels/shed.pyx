@@ -84,13 +84,13 @@ cdef inline double mean_time(TimeMatrices m) noexcept nogil:
 
 
 cdef void catch_up(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside) noexcept nogil:
-    """Take in what the protected operator's workers reported since the last chunk. The shed stage only."""
+    """Read what the protected operator's workers reported since the last chunk. Called by the shed stage only."""
     cdef int64_t reported
     if load_acquire(&s.posted) and exchange_acq_rel(&s.learning, 1) == 0:   # pairs with the releases in shed_learn
         time_copy(<TimeMatrices> s.outbox, <TimeMatrices> s.model)
         store_relaxed(&s.posted, 0)                           # under `learning`
         store_release(&s.learning, 0)                         # pairs with the exchange in shed_learn
-        if not s.state.informed:                              # a cold start: what was admitted blind waits at the mean cost
+        if not s.state.informed:                              # a cold start: tuples admitted without a model count as the mean
             s.state.cumulated = <double> elapsed + <double> inside * mean_time(<TimeMatrices> s.model)
         shed_renewed(&s.state)
         s.mark = 0
@@ -100,19 +100,19 @@ cdef void catch_up(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside)
         s.mark = 0
         s.synchronised += 1
     if s.check.admitted:
-        reported = load_relaxed(&s.correction_ns)             # a sum that only its own total matters of
+        reported = load_relaxed(&s.correction_ns)             # no partner: only the total matters
         s.check.latency_sum += <double> (reported - s.corrected)
         s.corrected = reported
     if inside <= 0 and s.state.informed and not s.state.awaiting:
-        s.state.cumulated = <double> elapsed                  # nothing waits and nothing runs: known exactly
+        s.state.cumulated = <double> elapsed                  # nothing waits and nothing runs: the backlog is exactly 0
 
 
 cdef void look(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside, int32_t kept) noexcept nogil:
-    """Measure the protected operator's share of the workers while all of them may work for it. The shed stage only, after each chunk.
+    """Measure the protected operator's share of the workers while it has work for all of them. The shed stage only, after each chunk.
 
-    inside: rows handed on and not completed before this chunk; kept: this chunk's. An interval begins when more rows are inside than
-    workers may have, and ends LOOK_NS later if it is still so, or with the last completed row: many schedules let the shed stage run
-    only when nothing else has input.
+    inside: rows handed on before this chunk and not completed; kept: rows of this chunk that are handed on. An interval begins when more
+    rows are inside than the operator may have workers. It ends LOOK_NS later if that still holds, or with the last completed row: many
+    schedules let the shed stage run only when no other operator has input.
     """
     cdef int64_t end = now
     cdef int64_t least = LOOK_NS

@@ -5,9 +5,9 @@ a) Every key has a record: rank, place in the heap, and a copy of its latest row
    (NaN lowest), so that one comparison decides.
 b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a key's place among the
    best is counted from its front.
-c) grows=True (`by` never falls for a key): only the k best so far matter. As soon as there are k they form a heap whose root is the
-   worst; a row below the root's rank costs one comparison, for such a key can only come back with a larger `by`. Keys that left the
-   heap are forgotten when they outnumber those inside three to one: memory is bounded by k, not by the number of keys.
+c) grows=True (`by` never decreases for a key): only the k best so far matter. As soon as there are k, they form a heap whose root is the
+   worst. A row below the root's rank costs one comparison: its key can enter only by a later row with a larger `by`. When three times as
+   many keys have left the heap as are in it, they are forgotten: memory is bounded by k, not by the number of keys.
 d) The end of a window emits the list as the end of the stream does, and forgets everything.
 """
 from libc.math cimport isnan
@@ -233,7 +233,7 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
 
 
 cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Room for more keys: k may be far above what comes. 0, or -1: no memory."""
+    """Make room for more keys. (k may be far larger than the number of keys.) 0, or -1: no memory."""
     cdef int64_t room = min(max(2 * b.room, <int64_t> HEAP_FIRST), x.k)
     cdef void* grown = realloc(b.heap, room * sizeof(int64_t))
     if grown == NULL:
@@ -244,8 +244,10 @@ cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
 
 
 cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* at) noexcept nogil:
-    """A row that is not below the threshold (grows=True). `key` has room for a record. 1: it is in the heap, its slot is in `at`;
-    0: it is not; -1: no memory."""
+    """Offer a row that is not below the threshold (grows=True) to the heap. `key`: room for a record.
+
+    1: it is in the heap, and `at` has its slot; 0: it is not; -1: no memory.
+    """
     cdef uint64_t hash
     cdef int64_t slot
     cdef int64_t place
@@ -254,7 +256,7 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
     if full and rank == b.threshold:
         key_read(x.keys, c, row, key)
         if key_compare(x.keys, key, keyed_record(&b.keyed, b.heap[0])) > 0:
-            return 0                                         # behind the worst, and so not in the heap
+            return 0                                         # worse than the root, and so not in the heap
     if full and b.keyed.count // 4 > x.k + EVICTED_SLACK // 4 and forget_evicted(x, b) != 0:
         return -1
     hash = key_hash_row(x.keys, c, row)
@@ -288,8 +290,10 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
 
 
 cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int64_t rank, int32_t origin, bint copies) noexcept nogil:
-    """Append a key's row (room is reserved); `copies`: what views point to is copied, for the state may change before they are read.
-    0, or -1: no memory."""
+    """Append a key's row; room is reserved. 0, or -1: no memory.
+
+    `copies`: copy strings and lists as well, because the state may change before they are read.
+    """
     cdef const char* base = <const char*> e
     cdef const uint8_t* valid = <const uint8_t*> (base + x.offset[x.ncols])
     cdef View* v
@@ -366,7 +370,7 @@ cdef int compare_slots(const void* bucket, int64_t a, int64_t b) noexcept nogil:
 
 
 cdef int start(const TopContext* x, TopBucket* b) noexcept nogil:
-    """An empty list. 0, or -1: no memory."""
+    """Start with an empty list. 0, or -1: no memory."""
     b.threshold = INT64_MIN
     b.size = 0
     if keyed_init(&b.keyed, x.keys, x.state_size, &b.blocks.pool) != 0:
@@ -379,7 +383,7 @@ cdef int start(const TopContext* x, TopBucket* b) noexcept nogil:
 
 
 cdef void forget(TopBucket* b) noexcept nogil:
-    """All keys and rows; `start` must follow, or the end."""
+    """Free all keys and rows. `start` must follow, unless the bucket is freed."""
     if b.places != NULL:
         ord_places_free(b.places)
         b.places = NULL
@@ -412,7 +416,7 @@ cdef int64_t top_bytes(Kernel* k, void* state) noexcept nogil:
 
 
 cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noexcept nogil:
-    """How many of the heap are better than a member, plus 1."""
+    """The rank of a member of the heap: 1 plus the number of better ones."""
     cdef int64_t place = 1
     cdef int64_t i
     for i in range(b.size):
@@ -422,7 +426,7 @@ cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noex
 
 
 cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* slot) noexcept nogil:
-    """A row becomes its key's. Its place among the k best where updates are asked for, else 0; -1: no memory."""
+    """Make a row its key's latest. Returns its place among the k best (0: not among them, or no updates are asked for); -1: no memory."""
     cdef int64_t place = 0
     cdef Entry* e
     if x.grows:

@@ -3,8 +3,8 @@
 One map counts (key, value) pairs; another holds, per key, the list of its k best pairs, best first. Counts only grow, so a pair
 outside the list enters it only by an update of its own, and every update moves one pair forward.
 
-Where only the lists at the end are asked for, none is kept up: pairs are counted, each knows its key, and the end picks the best. A list
-moves a pair past all those with its count, and each of them is a cache line somewhere among millions.
+If only the lists at the end are asked for, no list is maintained: pairs are counted, each knows its key, and the best are selected at the
+end. A maintained list would move a pair past all pairs with the same count, and each of them is a cache miss.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -80,7 +80,7 @@ cdef int list_grow(ValuesBucket* b, Best* list) noexcept nogil:
 
 
 cdef inline bint better(const ValuesContext* x, ValuesBucket* b, int64_t p, int64_t q) noexcept nogil:
-    """Pair p comes before pair q of the same key: a larger count, or the smaller value."""
+    """Whether pair p comes before pair q of the same key: it has a larger count, or the same count and a smaller value."""
     cdef int64_t count_p = pair_of(b, p).count
     cdef int64_t count_q = pair_of(b, q).count
     if count_p != count_q:

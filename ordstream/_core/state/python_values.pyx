@@ -1,4 +1,4 @@
-"""Columns to Python values and back. See values.pxd."""
+"""Columns to Python values and back. See python_values.pxd."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM

@@ -40,7 +40,7 @@ cdef struct Staged:
 
 
 cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
-    """Where a key's slot is looked for first. Not the hash that chose the bucket: cheaper to make than to read."""
+    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new one is cheaper than a load."""
     return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
 
 
@@ -109,7 +109,7 @@ cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
 
 
 cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
-    """The slot of a key, taken where the key is new (room ensured)."""
+    """The slot of a key. A new key takes a free slot; the caller has made room."""
     cdef int64_t mask = b.capacity - 1
     cdef int64_t at = <int64_t> slot_hash(key) & mask
     cdef uint64_t* slot
@@ -126,7 +126,7 @@ cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
 
 
 cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits, uint64_t had) noexcept nogil:
-    """Fold a row into the values of the aggregates in `bits`; `had`: bits of those that have one already."""
+    """Fold a row into the values of the aggregates in `bits`. `had`: the bits of aggregates that already have a value."""
     cdef const Accumulator* a
     cdef uint64_t* word
     cdef int32_t j = 0
@@ -145,11 +145,12 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
 cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
                               const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
                               uint64_t* before) noexcept nogil:
-    """Add up to LOOKUP_BLOCK rows (room for as many keys ensured); sessions that close go to `staged`. Returns how many did. `done`: rows
-    added, n, or fewer: the next one is earlier than its key's last time, `before` (as in the slot).
+    """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to `staged`.
 
-    `places`: byte in the table where the key's slot is looked for first. `valid`: of the keys, or NULL. `shift`: x.shift. The last two
-    are constants to the compiler where the function is called for what is common. `origin`: room for n.
+    Returns how many sessions closed. `done` gets the number of rows added: n, or fewer where the next row is earlier than its key's last
+    time, which is then in `before` (as it stands in the slot).
+    `places`: the byte in the table at which the search for a row's slot starts. `valid`: validity of the keys, or NULL. `shift`: x.shift.
+    The common calls pass constants for these two, so that the compiler can specialise. `origin`: room for n.
     Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
     """
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
@@ -214,8 +215,10 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
 
 
 cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil:
-    """Give the columns of `out` (reserved) that may get nulls their validity. `c`: what the sessions come from; NULL: a punctuation.
-    0, or -1: no memory."""
+    """Give validity arrays to those columns of `out` that may get nulls; room for the rows is reserved.
+
+    `c`: the chunk that closed the sessions; NULL: a punctuation did. 0, or -1: no memory.
+    """
     cdef int32_t j
     for j in range(x.nflags):
         if out.cols[x.flags[j].column].valid == NULL and chunk_set_valid(w, out, x.flags[j].column) != 0:
@@ -226,7 +229,7 @@ cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk*
 
 
 cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil:
-    """Append the columns of n sessions (rows and validity are there, `origin` is written)."""
+    """Append the columns of n sessions. Rows and validity are reserved, and `origin` is written."""
     cdef int32_t words = 1 << (x.shift - 3)
     cdef int32_t index = out.n
     cdef const SlotColumn* one
@@ -265,7 +268,7 @@ cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n
 
 cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n,
                            int64_t* places) noexcept nogil:
-    """Where the rows' slots are looked for first: bytes in the table; these are prefetched."""
+    """For each row, the byte in the table at which the search for its slot starts. Those lines are prefetched."""
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
     cdef const char* table = b.table
     cdef int32_t shift = x.shift
@@ -360,7 +363,7 @@ cdef int32_t slots_process(
 
 
 cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final, uint64_t time) noexcept nogil:
-    """Is there an open session, and does it close at the end of the stream, or since no tuple from `time` on extends it?"""
+    """Whether there is an open session that closes now: at the end of the stream, or because no tuple from `time` on could extend it."""
     cdef uint64_t last = slot[LAST_WORD]
     return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
 
