@@ -1,4 +1,5 @@
-"""Assemble: put the outputs of a chunk's parts back into input order; sort what a punctuation made the buckets emit.
+"""Assemble: put the outputs of a chunk's parts back into input order; sort what a punctuation made the
+buckets emit.
 
 Runs in the worker that finishes a chunk's last part (it holds the chunk alone then).
 """

@@ -104,7 +104,8 @@ cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept n
 
 
 cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nogil:
-    """A number that never decreases as key records ascend: most comparisons of a sort need nothing else. Cost: ~2 ns.
+    """A number that never decreases as key records ascend: most comparisons of a sort need nothing else.
+    Cost: ~2 ns.
 
     The first key column as an unsigned number; 0 for null, which no other key precedes.
     """
@@ -121,7 +122,8 @@ cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nog
         word = 0
         for i in range(min(v.size, <int64_t> 8)):
             word |= <uint64_t> (<const uint8_t*> v.data)[i] << (56 - 8 * i)
-    elif type == PT_F64 or type == PT_F32:                   # bits of a double in its normal form: NaN is the largest
+    elif type == PT_F64 or type == PT_F32:
+        # bits of a double in its normal form: NaN is the largest
         word = ~word if word >> 63 else word | (<uint64_t> 1) << 63
     elif type >= PT_I8 and type <= PT_I64:
         word ^= (<uint64_t> 1) << 63
@@ -193,7 +195,8 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
         if data == NULL:
             return -1
         out.cols[j].data = data
-        if cols[j].data == NULL:                              # a source column that nothing reads: shown as null
+        # a source column that nothing reads: shown as null
+        if cols[j].data == NULL:
             out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
             if out.cols[j].valid == NULL:
                 return -1
@@ -247,10 +250,12 @@ cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nog
 
 
 cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil:
-    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot are dropped.
+    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot
+    are dropped.
 
-    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where views point into
-    them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one pass over the slots, one per column.
+    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where
+    views point into them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one
+    pass over the slots, one per column.
     """
     cdef int32_t k
     cdef int32_t j
@@ -347,14 +352,15 @@ cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
 
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
                         const char* cut, StepLog* steps) noexcept nogil:
-    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
+    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission
+    index).
 
-    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key is logged, and
-    out.origin[i] is the number of row i's step (0 without).
+    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key
+    is logged, and out.origin[i] is the number of row i's step (0 without).
 
-    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what the parts made is still theirs.
-    `keys` NULL (a stateful operator): emission order is kept.
-    Cost: O(n log n) comparisons of key records.
+    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what
+    the parts made is still theirs. `keys` NULL (a stateful operator): emission order is kept. Cost: O(n log
+    n) comparisons of key records.
     """
     cdef int64_t total = 0
     cdef int32_t k

@@ -1,4 +1,5 @@
-"""Delivery: from the operator that made a unit to the worklist of the next operator, or to the egress, in ticket order.
+"""Delivery: from the operator that made a unit to the worklist of the next operator, or to the egress, in
+ticket order.
 
   operator_send      split for the next operator, place in the reorder buffer, release what is ready
   operator_release   deliver ready units downstream

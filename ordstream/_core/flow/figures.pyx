@@ -41,7 +41,8 @@ cdef dict elastic_figures(Elastic* e):
 
 
 cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
-    """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as the feeding thread saw it."""
+    """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as
+    the feeding thread saw it."""
     cdef int32_t i
     stats_cumulate(rt.stats, rt.n)
     return {
@@ -58,7 +59,8 @@ cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
 
 
 cdef list first_skips(Runtime* rt, list names):
-    """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that each operator skipped."""
+    """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that
+    each operator skipped."""
     cdef int32_t i
     found = []
     for i in range(rt.n):
@@ -77,14 +79,15 @@ cdef list markers(Runtime* rt):
 
 
 cdef list flush_steps(Runtime* rt):
-    """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush (steps.pxd). Complete for
-    every operator whose flushed rows the reader has taken."""
+    """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush
+    (steps.pxd). Complete for every operator whose flushed rows the reader has taken."""
     cdef StepLog* log
     cdef int32_t i
     found = []
     for i in range(rt.n):
         log = &rt.operators[i].steps
-        if load_acquire(&log.published) == 0 or log.n == 0:   # pairs with store_release in complete_punctuation
+        # pairs with store_release in complete_punctuation
+        if load_acquire(&log.published) == 0 or log.n == 0:
             found.append(None)
             continue
         ends = np.frombuffer((<char*> log.ends)[:log.n * 8], dtype=np.int64)

@@ -56,7 +56,8 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64_t n) noexcept nogil:
-    """How many rows of [offset, offset + n) come before one that starts a new time period or is earlier than its predecessor.
+    """How many rows of [offset, offset + n) come before one that starts a new time period or is earlier than
+    its predecessor.
 
     If that is the first row, sets time_due or time_back.
     """
@@ -92,7 +93,8 @@ cdef inline bint over(const Ingress* g, int64_t chunks, int64_t bytes, int64_t p
 
 cdef inline bint admits(Ingress* g) noexcept nogil:
     """Whether the caps on chunks and bytes in flight admit another chunk, with hysteresis. Under flag."""
-    cdef int64_t chunks = load_relaxed(&g.issued_chunks) - load_acquire(&g.retired_chunks)   # pairs with the egress's store_release
+    # pairs with the egress's store_release
+    cdef int64_t chunks = load_relaxed(&g.issued_chunks) - load_acquire(&g.retired_chunks)
     cdef int64_t bytes
     if chunks == 0:
         store_relaxed(&g.throttled, 0)
@@ -119,7 +121,8 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
 
 
 cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
-    """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place. NULL: no memory. Under flag."""
+    """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place.
+    NULL: no memory. Under flag."""
     cdef Chunk* c = punctuation(g, w, FAILURE)
     if c == NULL:
         return NULL
@@ -233,18 +236,20 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
 
 
 cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most, Chunk** out) noexcept nogil:
-    """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag; how many.
+    """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag;
+    how many.
 
-    0: nothing to take, gated, throttled, or another worker stayed here for some microseconds.
-    Thread safety: any worker; waits at most BUSY_TRIES pauses. Ownership: the caller's, who must process and send every one.
-    Cost: one exchange, a few instructions per column and chunk.
+    0: nothing to take, gated, throttled, or another worker stayed here for some microseconds. Thread safety:
+    any worker; waits at most BUSY_TRIES pauses. Ownership: the caller's, who must process and send every
+    one. Cost: one exchange, a few instructions per column and chunk.
     """
     cdef int32_t n = 0
     cdef int32_t tries = 0
     cdef int64_t ticket
     cdef Chunk* c
     if not g.alone:
-        while load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:   # pairs with store_release below
+        # pairs with store_release below
+        while load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:
             tries += 1
             if tries > BUSY_TRIES:
                 return 0

@@ -19,7 +19,8 @@ from ordstream.errors import Cancelled
 
 cdef enum:
     NO_CUT = 0x7fffffff
-    ROWS_BLOCK = 16384         # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
+    # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
+    ROWS_BLOCK = 16384
 
 
 # ---------------------------------------------------------------- failures
@@ -33,7 +34,8 @@ cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with
 
 
 cdef bint ends_the_run(void* exc) noexcept with gil:
-    """True for KeyboardInterrupt, SystemExit and a cancelled run. They are not the row's fault, so on_error="skip" does not skip them."""
+    """True for KeyboardInterrupt, SystemExit and a cancelled run. They are not the row's fault, so
+    on_error="skip" does not skip them."""
     return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc, Exception)
 
 
@@ -45,7 +47,8 @@ cdef void drop_failure(Failure* f) noexcept nogil:
 
 
 cdef Failure* first_failure(Chunk* c) noexcept nogil:
-    """Take the failure of the earliest row among a chunk's parts, and drop the others. NULL: no part failed."""
+    """Take the failure of the earliest row among a chunk's parts, and drop the others. NULL: no part
+    failed."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef int32_t k
@@ -64,8 +67,8 @@ cdef Failure* first_failure(Chunk* c) noexcept nogil:
 
 
 cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
-    """Take the failure at the smallest key among a punctuation's parts, and drop the others. `cut` gets that key; NULL where the operator
-    has no keys."""
+    """Take the failure at the smallest key among a punctuation's parts, and drop the others. `cut` gets that
+    key; NULL where the operator has no keys."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef Chunk* out
@@ -91,7 +94,8 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
 
 
 cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
-    """Free a chunk and what its parts made, after the run was stopped. Its ticket is never offered, so nothing behind it is delivered."""
+    """Free a chunk and what its parts made, after the run was stopped. Its ticket is never offered, so
+    nothing behind it is delivered."""
     cdef int32_t k
     for k in range(c.nparts):
         if c.parts[k].out != NULL:
@@ -118,7 +122,8 @@ cdef int32_t process_sampled(
         total += costs[k]
         if costs[k] > load_relaxed(&op.sampled_max_ns):
             store_relaxed(&op.sampled_max_ns, costs[k])       # statistic
-        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:   # a part of one row is learnt in shed_end
+        # a part of one row is learnt in shed_end
+        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:
             shed_learn(op.shed, (<ShedRows*> part.chunk.shed).words[part.rows[done + k]], <double> costs[k])
     add_relaxed(&op.sampled_rows, finished)                   # statistic
     add_relaxed(&op.sampled_ns, total)                        # statistic
@@ -126,8 +131,8 @@ cdef int32_t process_sampled(
 
 
 cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
-    """Run a PS/SF kernel on a part's rows. Sets part.out and part.failure. Returns early, between two blocks of rows, when the run is
-    stopped."""
+    """Run a PS/SF kernel on a part's rows. Sets part.out and part.failure. Returns early, between two blocks
+    of rows, when the run is stopped."""
     cdef Kernel* kernel = op.kernel
     cdef Chunk* c = part.chunk
     cdef Chunk* out = NULL
@@ -238,7 +243,8 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
 
 
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
-    """Every bucket has processed the punctuation: send what the buckets emitted, then the punctuation itself."""
+    """Every bucket has processed the punctuation: send what the buckets emitted, then the punctuation
+    itself."""
     cdef Chunk* out = NULL
     cdef const char* cut = NULL
     cdef Failure* failure = first_flush_failure(op, c, &cut)
@@ -270,7 +276,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
                 out.serials[k] += 1 + out.origin[k]
                 out.origin[k] = 0
             op.steps.first_serial = c.last_serial + 1
-            c.last_serial += op.steps.n                       # operators downstream number their steps from there
+            # operators downstream number their steps from there
+            c.last_serial += op.steps.n
             store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
@@ -283,7 +290,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
                 out_of_memory(op)
                 return
         fail_unit(op, w, c, NULL, out, failure)
-        out.link.link = c                                     # the punctuation follows the failure; the egress drops it
+        # the punctuation follows the failure; the egress drops it
+        out.link.link = c
         operator_send(op, w, ticket, out)
         return
     if out == NULL:
@@ -329,7 +337,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             part.out.kind = DATA
     # acq_rel: the last one sees what the others wrote into the chunk and their outputs
     if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
-        # A worker that left a part early had seen `stop` before it counted that part. So this worker sees `stop` as well.
+        # A worker that left a part early had seen `stop` before it counted that part. So this worker sees
+        # `stop` as well.
         if load_relaxed(&op.run.stop) != 0:
             drop_parts(w, c)
         elif c.kind == DATA:

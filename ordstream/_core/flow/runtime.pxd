@@ -1,4 +1,5 @@
-"""Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the reading side."""
+"""Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the
+reading side."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64, load_acquire
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
@@ -31,7 +32,8 @@ cdef struct Runtime:
     int64_t park_ns        # first timed wait of a parked worker
     int64_t longest_park_ns
     int64_t gate_ns        # timed wait of a worker that should not be active
-    # How long after a wait that ran out a wake-up may still come before it counts as missed; 0: do not count.
+    # How long after a wait that ran out a wake-up may still come before it counts as missed; 0: do not
+    # count.
     int64_t grace_ns
     a64 missed             # waits that ran out although there was work
     a64 asleep             # workers that wait in `work`, or are about to and will not look for work again
@@ -45,7 +47,8 @@ cdef struct Runtime:
     int32_t adaptive       # 1: the controller sets `active`
     # under `lock`, where adaptive:
     Elastic elastic
-    uint64_t shaken        # debug: state of the generator that sets the number at random, at every look; 0: off
+    # debug: state of the generator that sets the number at random, at every look; 0: off
+    uint64_t shaken
     int64_t look_at        # time of the next observation
     int64_t units          # `elastic.searches` when the weights were set
     double* weights        # unit of work: cost of a tuple of each operator, ns
@@ -55,7 +58,8 @@ cdef struct Runtime:
 
 
 cdef enum HoldPlace:
-    # Places between two steps of a hand-shake. A test holds a worker there, lets the other side run, then lets the worker go on.
+    # Places between two steps of a hand-shake. A test holds a worker there, lets the other side run, then
+    # lets the worker go on.
     HOLD_NOWHERE = 0
     HOLD_BEFORE_PARKING = 1    # the worker found no work, and has not yet counted itself in `parked`
     HOLD_WHILE_PUBLISHING = 2  # the worker is idle and holds the last operator's release flag

@@ -1,14 +1,19 @@
 """The workers' loop of one node (runtime.pxd), and what empties it after the end.
 
-a) Every worker asks the central scheduler for (operator, budget), works for that slice, accounts for it and asks again (ordered paper 2.2).
-b) A worker that finds no work pauses (only where workers < allowed CPUs), then yields, then parks in an event count. It counts itself in
-   `parked` before it looks for work a last time (totally ordered with operator_release's load). An operator that has all the workers it
-   may have keeps no other worker awake: a worker that ends a slice, or begins one after a pause, wakes another for the work that is left.
-   Waits are timed as a safety net. Tests make the times long and count the waits that hid a missing wake-up (`missed`).
+a) Every worker asks the central scheduler for (operator, budget), works for that slice, accounts for it and
+   asks again (ordered paper 2.2).
+b) A worker that finds no work pauses (only where workers < allowed CPUs), then yields, then parks in an
+   event count. It counts itself in `parked` before it looks for work a last time (totally ordered with
+   operator_release's load). An operator that has all the workers it may have keeps no other worker awake: a
+   worker that ends a slice, or begins one after a pause, wakes another for the work that is left. Waits are
+   timed as a safety net. Tests make the times long and count the waits that hid a missing wake-up
+   (`missed`).
 c) workers = 0: the caller runs the loop itself between feeding and reading ("embedded").
-d) workers="auto": the worker that ends a slice when an observation is due calls the controller (elastic.pxd), under the scheduler's lock.
-   Workers that should not be active wait in a gate of their own, which no wake-up meant for an active worker can reach.
-e) After an error, a cancel or the end, `drain` gives every chunk back; a debug run asserts that nothing is live.
+d) workers="auto": the worker that ends a slice when an observation is due calls the controller
+   (elastic.pxd), under the scheduler's lock. Workers that should not be active wait in a gate of their own,
+   which no wake-up meant for an active worker can reach.
+e) After an error, a cancel or the end, `drain` gives every chunk back; a debug run asserts that nothing is
+   live.
 """
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -59,7 +64,8 @@ cdef a64* missed_of_closed_runs() noexcept nogil:
 
 cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
     """Tests: keep this worker here until `hold_at` names another place. Cost outside tests: one load."""
-    if load_relaxed(&rt.hold_at) != place:                    # written by a test's thread, which looks at `held`; no partner
+    # written by a test's thread, which looks at `held`; no partner
+    if load_relaxed(&rt.hold_at) != place:
         return
     add_seq(&rt.held, 1)
     while load_acquire(&rt.hold_at) == place:
@@ -68,7 +74,8 @@ cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
 
 
 cdef bint left_waiting(Runtime* rt) noexcept nogil:
-    """Tests: True when there is work, or the run is over, and no worker is in a slice (the end of a slice would wake others).
+    """Tests: True when there is work, or the run is over, and no worker is in a slice (the end of a slice
+    would wake others).
 
     Tuples that become due by an open-loop schedule do not count: no wake-up announces them.
     """
@@ -85,10 +92,11 @@ cdef bint left_waiting(Runtime* rt) noexcept nogil:
 
 
 cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
-    """Tests: called when a worker's timed wait ran out. Counts the wait as `missed` if it hid a missing wake-up.
+    """Tests: called when a worker's timed wait ran out. Counts the wait as `missed` if it hid a missing
+    wake-up.
 
-    That is so when there is work, no wake-up came since epoch `seen`, and none comes within `grace_ns`: a thread that has made a change
-    may be about to send its wake-up.
+    That is so when there is work, no wake-up came since epoch `seen`, and none comes within `grace_ns`: a
+    thread that has made a change may be about to send its wake-up.
     """
     if rt.grace_ns and left_waiting(rt) and not rt.run.work.wait(seen, rt.grace_ns) and left_waiting(rt):
         add_relaxed(&rt.missed, 1)                            # statistic
@@ -98,7 +106,8 @@ cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
 
 cdef inline void lock_scheduler(Runtime* rt) noexcept nogil:
     cdef int rounds = 0
-    while load_relaxed(&rt.lock) != 0 or exchange_acq_rel(&rt.lock, 1) != 0:   # pairs with store_release in unlock
+    # pairs with store_release in unlock
+    while load_relaxed(&rt.lock) != 0 or exchange_acq_rel(&rt.lock, 1) != 0:
         spin_lock_backoff(&rounds)
 
 
@@ -114,11 +123,13 @@ cdef inline bint runnable(Operator* op) noexcept nogil:
 
 
 cdef void adapt_chunk(Runtime* rt) noexcept nogil:
-    """Set the chunk size: aim at `chunk_ns` of work per chunk in the operator with the most work per input tuple. Under lock."""
+    """Set the chunk size: aim at `chunk_ns` of work per chunk in the operator with the most work per input
+    tuple. Under lock."""
     cdef int32_t i
     for i in range(rt.n):
         if rt.operators[i].shed != NULL and rt.stats[i].tuples_in == 0:
-            return                                # a protected operator has not been measured yet: chunks stay small
+            # a protected operator has not been measured yet: chunks stay small
+            return
     # read by the ingress; no partner
     store_relaxed(&rt.ingress.target_rows, chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
 
@@ -147,10 +158,12 @@ cdef bint input_waits(Runtime* rt) noexcept nogil:
 
 
 cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
-    """Give the controller an observation. Under lock. Cost: ~10 ns per operator and worker, four times per interval.
+    """Give the controller an observation. Under lock. Cost: ~10 ns per operator and worker, four times per
+    interval.
 
-    Work is the number of tuples that all operators have processed, each weighted by its cost when the search began. This is smoother
-    than the number of source tuples, which pass in batches through one operator after the other.
+    Work is the number of tuples that all operators have processed, each weighted by its cost when the search
+    began. This is smoother than the number of source tuples, which pass in batches through one operator
+    after the other.
     """
     cdef double work = 0.0
     cdef double busy = rt.slice_ns
@@ -194,10 +207,11 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
 
 
 cdef bint notice_stall(Runtime* rt) noexcept nogil:
-    """Activate one more worker when every active one has been in one slice for STALL_NS and another operator has work.
+    """Activate one more worker when every active one has been in one slice for STALL_NS and another operator
+    has work.
 
-    A user's function that sleeps, or waits for another process, causes this. The reading thread calls it while it waits. Returns True
-    when the number was raised.
+    A user's function that sleeps, or waits for another process, causes this. The reading thread calls it
+    while it waits. Returns True when the number was raised.
     """
     cdef int64_t now = now_ns()
     cdef bint stalled = False
@@ -230,7 +244,8 @@ cdef bint anything_runnable(Runtime* rt) noexcept nogil:
 
 
 cdef bint anything_schedulable(Runtime* rt) noexcept nogil:
-    """anything_runnable, not counting operators that already have all the workers they may have. Takes the lock."""
+    """anything_runnable, not counting operators that already have all the workers they may have. Takes the
+    lock."""
     cdef bint found = load_relaxed(&rt.egress.wanted) != 0
     cdef int32_t i
     lock_scheduler(rt)
@@ -251,7 +266,8 @@ cdef inline void wake_another(Runtime* rt) noexcept nogil:
 cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
     """Wait until this worker should be active again, or the run ends."""
     cdef int64_t seen
-    wake_another(rt)                                          # this worker may have got a wake-up meant for an active one: pass it on
+    # this worker may have got a wake-up meant for an active one: pass it on
+    wake_another(rt)
     while outside(rt, w) and not finished(rt):
         seen = rt.gate.prepare()
         if outside(rt, w) and not finished(rt):
@@ -265,8 +281,8 @@ cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
 # ---------------------------------------------------------------- choosing, continued
 
 cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done, int64_t now, int64_t* budget) noexcept nogil:
-    """Account for the slice just done (previous >= 0) and choose the next operator; -1: nothing is schedulable, or this worker
-    should not be active."""
+    """Account for the slice just done (previous >= 0) and choose the next operator; -1: nothing is
+    schedulable, or this worker should not be active."""
     cdef int32_t i
     cdef int best
     cdef OperatorStats* o
@@ -299,7 +315,8 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
 
 
 cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
-    """For an idle worker: publish the rows written so far, if the reader asks for them and nobody holds the last release flag."""
+    """For an idle worker: publish the rows written so far, if the reader asks for them and nobody holds the
+    last release flag."""
     cdef Operator* last = &rt.operators[rt.n - 1]
     if load_relaxed(&rt.egress.wanted) == 0:
         return
@@ -320,7 +337,8 @@ cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
 
 
 cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
-    """How long a worker may park: until the next tuple of an open-loop schedule is due, at most `longest`."""
+    """How long a worker may park: until the next tuple of an open-loop schedule is due, at most
+    `longest`."""
     cdef int64_t issued
     cdef int64_t wait
     if rt.ingress.schedule == NULL:
@@ -335,7 +353,8 @@ cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
 
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
-    """Work until the run ends. Embedded (workers = 0): also return when there is nothing to do or output is ready.
+    """Work until the run ends. Embedded (workers = 0): also return when there is nothing to do or output is
+    ready.
 
     Thread safety: one call per Worker. Ownership: none. Never takes the GIL itself (kernels may).
     """
@@ -349,7 +368,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     cdef int op
     cdef int idle = 0
     if not embedded:
-        add_relaxed(&rt.running, 1)                           # read by adapt_workers; a stale value drops a slot
+        # read by adapt_workers; a stale value drops a slot
+        add_relaxed(&rt.running, 1)
     op = next_slice(rt, w, -1, 0, &done, start, &budget)
     while True:
         if op >= 0:
@@ -366,7 +386,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                 break
             if embedded and spsc_size_approx(&rt.egress.ready) > 0:
                 break
-            # This slice may have opened a window, a cap, the ingress, or a place in its operator. No other wake-up says so.
+            # This slice may have opened a window, a cap, the ingress, or a place in its operator. No other
+            # wake-up says so.
             wake_another(rt)
             continue
         if finished(rt):
@@ -394,7 +415,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             if wait > 50_000:
                 hold(rt, HOLD_BEFORE_PARKING)
                 seen = rt.run.work.prepare()
-                add_seq(&rt.run.parked, 1)                    # totally ordered with load_seq in operator_release
+                # totally ordered with load_seq in operator_release
+                add_seq(&rt.run.parked, 1)
                 add_relaxed(&rt.parks, 1)
                 if ingress_wakes_feeder(&rt.ingress):         # nothing to do is room for input
                     store_relaxed(&rt.ingress.feeder_waits, 0)
@@ -417,7 +439,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             start = now_ns()
             op = next_slice(rt, w, -1, 0, &done, start, &budget)
             if op >= 0:
-                wake_another(rt)                              # not only after a slice, which may be a function's that takes long
+                # not only after a slice, which may be a function's that takes long
+                wake_another(rt)
     if op >= 0:
         # chosen, but the run ended: give the place back
         lock_scheduler(rt)

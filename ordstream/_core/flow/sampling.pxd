@@ -1,7 +1,9 @@
-"""Sampled per-row cost and state size of any keyed kernel: what POSG, LAS and Mixed learn their weights from.
+"""Sampled per-row cost and state size of any keyed kernel: what POSG, LAS and Mixed learn their weights
+from.
 
-The runtime calls `sample_rows` in place of `kernel.process` for one chunk part of many. A sampled row costs two clock reads more
-(~50 ns), and loses what a kernel gains from seeing many rows at once; the clock's own cost is subtracted.
+The runtime calls `sample_rows` in place of `kernel.process` for one chunk part of many. A sampled row costs
+two clock reads more (~50 ns), and loses what a kernel gains from seeing many rows at once; the clock's own
+cost is subtracted.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker

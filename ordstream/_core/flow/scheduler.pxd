@@ -1,7 +1,8 @@
 """Schedulers QST, LP, ET, CT (ordered paper, section 6) behind one interface, in the paper's quantities.
 
-The interface knows no queues and no threads: whoever drives it (runtime.pyx in real time, a simulator in virtual time) fills an
-array of OperatorStats, calls scheduler_choose under its own lock, and reports each slice with stats_account.
+The interface knows no queues and no threads: whoever drives it (runtime.pyx in real time, a simulator in
+virtual time) fills an array of OperatorStats, calls scheduler_choose under its own lock, and reports each
+slice with stats_account.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

@@ -1,14 +1,15 @@
 """Scheduling heuristics of the ordered paper, section 6, with defined values for corner input.
 
-a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / (in + 1), so that an operator that has dropped
-   everything so far divides nothing by zero. Every priority is finite.
+a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / (in + 1), so that an operator
+   that has dropped everything so far divides nothing by zero. Every priority is finite.
 b) The number of tuples of a slice is clamped to [1, 2^20]: a cost above the slice still processes one tuple.
-c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with any heuristic, every
-   operator with input runs within max_wait + n choices.
-d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long as slices were.
-   A window of CT begins with what waits already: an operator has processed that many tuples more than those behind it. From zero,
-   an operator that the caps then hold back would look like the bottleneck for the rest of the window, and be preferred to the operator
-   whose queue is full (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
+c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with
+   any heuristic, every operator with input runs within max_wait + n choices.
+d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long
+   as slices were. A window of CT begins with what waits already: an operator has processed that many tuples
+   more than those behind it. From zero, an operator that the caps then hold back would look like the
+   bottleneck for the rest of the window, and be preferred to the operator whose queue is full
+   (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
 e) "Schedulable" is the driver's: input and a free place (w < M), or a ready output with room downstream.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -83,7 +84,8 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
 
 
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows, int64_t max_rows) noexcept nogil:
-    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows, max_rows]."""
+    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows,
+    max_rows]."""
     cdef double reach = 1.0
     cdef double worst = 1.0
     cdef double cost
@@ -105,7 +107,8 @@ cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns
 
 
 cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
-    """Queue-size throttling (6.1): the earliest operator whose output queue is below T_i = C cs_i / sum cs (eq. 1)."""
+    """Queue-size throttling (6.1): the earliest operator whose output queue is below T_i = C cs_i / sum cs
+    (eq. 1)."""
     cdef double total = 0.0
     cdef int32_t i
     cdef int32_t last = -1
@@ -155,7 +158,8 @@ cdef inline double slice_length(const Scheduler* s, const OperatorStats* o) noex
 
 
 cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
-    """T of each operator: the worker time of the tuples that it has processed and a later operator has not, as far as they wait."""
+    """T of each operator: the worker time of the tuples that it has processed and a later operator has not,
+    as far as they wait."""
     cdef double ahead = 0.0            # source tuples
     cdef double before
     cdef int32_t i = n - 1
@@ -167,7 +171,8 @@ cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
 
 
 cdef int choose_ct(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
-    """Current throughput (6.4): the lowest n_i = (T_i + w_i s) / (c_i cs_i) (eq. 3): the bottleneck of the window."""
+    """Current throughput (6.4): the lowest n_i = (T_i + w_i s) / (c_i cs_i) (eq. 3): the bottleneck of the
+    window."""
     cdef int32_t k
     cdef int32_t i
     cdef int32_t best = -1
@@ -287,7 +292,8 @@ cdef class PySchedulerDoor:
             stats_init(&self.ops[i], max_parallelism[i])
 
     def choose(self, int64_t now_ns, worklists, workers, schedulable=None):
-        """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0 and w_i < M_i."""
+        """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0
+        and w_i < M_i."""
         cdef int64_t budget = 0
         for i in range(self.n):
             self.ops[i].I = worklists[i]

@@ -15,10 +15,11 @@ cdef enum:
 
 
 cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, int32_t nrunning) except -1:
-    """Connect a shed stage with a run: `workers` that the protected operator may have, `nrunning` ids of workers there are.
+    """Connect a shed stage with a run: `workers` that the protected operator may have, `nrunning` ids of
+    workers there are.
 
-    Thread safety: construction of a run only. Ownership: ShedKernel frees `running`. Raises: RuntimeError where the control serves
-    a run already, MemoryError.
+    Thread safety: construction of a run only. Ownership: ShedKernel frees `running`. Raises: RuntimeError
+    where the control serves a run already, MemoryError.
     """
     if s.running != NULL:
         raise RuntimeError("a shed stage's kernel serves one run")
@@ -36,8 +37,8 @@ cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, in
 cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil:
     """Worker time that the protected operator has received, runs in progress included, ns.
 
-    Thread safety: any worker; a run that ends meanwhile is counted twice or not at all for a moment. Ownership: none. Cost: one load
-    per worker.
+    Thread safety: any worker; a run that ends meanwhile is counted twice or not at all for a moment.
+    Ownership: none. Cost: one load per worker.
     """
     cdef int64_t total = load_relaxed(&s.worked_ns)           # statistics: no partner
     cdef int64_t began
@@ -66,15 +67,18 @@ cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64
 
 
 cdef double virtual_arrival(const ShedControl* s, int64_t serial) noexcept nogil:
-    """Frozen mode: virtual time at which a serial arrives, ns: `gap_ns` apart, each moved within its gap. Pure; ascending."""
+    """Frozen mode: virtual time at which a serial arrives, ns: `gap_ns` apart, each moved within its gap.
+    Pure; ascending."""
     cdef uint64_t drawn = mix64(s.jitter ^ mix64(<uint64_t> serial)) >> 11
     return (<double> (serial - 1) + <double> drawn * (1.0 / 9007199254740992.0)) * s.gap_ns
 
 
 cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n) noexcept nogil:
-    """The protected operator begins with rows of a chunk (NULL: its first n selected ones): count how long they waited.
+    """The protected operator begins with rows of a chunk (NULL: its first n selected ones): count how long
+    they waited.
 
-    Thread safety: any worker. Ownership: none. Returns: now, for shed_end. Cost: one clock reading, a few instructions per row.
+    Thread safety: any worker. Ownership: none. Returns: now, for shed_end. Cost: one clock reading, a few
+    instructions per row.
     """
     cdef ShedRows* sent = <ShedRows*> c.shed
     cdef int64_t now = now_ns()
@@ -88,7 +92,8 @@ cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows
         waited += one
         if one > most:
             most = one
-    add_relaxed(&sent.waited_ns, waited)                      # read by the last part's worker: ordered by Chunk.pending
+    # read by the last part's worker: ordered by Chunk.pending
+    add_relaxed(&sent.waited_ns, waited)
     if most > load_relaxed(&s.waited_max_ns):
         store_relaxed(&s.waited_max_ns, most)                 # statistic; a lost update loses one candidate
     return now
@@ -119,10 +124,12 @@ cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* row
 cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nogil:
     """One measured row. Does nothing where another worker is learning.
 
-    Thread safety: any worker; never waits. Ownership: none. Cost: ~50 ns; 32 r c bytes of copying every few thousand rows.
+    Thread safety: any worker; never waits. Ownership: none. Cost: ~50 ns; 32 r c bytes of copying every few
+    thousand rows.
     """
     cdef int64_t n
-    if load_relaxed(&s.learning) != 0 or exchange_acq_rel(&s.learning, 1) != 0:   # pairs with store_release below
+    # pairs with store_release below
+    if load_relaxed(&s.learning) != 0 or exchange_acq_rel(&s.learning, 1) != 0:
         return
     add_relaxed(&s.learnt, 1)                                 # statistic
     if learner_update(<CostLearner> s.learner, word, cost_ns):
@@ -140,7 +147,8 @@ cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nog
 
 
 cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil:
-    """All rows of a chunk have been processed: true latencies replace the estimates, the awaited mark is answered.
+    """All rows of a chunk have been processed: true latencies replace the estimates, the awaited mark is
+    answered.
 
     Thread safety: the worker of the chunk's last part. Ownership: none. Cost: a few additions.
     """
@@ -148,7 +156,8 @@ cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil:
     add_relaxed(&s.waited_ns, waited)                         # statistic
     add_relaxed(&s.waited_rows, sent.rows)                    # statistic
     if sent.counted:
-        add_relaxed(&s.correction_ns, waited - <int64_t> sent.latency_ns)   # a sum: the order does not matter
+        # a sum: the order does not matter
+        add_relaxed(&s.correction_ns, waited - <int64_t> sent.latency_ns)
     if sent.mark:
         store_relaxed(&s.answer_ns, shed_elapsed(s, now_ns()))
         store_release(&s.answered, sent.mark)                 # pairs with load_acquire in the shed stage

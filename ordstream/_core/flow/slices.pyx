@@ -41,9 +41,9 @@ for _row in range(MOST_FIRST_ROWS):
 cdef inline int64_t take_limit(Operator* op) noexcept nogil:
     """First ticket that may not be taken from the worklist: the limit of the reorder buffer.
 
-    Once the bytes in flight have reached their cap, only the oldest ticket passes: the next operator, or the reader, waits for its
-    outputs, and an operator may make much out of one tuple.
-    Cost: two loads. `bytes` may be stale. A worker that frees memory looks afterwards whether another one should be woken.
+    Once the bytes in flight have reached their cap, only the oldest ticket passes: the next operator, or the
+    reader, waits for its outputs, and an operator may make much out of one tuple. Cost: two loads. `bytes`
+    may be stale. A worker that frees memory looks afterwards whether another one should be woken.
     """
     cdef int64_t next = load_acquire(&op.rb.next)             # pairs with store_release in release_*
     if load_relaxed(op.run.bytes) >= op.run.max_bytes:
@@ -106,7 +106,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         out_of_memory(op)
         return c
     for j in range(op.kernel.input.ncols):
-        cols[j] = c.cols[j]                                   # an in-place kernel may rearrange them before it fails
+        # an in-place kernel may rearrange them before it fails
+        cols[j] = c.cols[j]
     if op.shed != NULL and c.shed != NULL:
         sent = <ShedRows*> c.shed
         rows = copied_rows(w, c)                              # the kernel may narrow the selection in place
@@ -143,8 +144,9 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
     """A slice of a stateless first operator.
 
-    Chunks of a few tuples, or that take little time, are taken from the ingress several at a time, each with a ticket of its own. They
-    are sent together while they are a small part of a slice. All of them are sent, unless the run is cancelled.
+    Chunks of a few tuples, or that take little time, are taken from the ingress several at a time, each with
+    a ticket of its own. They are sent together while they are a small part of a slice. All of them are sent,
+    unless the run is cancelled.
     """
     cdef Chunk* run[16]                                       # INGRESS_RUN
     cdef int64_t sent[16]
@@ -163,7 +165,8 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         most = min(max(INGRESS_RUN, quick) // rows, <int64_t> INGRESS_RUN)
         most = min(most, max(budget // HOLD_PART // rows, <int64_t> 1))
         if waiting < 4 * INGRESS_RUN * rows or most < 1:
-            most = 1                                          # little input is there: leave some for other workers
+            # little input is there: leave some for other workers
+            most = 1
         n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), <int32_t> most, run)
         if n == 0:
             return
@@ -171,7 +174,8 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         held = 0
         together = budget // CLAIM_PART
         if op.kernel.unbounded:
-            together = quick if most * rows <= quick else 0   # a finished chunk must not wait for a slow function
+            # a finished chunk must not wait for a slow function
+            together = quick if most * rows <= quick else 0
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
@@ -188,9 +192,11 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
                 ticket += held
                 held = 0
             if run[k].kind == DATA:
-                chunk_free(w, run[k])                         # cancelled. Its ticket is never offered: nothing behind it is delivered
+                # cancelled. Its ticket is never offered: nothing behind it is delivered
+                chunk_free(w, run[k])
             else:
-                reorder_put(&op.rb, ticket, as_int(run[k]))   # dropping a failure's exception needs the GIL: close() does it
+                # dropping a failure's exception needs the GIL: close() does it
+                reorder_put(&op.rb, ticket, as_int(run[k]))
             ticket += 1
 
 
@@ -217,8 +223,9 @@ cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) n
 cdef inline void work_bucket(
     Operator* op, Worker* w, int32_t b, int64_t run, Part* part, int64_t most, int64_t budget, Slice* slice
 ) noexcept nogil:
-    """Process `run` parts of a bucket that this worker has entered, and the parts that others delegate to it meanwhile. When the slice is
-    over, or `most` parts are done, the bucket is handed over. part: the first part if it is known, else NULL."""
+    """Process `run` parts of a bucket that this worker has entered, and the parts that others delegate to it
+    meanwhile. When the slice is over, or `most` parts are done, the bucket is handed over. part: the first
+    part if it is known, else NULL."""
     cdef int64_t k
     cdef int64_t end = slice.chunks + most
     cdef bint over
@@ -242,11 +249,13 @@ cdef inline void work_bucket(
 
 
 cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget, Slice* slice) noexcept nogil:
-    """Process parts that were claimed together (a few microseconds of work), and send the units that they complete together.
+    """Process parts that were claimed together (a few microseconds of work), and send the units that they
+    complete together.
 
-    If the units in front of them have not been delivered yet, the new units stay held until this worker completes another unit or its
-    slice ends. If workers instead waited for their turn at the end of each group, two of them would fall into step, one always right
-    behind the other, and would wait after every group.
+    If the units in front of them have not been delivered yet, the new units stay held until this worker
+    completes another unit or its slice ends. If workers instead waited for their turn at the end of each
+    group, two of them would fall into step, one always right behind the other, and would wait after every
+    group.
     """
     cdef int64_t run = 0
     cdef int32_t k
@@ -263,7 +272,8 @@ cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t
             slice.holding = 2
         b = hybrid_enter_claim(&op.pq, claims, k, &run, &part)
         if b != PQ_NOTHING:
-            # Delegated parts must not keep this worker from its other claims: all later tickets wait for those.
+            # Delegated parts must not keep this worker from its other claims: all later tickets wait for
+            # those.
             work_bucket(op, w, b, run, part, CLAIM_MAX if k + 1 < n else budget, budget, slice)
     slice.holding = 0
     if load_acquire(&op.rb.next) == slice.held_ticket:        # pairs with store_release in release_*
@@ -277,10 +287,13 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int32_t n
     cdef int32_t b
     cdef Part* part = NULL
-    cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned scheme: workers start at different buckets
+    # partitioned scheme: workers start at different buckets
+    cdef int64_t first = w.id if w.id < op.run.workers else 0
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
-    cdef int64_t limit = take_limit(op)                       # read again when it stops this worker, and after long work
-    # How many chunks are a small part of a slice (a few microseconds), judged by the mean number of rows so far.
+    # read again when it stops this worker, and after long work
+    cdef int64_t limit = take_limit(op)
+    # How many chunks are a small part of a slice (a few microseconds), judged by the mean number of rows so
+    # far.
     cdef int64_t mean = load_relaxed(&op.tuples_enqueued) // max(load_relaxed(&op.enqueued), <int64_t> 1)
     cdef int64_t most = min(budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
     if op.kernel.unbounded or op.shed != NULL:                # behind a shed stage rows are timed one by one
@@ -344,7 +357,8 @@ cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) no
                 for k in range(c.n):
                     part.rows[k] = k
             c.hash = NULL                                     # an earlier operator may have left its own
-            if op.keys != NULL and op.kernel.uses_hash and not op.keys.simple:   # a partitioned operator with one bucket
+            # a partitioned operator with one bucket
+            if op.keys != NULL and op.kernel.uses_hash and not op.keys.simple:
                 c.hash = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
                 if c.hash == NULL:
                     out_of_memory(op)

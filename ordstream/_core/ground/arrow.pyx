@@ -157,7 +157,8 @@ class _Exported:
 
 
 cdef object output_export(Output* o, object schema):
-    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`. `schema`: core_schema of the output."""
+    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`. `schema`: core_schema
+    of the output."""
     cdef ArrowArray* a
     with nogil:
         a = export_output(o)
@@ -169,7 +170,8 @@ cdef object output_export(Output* o, object schema):
 
 
 def core_schema(schema):
-    """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list column."""
+    """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list
+    column."""
     import pyarrow.types as pt
 
     def plain(t):

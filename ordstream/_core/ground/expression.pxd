@@ -1,9 +1,12 @@
-"""Expression machine: runs a `BoundExpr` (ordstream/expressions/bound.py: the meaning of each instruction) over the selected rows of a chunk.
+"""Expression machine: runs a `BoundExpr` (ordstream/expressions/bound.py: the meaning of each instruction)
+over the selected rows of a chunk.
 
-a) One instruction at a time over all rows, dense temporaries in the worker's scratch; the element loops are column_ops.hpp.
-b) A value on the stack is n values, or one that stands for all rows (constants and what is computed from constants).
-c) A row fails when any instruction fails on valid operands at that row; `Evaluation.bad` remembers the first reason per row. What
-   a failed row holds afterwards is garbage that no later instruction looks at.
+a) One instruction at a time over all rows, dense temporaries in the worker's scratch; the element loops are
+   column_ops.hpp.
+b) A value on the stack is n values, or one that stands for all rows (constants and what is computed from
+   constants).
+c) A row fails when any instruction fails on valid operands at that row; `Evaluation.bad` remembers the first
+   reason per row. What a failed row holds afterwards is garbage that no later instruction looks at.
 d) Validity bytes are exactly 0 or 1. A View under a null is cleared when it is loaded.
 """
 from libc.stdint cimport int32_t, uint8_t
@@ -18,7 +21,8 @@ cdef struct Value:
     int32_t width          # bytes per value
 
 cdef struct Evaluation:
-    # Rows that programs run over, and which of them failed. Lives on the caller's stack; `bad` in the worker's scratch.
+    # Rows that programs run over, and which of them failed. Lives on the caller's stack; `bad` in the
+    # worker's scratch.
     int32_t n
     const int32_t* sel     # slots of the rows; NULL: 0..n-1
     uint8_t* bad           # FailureCode per row, 0 = fine; NULL: none failed so far

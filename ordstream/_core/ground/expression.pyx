@@ -1,4 +1,5 @@
-"""The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use it."""
+"""The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use
+it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
@@ -68,8 +69,8 @@ cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
 
 
 cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity, Value* v) noexcept nogil:
-    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With `validity` a null test
-    follows: the values are not touched (there may be none)."""
+    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With
+    `validity` a null test follows: the values are not touched (there may be none)."""
     cdef const char* data = c.cols[op.column].data
     cdef uint8_t* valid = c.cols[op.column].valid
     cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL or op.type == PT_U64
@@ -190,7 +191,8 @@ cdef int run_logic(bint is_or, Worker* w, Evaluation* e, Value* a, Value* b) noe
     """a = a and/or b, Kleene."""
     cdef uint8_t* r
     cdef uint8_t* rv = NULL
-    if a.scalar and a.valid == NULL:                         # a constant, such as "x is not null" of a chunk without nulls
+    # a constant, such as "x is not null" of a chunk without nulls
+    if a.scalar and a.valid == NULL:
         if (a.data[0] != 0) != is_or:
             a[0] = b[0]
         return 0
@@ -299,9 +301,9 @@ cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
     """Run a program over the rows of `e` (at least one).
 
-    Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the code: valid until the
-    next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in e.bad. Cost: ~5 ns per instruction plus
-    0.1-1 ns per row and instruction.
+    Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the
+    code: valid until the next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in
+    e.bad. Cost: ~5 ns per instruction plus 0.1-1 ns per row and instruction.
     """
     cdef Value* stack = <Value*> scratch_alloc(w, code.depth * <int64_t> sizeof(Value))
     cdef Value* top                                          # the last value
@@ -350,9 +352,11 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
 
 
 cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil:
-    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of range is a failure).
+    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of
+    range is a failure).
 
-    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1 ns per row.
+    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1
+    ns per row.
     """
     cdef int64_t size = c.slots
     cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
@@ -382,11 +386,12 @@ cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil:
 
 
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil:
-    """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the chunk's selection.
+    """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the
+    chunk's selection.
 
     With the policy "fail" the chunk gets its failure; with "skip" the first row is noted in the kernel.
-    Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows skipped, or -1: no memory.
-    Cost: nothing when no row failed.
+    Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows
+    skipped, or -1: no memory. Cost: nothing when no row failed.
     """
     cdef int64_t k
     cdef int64_t serial

@@ -32,9 +32,11 @@ cdef struct Instruction:
     mark2_t mark2          # OP_BINARY that can fail, else NULL
     unary_t unary          # OP_UNARY; OP_COLUMN of uint64: its range check
     mark1_t mark1          # OP_UNARY that can fail, else NULL
-    int64_t[2] constant    # OP_LITERAL: the value (also a readable zero for results that are null in every row)
+    # OP_LITERAL: the value (also a readable zero for results that are null in every row)
+    int64_t[2] constant
     uint8_t constant_valid  # OP_LITERAL: 0 = null
-    const void* table      # OP_IN_*: sorted members; OP_LOOKUP: 8-byte values. Borrowed from the owner of the code
+    # OP_IN_*: sorted members; OP_LOOKUP: 8-byte values. Borrowed from the owner of the code
+    const void* table
     const uint8_t* table_valid  # OP_LOOKUP: NULL: all valid
     int64_t size           # entries of `table`
 

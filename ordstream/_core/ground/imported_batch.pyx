@@ -69,7 +69,8 @@ cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* o
 
 cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type, const char* format,
                        char** out) noexcept nogil:
-    """Values of `n` rows from `start` (the child's own offset included): a pointer into the array, or a converted copy."""
+    """Values of `n` rows from `start` (the child's own offset included): a pointer into the array, or a
+    converted copy."""
     cdef View* views
     cdef const int32_t* o32
     cdef const int64_t* o64
@@ -109,7 +110,8 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
 
 
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil:
-    """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns per column."""
+    """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns
+    per column."""
     cdef int32_t j
     cdef const ArrowArray* a
     for j in range(layout.ncols):
@@ -122,7 +124,8 @@ cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* us
 
 cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type, int32_t element, const char* format,
                     const char* element_format) noexcept nogil:
-    """Bytes of the rows from `start` in a column's buffers: what a batch, or a slice of one, keeps in memory. Cost: a few ns."""
+    """Bytes of the rows from `start` in a column's buffers: what a batch, or a slice of one, keeps in
+    memory. Cost: a few ns."""
     cdef int64_t bytes = 0
     cdef int64_t first
     cdef int64_t last
@@ -230,7 +233,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
 
 
 cdef class BatchFormats:
-    """Arrow format strings of a source schema, for batch_import. Memory ownership: holds the bytes it points to."""
+    """Arrow format strings of a source schema, for batch_import. Memory ownership: holds the bytes it points
+    to."""
 
     def __cinit__(self, schema):
         import pyarrow.types as pt

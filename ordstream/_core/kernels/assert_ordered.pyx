@@ -1,8 +1,9 @@
-"""assert_ordered: rows pass as they are, and one that comes before the row before it fails. Contract: kernel.pxd (b).
+"""assert_ordered: rows pass as they are, and one that comes before the row before it fails. Contract:
+kernel.pxd (b).
 
-A state is one row's columns as words that compare as signed numbers: a byte whether there was a row, a byte per column whether it is
-null, then 8 bytes per column. Nulls come first, NaN last, -0.0 equals 0.0, as everywhere (keyed_state.pxd); so does `ordercheck.py`
-compare whole batches.
+A state is one row's columns as words that compare as signed numbers: a byte whether there was a row, a byte
+per column whether it is null, then 8 bytes per column. Nulls come first, NaN last, -0.0 equals 0.0, as
+everywhere (keyed_state.pxd); so does `ordercheck.py` compare whole batches.
 """
 from libc.math cimport isnan
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -75,8 +76,9 @@ cdef int32_t ordered_process(
 ) noexcept nogil:
     """Compare each row with the row before it of its key, or of all.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] comes before the row before it (the state untouched),
-    or without memory. Cost: ~1.5 ns per row and column, and keyed_lookup with a key.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] comes before the row
+    before it (the state untouched), or without memory. Cost: ~1.5 ns per row and column, and keyed_lookup
+    with a key.
     """
     cdef OrderedContext* x = <OrderedContext*> k.ctx
     cdef Bucket* b = <Bucket*> state

@@ -1,4 +1,5 @@
-"""Compiled kernels: the call, its checks, rollback, and the plain-Python replay that names what went wrong."""
+"""Compiled kernels: the call, its checks, rollback, and the plain-Python replay that names what went
+wrong."""
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -34,7 +35,8 @@ cdef extern from *:
 
 cdef enum:
     CALL_NO_MEMORY = -1
-    CALL_OUTPUTS = 1 << 16     # outputs that one call reserves room for; a larger fan_out gets fewer rows per call
+    # outputs that one call reserves room for; a larger fan_out gets fewer rows per call
+    CALL_OUTPUTS = 1 << 16
 
 cdef struct CallRuntime:
     Worker* worker
@@ -61,7 +63,8 @@ cdef inline row_function choose(const CompiledContext* x, const Chunk* c) noexce
 
 
 cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n, int64_t done) noexcept nogil:
-    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: equal the rows)."""
+    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`:
+    equal the rows)."""
     cdef const int32_t* origin = call.origin
     cdef int64_t m = call.n_out
     cdef int64_t fan_out = x.fan_out
@@ -153,7 +156,8 @@ cdef inline int64_t rows_per_call(const CompiledContext* x, int64_t n) noexcept 
 
 
 cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept nogil:
-    """Count the outputs of a call. Drop validity that is all ones, so that a later kernel takes its path without nulls."""
+    """Count the outputs of a call. Drop validity that is all ones, so that a later kernel takes its path
+    without nulls."""
     cdef int32_t j
     out.n += <int32_t> outputs
     out.slots = out.n
@@ -165,14 +169,16 @@ cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept
 cdef bint settled(
     Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, const char* reason, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Give a row that failed in the compiled function to the interpreted one, which decides. True: it was processed there.
+    """Give a row that failed in the compiled function to the interpreted one, which decides. True: it was
+    processed there.
 
-    Inside a compiled function integers are signed 64-bit, so it rejects values that the interpreted one takes (uint64 from 2**63 on). If
-    the row fails there as well, or there is no interpreted function, `f` is filled. With on_error="skip" the row is tried again only if
-    it may hold such values, or, if it is the first row skipped, to learn the reason.
+    Inside a compiled function integers are signed 64-bit, so it rejects values that the interpreted one
+    takes (uint64 from 2**63 on). If the row fails there as well, or there is no interpreted function, `f` is
+    filled. With on_error="skip" the row is tried again only if it may hold such values, or, if it is the
+    first row skipped, to learn the reason.
 
-    Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us
-    with a replay.
+    Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new
+    reference. Cost: ~50 us with a replay.
     """
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     failure_set(f, slot, FAIL_COMPILED, "the compiled function reported a failing row")
@@ -186,7 +192,8 @@ cdef bint settled(
 
 
 cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept nogil:
-    """Skip a row of a stateless function; note the row and the reason if it is the first. Ownership of f.exc: taken."""
+    """Skip a row of a stateless function; note the row and the reason if it is the first. Ownership of
+    f.exc: taken."""
     if f.exc != NULL:
         with gil:
             if skip_is_first(k, slot_serial(c, slot)):
@@ -197,7 +204,8 @@ cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept n
 
 
 cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, Chunk* out, Failure* f) noexcept:
-    """Run one row through the interpreted function: True when its outputs and its state were written; else `f` has what it raised.
+    """Run one row through the interpreted function: True when its outputs and its state were written; else
+    `f` has what it raised.
 
     Never raises. GIL held. A failure leaves `out` and `state` as they were.
     """
@@ -325,10 +333,11 @@ cdef int64_t call_undoable(
     Kernel* k, Worker* w, Chunk* c, const int32_t* rows, int64_t n, Chunk* out, char* base, int64_t stride,
     const int32_t* records, char* copy, CallResult* result,
 ) noexcept nogil:
-    """call_rows for a function that cannot undo a row: when row r fails, states go back to before the call and rows 0..r-1 run again.
+    """call_rows for a function that cannot undo a row: when row r fails, states go back to before the call
+    and rows 0..r-1 run again.
 
-    Thread safety, ownership: as call_rows; `copy` is room for n states. Returns: as call_rows. Cost: a copy of every row's state
-    (2.3 ns per row of 16 bytes, measured); a second call where a row fails.
+    Thread safety, ownership: as call_rows; `copy` is room for n states. Returns: as call_rows. Cost: a copy
+    of every row's state (2.3 ns per row of 16 bytes, measured); a second call where a row fails.
     """
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     cdef int64_t size = x.state_size
@@ -344,7 +353,8 @@ cdef int64_t call_undoable(
             if reason != NULL:
                 result.reason = reason
             return done
-        r = done                            # fewer in each round; the second one succeeds if the function is deterministic
+        # fewer in each round; the second one succeeds if the function is deterministic
+        r = done
         if reason == NULL:
             reason = result.reason
         for i in range(n):
@@ -355,7 +365,8 @@ cdef int64_t call_undoable(
 
 
 cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending order."""
+    """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending
+    order."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     cdef CompiledBucket* b = <CompiledBucket*> state
     with gil:
@@ -432,7 +443,8 @@ def _holds_uint64(type_):
 cdef class CompiledKernel(KernelOwner):
     """Kernel of a compiled function.
 
-    Memory ownership: compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread safe.
+    Memory ownership: compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread
+    safe.
 
     Parameters
     ----------
@@ -440,8 +452,9 @@ cdef class CompiledKernel(KernelOwner):
         Op "compiled".
     compiled : ordstream.udf.functions.CompiledFunction
     interpret : callable
-        `interpret(function, output schema, fan_out, exact, row, state)`: runs the interpreted function on one row by the
-        rules of run_serial and returns its outputs as storage values (ordstream.udf.functions.interpret).
+        `interpret(function, output schema, fan_out, exact, row, state)`: runs the interpreted function on
+        one row by the rules of run_serial and returns its outputs as storage values
+        (ordstream.udf.functions.interpret).
     """
 
     def __cinit__(self, stage, compiled, interpret):
@@ -506,7 +519,8 @@ cdef class CompiledKernel(KernelOwner):
             self.kernel.punctuate = compiled_punctuate
 
     cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1:
-        """Run the interpreted function on one row as run_serial would; raises what it raises, else writes outputs and state."""
+        """Run the interpreted function on one row as run_serial would; raises what it raises, else writes
+        outputs and state."""
         cdef bytes before
         state = None
         if self.states is not None:
@@ -526,4 +540,5 @@ CALL_OFFSETS = {
     "columns": offsetof_columns, "rows": offsetof_rows, "states": offsetof_states, "state_stride": offsetof_stride,
     "records": offsetof_records, "out": offsetof_out, "origin": offsetof_origin, "n_out": offsetof_n_out,
 }
-"""Byte offsets in ordstream_call, for code that is generated without a C compiler (ordstream/udf/numba_compiler.py)."""
+"""Byte offsets in ordstream_call, for code that is generated without a C compiler
+(ordstream/udf/numba_compiler.py)."""

@@ -29,7 +29,8 @@ cdef struct WindowContext:
     int32_t time           # input column
     int32_t time_type
     int32_t result         # PhysicalType of the window column
-    int32_t first          # index of the first added column (count, then window); they follow the input's columns
+    # index of the first added column (count, then window); they follow the input's columns
+    int32_t first
     int64_t lowest         # value of the result type
     int64_t above          # only counts of more than this; -1: all
 
@@ -39,7 +40,8 @@ cdef void* window_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef int window_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Add the columns for the count and the window, and, with a bound, the flags of the rows that are kept."""
+    """Add the columns for the count and the window, and, with a bound, the flags of the rows that are
+    kept."""
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef int32_t j
     for j in range(2 if x.window else 1):
@@ -69,11 +71,12 @@ cdef inline bint window_start(const WindowContext* x, int64_t* time) noexcept no
 cdef int32_t window_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Count rows; in place: write each row's count and window into the prepared columns, and whether it is kept.
+    """Count rows; in place: write each row's count and window into the prepared columns, and whether it is
+    kept.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null, its window starts out of range
-    or it is earlier than the time before (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with
-    windows.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null,
+    its window starts out of range or it is earlier than the time before (no state changed), or without
+    memory. Cost: keyed_lookup plus ~2 ns per row; a division with windows.
     """
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -109,7 +112,8 @@ cdef int32_t window_process(
             if x.keys != NULL:
                 s = <WindowCount*> keyed_state(&b.keyed, slots[i])
             if x.window:
-                if s.last < starts[i]:                       # another window; a key's first row may look like one
+                # another window; a key's first row may look like one
+                if s.last < starts[i]:
                     s.count = 0
                 elif times[i] < s.last and s.count:
                     failure_earlier(f, row, x.time, times[i], s.last)
@@ -154,7 +158,8 @@ cdef int window_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """emit="final" (without windows): at the end of the stream one row per key whose count is above the bound."""
+    """emit="final" (without windows): at the end of the stream one row per key whose count is above the
+    bound."""
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef int32_t nkeys = 0
@@ -192,8 +197,8 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
 
 
 cdef class WindowCountKernel(KernelOwner):
-    """Operator "count" with windows or a bound: params {"emit", "window": length | None, "time": column | None, "above": int | None};
-    the key is stage.key (empty: SF)."""
+    """Operator "count" with windows or a bound: params {"emit", "window": length | None, "time": column |
+    None, "above": int | None}; the key is stage.key (empty: SF)."""
 
     cdef WindowContext context
     cdef KeySpecOwner keys

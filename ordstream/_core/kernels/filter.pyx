@@ -14,8 +14,8 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef Chunk* filter_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """Keep the rows where the predicate is true. Contract: kernel.pxd (a).
 
-    Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c. Cost: the program plus
-    about 1 ns per row.
+    Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c.
+    Cost: the program plus about 1 ns per row.
     """
     return keep_rows(k, <const Code*> k.ctx, w, c)
 
@@ -53,7 +53,8 @@ cdef Chunk* keep_rows(Kernel* k, const Code* code, Worker* w, Chunk* c) noexcept
 
 
 cdef Chunk* filter_with_failures(Kernel* k, Worker* w, Chunk* c, Evaluation* e, Value* v) noexcept nogil:
-    """The rare half of filter_apply: predicate and failures are indexed by row, so both are joined before anything narrows."""
+    """The rare half of filter_apply: predicate and failures are indexed by row, so both are joined before
+    anything narrows."""
     cdef uint8_t* keep = <uint8_t*> scratch_alloc(w, e.n)
     cdef uint8_t* bad = <uint8_t*> scratch_alloc(w, e.n)
     cdef int32_t* sel

@@ -122,7 +122,8 @@ cdef class BatchKernel(PythonKernel):
                     out = self.new_output(w, n)
                 if self.row_by_row(w, c, rows, n, out):
                     return out
-            except BaseException as error:               # an interrupt belongs to the first row: nothing was delivered
+            # an interrupt belongs to the first row: nothing was delivered
+            except BaseException as error:
                 self.failed(c, row_slot(c, 0), error)
         if out == NULL:
             out = self.new_output(w, 1)
@@ -144,9 +145,11 @@ cdef class BatchKernel(PythonKernel):
         return False
 
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL:
-        """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first null.
+        """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first
+        null.
 
-        Returns: &ALL_ROWS for slots 0..n-1, else slots in the scratch or c.sel. `first_null`: slot of the first row with a null.
+        Returns: &ALL_ROWS for slots 0..n-1, else slots in the scratch or c.sel. `first_null`: slot of the
+        first row with a null.
         """
         cdef int32_t j, i, slot, m
         cdef int32_t* rows
@@ -214,18 +217,21 @@ cdef class BatchKernel(PythonKernel):
         return Arrays(n, len(self.names))
 
     cdef int put_back(self, Arrays held) except -1:
-        """Keep input arrays for the next call. The result must have been copied and dropped before: it may refer to them."""
+        """Keep input arrays for the next call. The result must have been copied and dropped before: it may
+        refer to them."""
         cdef int32_t j
         if held is None or not HAS_GIL:
             return 0
         for j in range(<int32_t> len(held.arrays)):
             array = held.arrays[j]
-            if array is not None and Py_REFCNT(array) > 2:   # 2: this name and the list; more: the function kept it, or a view of it
+            # 2: this name and the list; more: the function kept it, or a view of it
+            if array is not None and Py_REFCNT(array) > 2:
                 held.arrays[j] = None
             array = None
         try:
             self.spare.append(held)
-        except MemoryError:                              # the rows have been written already: do not run them again one by one
+        # the rows have been written already: do not run them again one by one
+        except MemoryError:
             pass
         return 0
 
@@ -240,7 +246,8 @@ cdef class BatchKernel(PythonKernel):
                 columns[self.names[j]] = reader.arrow(&c.cols[j], rows, n).to_numpy(zero_copy_only=False)
                 continue
             array = held.arrays[j]
-            if array is None or ord_input_array(<PyObject*> array, <PyObject*> dtype, n) != held.data[j]:   # a function may reshape it
+            # a function may reshape it
+            if array is None or ord_input_array(<PyObject*> array, <PyObject*> dtype, n) != held.data[j]:
                 array = NUMPY_EMPTY(n, dtype)
                 held.data[j] = ord_plain_array(<PyObject*> array, <PyObject*> dtype, n)
                 if held.data[j] == NULL:
@@ -254,7 +261,8 @@ cdef class BatchKernel(PythonKernel):
         return result
 
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1:
-        """Make the results the columns of `c` itself. False: one is not an array of exactly its column's memory; `c` is unchanged."""
+        """Make the results the columns of `c` itself. False: one is not an array of exactly its column's
+        memory; `c` is unchanged."""
         cdef int32_t j
         cdef ColumnWriter writer
         cdef PyObject* found
@@ -299,7 +307,8 @@ cdef class BatchKernel(PythonKernel):
 
 
 cdef bint copy_plain(object array, object dtype, char* to, int32_t n, int32_t width) except -1:
-    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else. Cost: a memcpy."""
+    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else.
+    Cost: a memcpy."""
     cdef void* data
     if dtype is None or type(array) is not NUMPY_ARRAY:
         return False

@@ -59,7 +59,8 @@ cdef inline int reserve(Kernel* k, Worker* w, Chunk* out, int64_t n) noexcept no
 
 
 cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noexcept nogil:
-    """Expected output rows of a chunk, if no list repeats an element; at most EXPECTED_MOST. Room for more is reserved when needed."""
+    """Expected output rows of a chunk, if no list repeats an element; at most EXPECTED_MOST. Room for more
+    is reserved when needed."""
     cdef const Column* lists = &c.cols[x.column]
     cdef int64_t total = 1
     cdef int64_t size
@@ -78,8 +79,8 @@ cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noe
 cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """All pairs of the sorted distinct elements of each row's list.
 
-    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c` when there is no memory for
-    one. Cost: the sort plus ~1 ns per pair and column.
+    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c`
+    when there is no memory for one. Cost: the sort plus ~1 ns per pair and column.
     """
     cdef const FlatContext* x = <const FlatContext*> k.ctx
     cdef const Column* lists = &c.cols[x.column]
@@ -126,8 +127,8 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """One row per element of each row's list, in order.
 
-    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c` when there is no memory for
-    one. Cost: ~1 ns per element and column.
+    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c`
+    when there is no memory for one. Cost: ~1 ns per element and column.
     """
     cdef const FlatContext* x = <const FlatContext*> k.ctx
     cdef const Column* lists = &c.cols[x.column]

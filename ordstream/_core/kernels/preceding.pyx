@@ -1,9 +1,10 @@
 """Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b).
 
-A key's record holds a ring: place of the oldest entry, number of entries, and the entries. An entry has a fixed size: time, one byte
-for whether the condition on entries was true, one byte per column for whether it is null, 8 bytes per column. A small ring lies in the
-record, and nothing is allocated per row. A large ring lies apart from the record: it starts with room for a few entries and doubles as
-they come, up to n, so that memory follows the number of entries and not their bound.
+A key's record holds a ring: place of the oldest entry, number of entries, and the entries. An entry has a
+fixed size: time, one byte for whether the condition on entries was true, one byte per column for whether it
+is null, 8 bytes per column. A small ring lies in the record, and nothing is allocated per row. A large ring
+lies apart from the record: it starts with room for a few entries and doubles as they come, up to n, so that
+memory follows the number of entries and not their bound.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -71,7 +72,8 @@ cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place)
 
 
 cdef int grow(const PrecedingContext* x, PrecedingBucket* b, RingApart* a) noexcept nogil:
-    """Make room for one more entry in a ring that lies apart and holds fewer than n. 0, or -1: no memory, nothing changed.
+    """Make room for one more entry in a ring that lies apart and holds fewer than n. 0, or -1: no memory,
+    nothing changed.
 
     Thread safety: the bucket's holder. Cost: amortized, a copy of each entry.
     """
@@ -205,9 +207,9 @@ cdef int32_t preceding_process(
 ) noexcept nogil:
     """For each row, emit what it sees in its key's ring, then put the row into the ring.
 
-    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a
-    condition fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per
-    row, ~5 ns per output, the conditions.
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the
+    time of rows[j] is null, a condition fails at it or it is earlier than the time before (the ring
+    untouched), or without memory. Cost: keyed_lookup, ~5 ns per row, ~5 ns per output, the conditions.
     """
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
     cdef PrecedingBucket* b = <PrecedingBucket*> state
@@ -273,7 +275,8 @@ cdef int32_t preceding_process(
 
 
 cdef class PrecedingKernel(KernelOwner):
-    """Operator "preceding": params {"n", "columns", "carry", "time", "within", "when", "where"}; the key is stage.key."""
+    """Operator "preceding": params {"n", "columns", "carry", "time", "within", "when", "where"}; the key is
+    stage.key."""
 
     cdef PrecedingContext context
     cdef KeySpecOwner keys

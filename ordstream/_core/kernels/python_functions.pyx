@@ -35,7 +35,8 @@ cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
-    """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a row."""
+    """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a
+    row."""
     cdef Chunk* out = NULL
     try:
         if c.n == 0:
@@ -58,7 +59,8 @@ cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
 cdef class PythonKernel(KernelOwner):
     """Base of the SL kernels.
 
-    Memory ownership: keeps the function and the converters. Thread safety: the function is called with the GIL.
+    Memory ownership: keeps the function and the converters. Thread safety: the function is called with the
+    GIL.
 
     Parameters
     ----------
@@ -77,7 +79,8 @@ cdef class PythonKernel(KernelOwner):
         self.kernel.max_workers = 1 if HAS_GIL and not stage.params.get("releases_gil", False) else 0
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
-        """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output chunk."""
+        """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output
+        chunk."""
         raise NotImplementedError
 
     cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL:
@@ -91,7 +94,8 @@ cdef class PythonKernel(KernelOwner):
         return out
 
     cdef list read(self, Chunk* c, const int32_t* rows, int32_t n):
-        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range), None: read each alone."""
+        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range),
+        None: read each alone."""
         try:
             return self.reader.rows(c, rows, n)
         except Exception:
@@ -188,7 +192,8 @@ cdef class FlatKernel(PythonKernel):
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
                 for result in results:
-                    stopped = is_cancelled(self.kernel.stop)    # the function may be a generator without an end
+                    # the function may be a generator without an end
+                    stopped = is_cancelled(self.kernel.stop)
                     if stopped:
                         break
                     if chunk_reserve(w, out, self.kernel.output, 1) < 0:
@@ -385,7 +390,8 @@ cdef class ProcessKernel(KernelOwner):
                     break
                 i += 1
             return i
-        except BaseException as error:                   # not the user's: memory, or an interrupt between rows
+        # not the user's: memory, or an interrupt between rows
+        except BaseException as error:
             try:
                 exception_set(f, rows[i], error)
             except BaseException:
@@ -397,7 +403,8 @@ cdef class ProcessKernel(KernelOwner):
 
     cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
                       Emitter emit, Failure* f) except -1:
-        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are as before."""
+        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are
+        as before."""
         cdef int32_t start = out.n
         cdef int64_t position = record[0]
         cdef list states = <list> b.states

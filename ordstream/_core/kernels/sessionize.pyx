@@ -1,14 +1,17 @@
-"""Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd (b), (c).
+"""Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd
+(b), (c).
 
-a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected column a list. The
-   first values of a list lie in the record itself (most sessions are short); longer lists move to blocks of the bucket, in sizes
-   of powers of two, which are recycled when the session closes. Without lists a session allocates nothing.
-b) A closed session is copied into the output chunk: list columns are views into that chunk's arena, never into the state. If there are
-   no lists and every output is a 64-bit value of the record, emitting is one copy per column (`Copied`). Columns that no operator
-   downstream reads are then not made: they have width 0 in the output layout.
-c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow check, a key and its session
-   lie in one slot (session_slots.pxd), with functions of their own. For a row that only counts, the functions here take four times as
-   long.
+a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected
+   column a list. The first values of a list lie in the record itself (most sessions are short); longer lists
+   move to blocks of the bucket, in sizes of powers of two, which are recycled when the session closes.
+   Without lists a session allocates nothing.
+b) A closed session is copied into the output chunk: list columns are views into that chunk's arena, never
+   into the state. If there are no lists and every output is a 64-bit value of the record, emitting is one
+   copy per column (`Copied`). Columns that no operator downstream reads are then not made: they have width 0
+   in the output layout.
+c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow
+   check, a key and its session lie in one slot (session_slots.pxd), with functions of their own. For a row
+   that only counts, the functions here take four times as long.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -161,7 +164,8 @@ cdef inline int copy_session(const SessionContext* x, Worker* w, const char* rec
 
 
 cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t origin) noexcept nogil:
-    """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session stays."""
+    """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session
+    stays."""
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef Session* s = <Session*> (record + x.keys.size)
     cdef Collected* list
@@ -245,9 +249,10 @@ cdef int32_t session_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j] holds a null time or a null
-    in a collected column, when an aggregate's condition fails at it, its time is earlier than the key's last one or a sum overflows (the
-    session untouched), or without memory. Cost: keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
+    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j]
+    holds a null time or a null in a collected column, when an aggregate's condition fails at it, its time is
+    earlier than the key's last one or a sum overflows (the session untouched), or without memory. Cost:
+    keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -275,7 +280,8 @@ cdef int32_t session_process(
     cdef int32_t j
     cdef int32_t row
     cdef int32_t clean                                       # rows of the block without nulls
-    cdef int32_t end                                         # of these, rows before one whose condition fails
+    # of these, rows before one whose condition fails
+    cdef int32_t end
     cdef bint opens
     if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -351,10 +357,11 @@ cdef int32_t session_process(
 
 
 cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
+    could still extend.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or -1: no memory. Cost: a pass
-    over the bucket's keys.
+    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or
+    -1: no memory. Cost: a pass over the bucket's keys.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -395,8 +402,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
 
 
 cdef class SessionKernel(KernelOwner):
-    """Operator "sessionize": params {"time": column, "timeout": int, "collect": [column, ...], "aggregates": [BoundAggregation,
-    ...]}; the key is stage.key."""
+    """Operator "sessionize": params {"time": column, "timeout": int, "collect": [column, ...], "aggregates":
+    [BoundAggregation, ...]}; the key is stage.key."""
 
     cdef SessionContext context
     cdef SlotContext slots
@@ -456,9 +463,11 @@ cdef class SessionKernel(KernelOwner):
             self.use_slots(stage.params.get("passing"))
 
     cdef int find_copies(self, values, nulls) except -1:
-        """Find out what copy_session copies: of start, end, count and the aggregates those that are 64-bit values and are needed.
+        """Find out what copy_session copies: of start, end, count and the aggregates those that are 64-bit
+        values and are needed.
 
-        `values`, `nulls`: output columns whose values, or whose validity, an operator downstream reads; None: all.
+        `values`, `nulls`: output columns whose values, or whose validity, an operator downstream reads;
+        None: all.
         """
         cdef SessionContext* x = &self.context
         cdef LayoutOwner layout = self.output_layout
@@ -493,7 +502,8 @@ cdef class SessionKernel(KernelOwner):
         return 0
 
     cdef bint fits_slots(self) except -1:
-        """Whether the aggregates take 64-bit values of the chunk unchanged and unchecked, and their bits fit into a byte."""
+        """Whether the aggregates take 64-bit values of the chunk unchanged and unchecked, and their bits fit
+        into a byte."""
         cdef const Accumulator* a
         cdef int32_t j
         for j in range(self.fold.fold.n):
@@ -503,8 +513,8 @@ cdef class SessionKernel(KernelOwner):
         return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
 
     cdef int use_slots(self, passing) except -1:
-        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found; `passing`:
-        ordstream.plan.stages.passing_sessions."""
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found;
+        `passing`: ordstream.plan.stages.passing_sessions."""
         cdef SlotContext* s = &self.slots
         cdef const SessionContext* x = &self.context
         cdef SlotColumn* one

@@ -1,13 +1,15 @@
-"""Top-k: of the latest row of each key, the k rows with the largest `by`, ties by ascending key; emitted at the end of the stream
-and of each window, and, where updates are asked for, after each row that is among them.
+"""Top-k: of the latest row of each key, the k rows with the largest `by`, ties by ascending key; emitted at
+the end of the stream and of each window, and, where updates are asked for, after each row that is among
+them.
 
-a) Every key has a record: rank, place in the heap, and a copy of its latest row. The rank is an int64 that orders as `by` does
-   (NaN lowest), so that one comparison decides.
-b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a key's place among the
-   best is counted from its front.
-c) grows=True (`by` never decreases for a key): only the k best so far matter. As soon as there are k, they form a heap whose root is the
-   worst. A row below the root's rank costs one comparison: its key can enter only by a later row with a larger `by`. When three times as
-   many keys have left the heap as are in it, they are forgotten: memory is bounded by k, not by the number of keys.
+a) Every key has a record: rank, place in the heap, and a copy of its latest row. The rank is an int64 that
+   orders as `by` does (NaN lowest), so that one comparison decides.
+b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a
+   key's place among the best is counted from its front.
+c) grows=True (`by` never decreases for a key): only the k best so far matter. As soon as there are k, they
+   form a heap whose root is the worst. A row below the root's rank costs one comparison: its key can enter
+   only by a later row with a larger `by`. When three times as many keys have left the heap as are in it,
+   they are forgotten: memory is bounded by k, not by the number of keys.
 d) The end of a window emits the list as the end of the stream does, and forgets everything.
 """
 from libc.math cimport isnan
@@ -43,7 +45,8 @@ cdef enum:
     EVICTED_SLACK = 1024   # records of evicted keys that are always tolerated
 
 cdef struct Entry:
-    # State of a key, followed by the row: per column 16 bytes (views) or 8, then one validity byte per column.
+    # State of a key, followed by the row: per column 16 bytes (views) or 8, then one validity byte per
+    # column.
     int64_t rank
     int64_t place          # in the heap, plus 1; 0: not in it
 
@@ -139,7 +142,9 @@ cdef int store_row(const TopContext* x, TopBucket* b, Entry* e, const Chunk* c, 
     return 0
 
 
-# ---------------------------------------------------------------------------------------------- heap, worst at the root
+# ---------------------------------------------------------------------------------------------- heap, worst
+# at the root
+
 
 
 cdef inline bint worse(const TopContext* x, TopBucket* b, int64_t p, int64_t q) noexcept nogil:
@@ -172,7 +177,8 @@ cdef void heap_down(const TopContext* x, TopBucket* b, int64_t at) noexcept nogi
 
 
 cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Keep only the keys in the heap: a fresh map with their records, key strings copied. 0, or -1: no memory, nothing changed."""
+    """Keep only the keys in the heap: a fresh map with their records, key strings copied. 0, or -1: no
+    memory, nothing changed."""
     cdef KeyedState fresh
     cdef int64_t* order = <int64_t*> malloc(b.size * sizeof(int64_t) + 8)
     cdef int64_t* moved = <int64_t*> calloc(b.keyed.count + 1, sizeof(int64_t))   # old slot -> new slot + 1
@@ -208,7 +214,8 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
         order[(<Entry*> (record + x.keys.size)).place - 1] = n
         n += 1
         moved[i] = n
-    for i in range(b.keyed.count):                           # their rows' strings and lists go back to the blocks
+    # their rows' strings and lists go back to the blocks
+    for i in range(b.keyed.count):
         if entry_of(b, i).place == 0:
             for j in range(x.ncols):
                 if x.bytes[j]:
@@ -426,7 +433,8 @@ cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noex
 
 
 cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* slot) noexcept nogil:
-    """Make a row its key's latest. Returns its place among the k best (0: not among them, or no updates are asked for); -1: no memory."""
+    """Make a row its key's latest. Returns its place among the k best (0: not among them, or no updates are
+    asked for); -1: no memory."""
     cdef int64_t place = 0
     cdef Entry* e
     if x.grows:
@@ -455,10 +463,10 @@ cdef int32_t top_process(
 ) noexcept nogil:
     """Take rows in; emit the list of a window that ends, and with updates each row that is among the best.
 
-    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window of rows[j] is null or the
-    window is earlier than the one before (state untouched), or without memory. Cost: grows: ~1-2 ns for a row below the k-th, else
-    ~100 ns; otherwise a map upsert and a copy of the row. Updates: O(k) more for a row among the best; without grows O(log keys + k)
-    more for every row.
+    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window
+    of rows[j] is null or the window is earlier than the one before (state untouched), or without memory.
+    Cost: grows: ~1-2 ns for a row below the k-th, else ~100 ns; otherwise a map upsert and a copy of the
+    row. Updates: O(k) more for a row among the best; without grows O(log keys + k) more for every row.
     """
     cdef TopContext* x = <TopContext*> k.ctx
     cdef TopBucket* b = <TopBucket*> state
@@ -515,7 +523,8 @@ cdef int32_t top_process(
 
 
 cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """At the end of the stream, the k best rows in order. Views point into the state, which no tuple changes any more."""
+    """At the end of the stream, the k best rows in order. Views point into the state, which no tuple changes
+    any more."""
     if punctuation.kind == END_OF_STREAM and emit_list(k, w, <TopBucket*> state, out, 0, True) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
@@ -523,8 +532,8 @@ cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Ch
 
 
 cdef class TopKernel(KernelOwner):
-    """Operator "top_k": params {"k", "by": column, "key": [column, ...], "window": column | None, "emit": "updates" | "final",
-    "rank": bool, "grows": bool}."""
+    """Operator "top_k": params {"k", "by": column, "key": [column, ...], "window": column | None, "emit":
+    "updates" | "final", "rank": bool, "grows": bool}."""
 
     cdef TopContext context
     cdef KeySpecOwner keys

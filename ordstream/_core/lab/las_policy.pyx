@@ -1,4 +1,5 @@
-"""Load-aware shedding as a policy of the simulator: las.pxd's arithmetic in front of one operator instance, in virtual time."""
+"""Load-aware shedding as a policy of the simulator: las.pxd's arithmetic in front of one operator instance,
+in virtual time."""
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_copy

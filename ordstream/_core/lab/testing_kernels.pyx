@@ -1,4 +1,5 @@
-"""Test door: run one built-in kernel on Python values, single-threaded, without the runtime. Used for testing only.
+"""Test door: run one built-in kernel on Python values, single-threaded, without the runtime. Used for
+testing only.
 
 Values are storage values (ordstream/ground/types.py); strings and binaries are bytes, in and out.
 """
@@ -215,8 +216,8 @@ cdef class KernelRun:
         return c
 
     def push(self, columns, selection=None):
-        """One chunk: lists of values by column (None: a pruned column). Appends to `rows`; returns the rows it caused with the input
-        slot of each.
+        """One chunk: lists of values by column (None: a pruned column). Appends to `rows`; returns the rows
+        it caused with the input slot of each.
         """
         cdef Chunk* c
         if self.failure is not None:
@@ -308,7 +309,8 @@ cdef class KernelRun:
         return sorted(found, key=lambda pair: pair[0])
 
     def punctuate_until(self, int64_t look, time=None):
-        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look `look` on; 0: never."""
+        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look
+        `look` on; 0: never."""
         cdef Kernel* k = &self.owner.kernel
         cdef Chunk* c = chunk_new(&self.worker)
         cdef Chunk* out = chunk_new(&self.worker)
@@ -372,7 +374,8 @@ cdef class KernelRun:
         return rows
 
     def seconds(self, columns, int repeats, selection=None):
-        """(seconds inside the kernel, seconds for the key hash) of `repeats` passes over one chunk; results are thrown away."""
+        """(seconds inside the kernel, seconds for the key hash) of `repeats` passes over one chunk; results
+        are thrown away."""
         cdef Kernel* k = &self.owner.kernel
         cdef Worker* w = &self.worker
         cdef Chunk* base = self.fill(columns, selection)
@@ -529,7 +532,8 @@ cdef class MapRun:
         return found
 
     def words(self, slots, ranks):
-        """The word of each slot by which they are ranked, the bits that words have, and whether equal words are equal keys."""
+        """The word of each slot by which they are ranked, the bits that words have, and whether equal words
+        are equal keys."""
         cdef OrdRanked* v = self.entries(slots, ranks)
         cdef int used = 0
         exact = words_of(v, <int64_t> len(slots), &self.keys.spec, &used)
@@ -538,7 +542,8 @@ cdef class MapRun:
         return found, used, exact
 
     def nanoseconds(self, keys, int repeats):
-        """Nanoseconds per upsert of existing int64 keys (hash excluded), and per hash; `keys` is an int64 array of whole blocks of 1024."""
+        """Nanoseconds per upsert of existing int64 keys (hash excluded), and per hash; `keys` is an int64
+        array of whole blocks of 1024."""
         cdef const int64_t[::1] values = keys
         cdef int64_t n = values.shape[0]
         cdef Chunk* c = chunk_new(&self.worker)

@@ -209,15 +209,17 @@ cdef class PyReorderBuffer:
         }
 
     def begin(self, int32_t refuse_every=0):
-        """Before `work`: units will be tickets, and about one delivery in `refuse_every` (0: none) is refused."""
+        """Before `work`: units will be tickets, and about one delivery in `refuse_every` (0: none) is
+        refused."""
         self.releases.expected = self.first
         self.releases.refuse_every = refuse_every
 
     def work(self, int64_t n, uint64_t seed, bint offer=False, double seconds=30, int32_t most=1):
-        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch included; with `most` (16 at most)
-        above 1, runs of up to so many.
+        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch
+        included; with `most` (16 at most) above 1, runs of up to so many.
 
-        A worker without a ticket releases what is ready, as the scheduler would let it. Returns tickets sent here, or -1.
+        A worker without a ticket releases what is ready, as the scheduler would let it. Returns tickets sent
+        here, or -1.
         """
         cdef int64_t[16] units
         cdef int64_t m
@@ -256,10 +258,12 @@ cdef class PyReorderBuffer:
         return sent
 
     def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False, double seconds=30, double enough=10):
-        """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may be left behind.
+        """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may
+        be left behind.
 
-        After `enough` seconds by the clock no further round begins: where threads share a core with other load, a round takes milliseconds.
-        Returns rounds done, the same for all threads, or -1. figures["stuck"] counts rounds that left a ready unit.
+        After `enough` seconds by the clock no further round begins: where threads share a core with other
+        load, a round takes milliseconds. Returns rounds done, the same for all threads, or -1.
+        figures["stuck"] counts rounds that left a ready unit.
         """
         cdef int64_t end = end_after(seconds)
         cdef int64_t last = clock_after(enough)

@@ -1,4 +1,5 @@
-"""Doors to user-function kernels for tests and benchmarks: one thread, one bucket, no runtime. Used for testing only."""
+"""Doors to user-function kernels for tests and benchmarks: one thread, one bucket, no runtime. Used for
+testing only."""
 cimport cython
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -109,7 +110,8 @@ cdef class PyKernel:
         return rows, origins
 
     def process(self, batch, select=None, bint sample=False):
-        """(output rows, origins, rows done) of a PS/SF kernel; under "skip" continues as the runtime does."""
+        """(output rows, origins, rows done) of a PS/SF kernel; under "skip" continues as the runtime
+        does."""
         cdef Chunk* c = self.make(batch, select)
         cdef Chunk* out = chunk_new(&self.worker)
         cdef Failure f
@@ -217,7 +219,8 @@ cdef struct TestState:
     int64_t total
 
 cdef api int64_t native_above(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """SL over (k, x, ...): emits (x,) for x > *user_data (NULL: 0); a row with x == -1 fails after it has emitted."""
+    """SL over (k, x, ...): emits (x,) for x > *user_data (NULL: 0); a row with x == -1 fails after it has
+    emitted."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef const int64_t* x = <const int64_t*> call.columns[1].data
     cdef int64_t* y = <int64_t*> call.out[0].data
@@ -239,7 +242,8 @@ cdef api int64_t native_above(int64_t n, void* call_, void* user_data) noexcept 
 
 
 cdef api int64_t native_total(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """PS over (k, x, ...) with state (n, total): emits (k, n, total); a row with x == -1 fails after it changed its state."""
+    """PS over (k, x, ...) with state (n, total): emits (k, n, total); a row with x == -1 fails after it
+    changed its state."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef const int64_t* key = <const int64_t*> call.columns[0].data
     cdef const int64_t* x = <const int64_t*> call.columns[1].data
@@ -266,7 +270,8 @@ cdef api int64_t native_total(int64_t n, void* call_, void* user_data) noexcept 
 
 
 cdef api int64_t native_wrong(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """Breaks the contract as *user_data says: 0 too many outputs, 1 wrong return, 2 foreign origins, 3 no outputs."""
+    """Breaks the contract as *user_data says: 0 too many outputs, 1 wrong return, 2 foreign origins, 3 no
+    outputs."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef int64_t how = (<int64_t*> user_data)[0]
     cdef int64_t k

@@ -1,6 +1,8 @@
-"""Keys in order of (rank, largest first; then the key), where the place of one among the first k is asked for after each change.
+"""Keys in order of (rank, largest first; then the key), where the place of one among the first k is asked
+for after each change.
 
-A balanced tree of record slots. Memory ownership: ord_places_new/ord_places_free. Thread safety: the bucket's holder.
+A balanced tree of record slots. Memory ownership: ord_places_new/ord_places_free. Thread safety: the
+bucket's holder.
 """
 from libc.stdint cimport int64_t
 

@@ -78,9 +78,11 @@ cdef class StateSpec:
 
 
 cdef class State:
-    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is the fast one.
+    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is
+    the fast one.
 
-    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through `to_storage`.
+    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through
+    `to_storage`.
     """
 
     def __getattribute__(self, name):
@@ -128,7 +130,8 @@ cdef class State:
 cdef class Emitter:
     """`emit(*values)`: appends one output row, strictly typed.
 
-    Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling worker's.
+    Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling
+    worker's.
     """
 
     def __call__(self, *values):
@@ -164,9 +167,9 @@ cdef class Callbacks:
                        Failure* f) noexcept:
         """Contract (c) of kernel.pxd. `keyed` is NULL for SF (one record: `single`).
 
-        Thread safety: the bucket's holder, GIL held. Ownership: none taken. Returns: 0; -1 when a callback raised and the policy is
-        "fail": f is filled, `out` holds the outputs of smaller keys, and flush_key[out.n] is the failing key.
-        Cost: a sort of the keys and a Python call per key.
+        Thread safety: the bucket's holder, GIL held. Ownership: none taken. Returns: 0; -1 when a callback
+        raised and the policy is "fail": f is filled, `out` holds the outputs of smaller keys, and
+        flush_key[out.n] is the failing key. Cost: a sort of the keys and a Python call per key.
         """
         cdef int32_t* order = NULL
         cdef bint stopped

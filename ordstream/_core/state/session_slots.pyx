@@ -1,4 +1,5 @@
-"""Open sessions in slots of one cache line. See session_slots.pxd for the design and the meaning of every word."""
+"""Open sessions in slots of one cache line. See session_slots.pxd for the design and the meaning of every
+word."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -40,7 +41,8 @@ cdef struct Staged:
 
 
 cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
-    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new one is cheaper than a load."""
+    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new
+    one is cheaper than a load."""
     return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
 
 
@@ -126,7 +128,8 @@ cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
 
 
 cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits, uint64_t had) noexcept nogil:
-    """Fold a row into the values of the aggregates in `bits`. `had`: the bits of aggregates that already have a value."""
+    """Fold a row into the values of the aggregates in `bits`. `had`: the bits of aggregates that already
+    have a value."""
     cdef const Accumulator* a
     cdef uint64_t* word
     cdef int32_t j = 0
@@ -145,13 +148,14 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
 cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
                               const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
                               uint64_t* before) noexcept nogil:
-    """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to `staged`.
+    """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to
+    `staged`.
 
-    Returns how many sessions closed. `done` gets the number of rows added: n, or fewer where the next row is earlier than its key's last
-    time, which is then in `before` (as it stands in the slot).
-    `places`: the byte in the table at which the search for a row's slot starts. `valid`: validity of the keys, or NULL. `shift`: x.shift.
-    The common calls pass constants for these two, so that the compiler can specialise. `origin`: room for n.
-    Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
+    Returns how many sessions closed. `done` gets the number of rows added: n, or fewer where the next row is
+    earlier than its key's last time, which is then in `before` (as it stands in the slot). `places`: the
+    byte in the table at which the search for a row's slot starts. `valid`: validity of the keys, or NULL.
+    `shift`: x.shift. The common calls pass constants for these two, so that the compiler can specialise.
+    `origin`: room for n. Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
     """
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
     cdef const uint64_t* clock = <const uint64_t*> c.cols[x.time].data
@@ -181,7 +185,8 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
         row = rows[i]
         key = keys[row]
         at = places[i]
-        at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most   # this or the next, no branch
+        # this or the next, no branch
+        at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most
         slot = <uint64_t*> (table + at)
         if valid != NULL and valid[row] == 0:
             slot = b.null_slot
@@ -268,7 +273,8 @@ cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n
 
 cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n,
                            int64_t* places) noexcept nogil:
-    """For each row, the byte in the table at which the search for its slot starts. Those lines are prefetched."""
+    """For each row, the byte in the table at which the search for its slot starts. Those lines are
+    prefetched."""
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
     cdef const char* table = b.table
     cdef int32_t shift = x.shift
@@ -286,9 +292,9 @@ cdef int32_t slots_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an aggregate's condition fails
-    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the
-    table lies in the cache.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an
+    aggregate's condition fails at it or its time is earlier than the key's last one (the session untouched),
+    or without memory. Cost: ~4 ns per row where the table lies in the cache.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
@@ -305,7 +311,8 @@ cdef int32_t slots_process(
     cdef int32_t turn = 0
     cdef int32_t m
     cdef int32_t clean                                       # rows of the block without a null time
-    cdef int32_t end                                         # of these, rows before one whose condition fails
+    # of these, rows before one whose condition fails
+    cdef int32_t end
     cdef int32_t closed
     cdef int32_t done
     cdef uint64_t before = 0
@@ -363,16 +370,18 @@ cdef int32_t slots_process(
 
 
 cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final, uint64_t time) noexcept nogil:
-    """Whether there is an open session that closes now: at the end of the stream, or because no tuple from `time` on could extend it."""
+    """Whether there is an open session that closes now: at the end of the stream, or because no tuple from
+    `time` on could extend it."""
     cdef uint64_t last = slot[LAST_WORD]
     return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
 
 
 cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
+    could still extend.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no memory. Cost: a pass over the
-    bucket's slots.
+    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no
+    memory. Cost: a pass over the bucket's slots.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state

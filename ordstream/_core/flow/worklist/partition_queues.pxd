@@ -19,14 +19,16 @@ from ordstream._core.ground.spsc cimport spsc_skip, spsc_try_take
 
 
 cdef inline bint pq_has_room(PartitionQueues* pq, int64_t nparts) noexcept nogil:
-    """True when a chunk with `nparts` parts can be added. Producer only. The caller bounds the number of chunks by `depth`."""
+    """True when a chunk with `nparts` parts can be added. Producer only. The caller bounds the number of
+    chunks by `depth`."""
     if pq.scheme == PARTITIONED:
         return True
     return mpmc_has_room(&pq.master, nparts)
 
 
 cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept nogil:
-    """Add every part of a chunk. Producer only; room was checked. The chunk may be gone when this returns."""
+    """Add every part of a chunk. Producer only; room was checked. The chunk may be gone when this
+    returns."""
     if pq.scheme == PARTITIONED:
         partitioned_add(pq, c)
     else:
@@ -34,11 +36,12 @@ cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept 
 
 
 cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run, Part** first) noexcept nogil:
-    """A bucket that this worker now holds exclusively, and in `run` how many parts it may process; or PQ_NOTHING.
+    """A bucket that this worker now holds exclusively, and in `run` how many parts it may process; or
+    PQ_NOTHING.
 
-    `first` gets the bucket's oldest part where it is known (for pq_next), else NULL. limit: first ticket that may not be dispatched.
-    start: where a partitioned-queue worker begins to look.
-    Thread safety: any worker. Never blocks.
+    `first` gets the bucket's oldest part where it is known (for pq_next), else NULL. limit: first ticket
+    that may not be dispatched. start: where a partitioned-queue worker begins to look. Thread safety: any
+    worker. Never blocks.
     """
     first[0] = NULL
     if pq.scheme == HYBRID:
@@ -49,8 +52,8 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
 
 
 cdef inline Part* pq_next(PartitionQueues* pq, int32_t b, Part* first) noexcept nogil:
-    """The bucket's oldest part, which is `first` where pq_enter just gave one; NULL only in the partitioned-queue scheme when the
-    queue ran empty. Holder of the bucket only."""
+    """The bucket's oldest part, which is `first` where pq_enter just gave one; NULL only in the
+    partitioned-queue scheme when the queue ran empty. Holder of the bucket only."""
     if first != NULL:
         spsc_skip(&pq.buckets[b].queue)
         return first
@@ -58,9 +61,11 @@ cdef inline Part* pq_next(PartitionQueues* pq, int32_t b, Part* first) noexcept 
 
 
 cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed, bint slice_over) noexcept nogil:
-    """After processing `processed` parts: how many more to process now (the bucket stays held), or 0 (given up or handed over)."""
+    """After processing `processed` parts: how many more to process now (the bucket stays held), or 0 (given
+    up or handed over)."""
     if pq.scheme != HYBRID:
-        store_release(&pq.buckets[b].count, 0)                # pairs with cas_acquire / load_acquire in *_enter
+        # pairs with cas_acquire / load_acquire in *_enter
+        store_release(&pq.buckets[b].count, 0)
         return 0
     return hybrid_leave(pq, b, processed, slice_over)
 

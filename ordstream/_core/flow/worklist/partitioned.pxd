@@ -1,7 +1,9 @@
-"""Partitioned-queue worklist (ordered paper 4.2): a queue per bucket, and nothing that says whose turn it is.
+"""Partitioned-queue worklist (ordered paper 4.2): a queue per bucket, and nothing that says whose turn it
+is.
 
-A worker looks through the buckets, from a place of its own on, for one that has parts and that no other worker has, and takes it by
-setting its `count` from 0 to 1. Between buckets it follows no order, so the reorder buffer may have to hold much.
+A worker looks through the buckets, from a place of its own on, for one that has parts and that no other
+worker has, and takes it by setting its `count` from 0 to 1. Between buckets it follows no order, so the
+reorder buffer may have to hold much.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING, Bucket, PartitionQueues
