@@ -31,7 +31,8 @@ cdef class CountMatrix:
         cdef int64_t[:, ::1] view
         self.hashes = hashes
         self.array = _matrix(cells, hashes, np.int64)
-        if cells is not None and (self.array.min() < 0 or len({sum(row) for row in self.array.tolist()}) != 1):
+        if cells is not None and (self.array.min() < 0
+                                  or len({sum(row) for row in self.array.tolist()}) != 1):
             raise ValueError("cells are not those of a sketch: a count is negative, or the rows' sums differ")
         view = self.array
         self.cells = &view[0, 0]
@@ -137,7 +138,8 @@ cdef class TimeMatrices:
         self.work = _matrix(work, hashes, np.float64)
         if self.frequency.min() < 0 or len({sum(row) for row in self.frequency.tolist()}) != 1:
             raise ValueError("F is not that of a sketch: a count is negative, or the rows' sums differ")
-        if not (np.isfinite(self.work).all() and self.work.min() >= 0 and isfinite(total_time) and total_time >= 0):
+        if not (np.isfinite(self.work).all() and self.work.min() >= 0 and isfinite(total_time)
+                and total_time >= 0):
             raise ValueError("W is not that of a sketch: a time is negative or not finite")
         f = self.frequency
         w = self.work

@@ -33,7 +33,8 @@ cdef inline uint64_t null_word() noexcept nogil:
 cdef inline uint64_t bytes_word(const char* data, int64_t size, bint text) noexcept nogil:
     """Word of a string (`text`) or of bytes: "a" and b"a" are different keys. Pure. Cost: 3-5 ns where it is
     short."""
-    return mix64(ord_hash_bytes(data, size, <uint64_t> 0x9E3779B97F4A7C15 if text else <uint64_t> 0xD1B54A32D192ED03))
+    return mix64(ord_hash_bytes(data, size,
+                                <uint64_t> 0x9E3779B97F4A7C15 if text else <uint64_t> 0xD1B54A32D192ED03))
 
 
 cdef inline uint64_t float_word(double v) noexcept nogil:
@@ -63,7 +64,8 @@ cdef inline uint64_t times_digit(uint64_t a, uint64_t digit) noexcept nogil:
     return ((high << 32) & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (high >> 29) + (low & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (low >> 61)
 
 
-cdef inline uint64_t universal_field(uint64_t a_low, uint64_t a_high, uint64_t b, uint64_t word) noexcept nogil:
+cdef inline uint64_t universal_field(uint64_t a_low, uint64_t a_high, uint64_t b,
+                                     uint64_t word) noexcept nogil:
     """(a_low x_low + a_high x_high + b) mod p for a word x = (x_high, x_low).
 
     Thread safety: pure. Ownership: none. Returns: a value in [0, p). Cost: 2-3 ns.

@@ -76,7 +76,8 @@ def words_of_texts(const int64_t[::1] offsets, const uint8_t[::1] data, bint tex
     cdef int64_t i
     with nogil:
         for i in range(n):
-            to[i] = bytes_word(base + offsets[i] if base != NULL else NULL, offsets[i + 1] - offsets[i], text)
+            to[i] = bytes_word(base + offsets[i] if base != NULL else NULL, offsets[i + 1] - offsets[i],
+                               text)
     return out
 
 

@@ -263,7 +263,8 @@ cdef class StreamSummary:
             group = self.groups[group].next
         return words, counts, errors, counters
 
-    def load(self, const uint64_t[::1] words, const int64_t[::1] counts, const int64_t[::1] errors, int64_t total):
+    def load(self, const uint64_t[::1] words, const int64_t[::1] counts, const int64_t[::1] errors,
+             int64_t total):
         """Replace the content: counter i gets words[i], ...; counts ascending. `total`: tuples counted, >=
         the sum of counts.
 
@@ -291,7 +292,8 @@ cdef class StreamSummary:
             self.counters[i].error = errors[i]
             self._place(words[i], <int32_t> i)
             # Ascending counts: the place is behind the highest group, which is the last counter's.
-            self._attach(<int32_t> i, counts[i], self.counters[i - 1].group if i and counts[i] > counts[i - 1] else
+            self._attach(<int32_t> i, counts[i],
+                         self.counters[i - 1].group if i and counts[i] > counts[i - 1] else
                          (self.groups[self.counters[i - 1].group].previous if i else -1))
         self.used = <int32_t> n
         self.total = total

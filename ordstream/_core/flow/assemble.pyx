@@ -92,7 +92,8 @@ cdef extern from *:
         const char* key
         int32_t part
         int32_t row
-    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
+    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t,
+                        int (*)(const void*, const char*, const char*) noexcept nogil,
                         const void*, int (*)(void*) noexcept nogil, void*) noexcept nogil
 
 cdef enum:
@@ -177,7 +178,8 @@ cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nog
     return 0
 
 
-cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil:
+cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout,
+                  int32_t slot) noexcept nogil:
     """Make `out` a one-row chunk with deep copies of the values at `slot`. 0, or -1: no memory."""
     cdef int32_t j
     cdef int64_t k
@@ -249,7 +251,8 @@ cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nog
     return out
 
 
-cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil:
+cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views,
+                        int32_t before_slot) noexcept nogil:
     """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot
     are dropped.
 
@@ -392,11 +395,13 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             for i in range(part.n):
                 if stop_due(w, i):
                     return give_up(w, out)
-                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i], cut) >= 0:
+                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i],
+                        cut) >= 0:
                     continue
                 rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
                 rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
-                rows[total].order = order_prefix(keys, rows[total].key) if keys != NULL and rows[total].key != NULL else 0
+                rows[total].order = order_prefix(keys,
+                        rows[total].key) if keys != NULL and rows[total].key != NULL else 0
                 rows[total].part = k
                 rows[total].row = <int32_t> i
                 total += 1
@@ -420,7 +425,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 for i in range(total):
                     if stop_due(w, i):
                         return give_up(w, out)
-                    memcpy(data + i * width, c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
+                    memcpy(data + i * width,
+                           c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
             valid = False
             for k in range(c.nparts):
                 part = c.parts[k].out
@@ -443,7 +449,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if steps == NULL:
                 continue
             if (i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps, keys, rows[i].key) != 0:
+                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps,
+                                   keys, rows[i].key) != 0:
                 return NULL
             out.origin[i] = <int32_t> (steps.n - 1)
     for k in range(c.nparts):

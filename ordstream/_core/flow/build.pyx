@@ -14,7 +14,9 @@ from ordstream._core.flow.split cimport Partitioner
 from ordstream._core.flow.steps cimport steps_free
 from ordstream._core.flow.worklist.buckets cimport pq_free, pq_init, power_of_two
 from ordstream._core.ground.atomics cimport store_relaxed
-from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init
+from ordstream._core.ground.chunk cimport (
+    PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init,
+)
 from ordstream._core.ground.kernel cimport PS, SF, SL, Kernel, KernelOwner
 from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init
@@ -42,7 +44,8 @@ cdef int32_t most_columns(object operators, const Layout* source) except -1:
     cdef int32_t most = source.ncols
     for operator in operators:
         owner = operator.kernel
-        most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols, owner.kernel.output.ncols + owner.kernel.extra_cols)
+        most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols,
+                   owner.kernel.output.ncols + owner.kernel.extra_cols)
     return most
 
 
@@ -62,7 +65,8 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.run.work = event_count_new()
     rt.run.reader = event_count_new()
     rt.gate = event_count_new()
-    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL or rt.run.work == NULL
+    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL
+        or rt.run.work == NULL
             or rt.run.reader == NULL or rt.gate == NULL):
         raise MemoryError
     rt.run.ingress = &rt.ingress
@@ -85,7 +89,8 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.chunk_ns = options.chunk_ns
     rt.min_rows = options.min_rows
     rt.max_rows = options.max_rows
-    scheduler_init(&rt.scheduler, HEURISTICS[options.scheduler], options.slice_ns, options.window_ns, options.capacity, seed)
+    scheduler_init(&rt.scheduler, HEURISTICS[options.scheduler], options.slice_ns, options.window_ns,
+                   options.capacity, seed)
     return 0
 
 

@@ -5,7 +5,9 @@ from ordstream._core.flow.assemble cimport assign_serials, copy_row
 from ordstream._core.flow.egress cimport egress_deliver, egress_has_room
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.flow.operator cimport Operator, Slice
-from ordstream._core.flow.reorder_buffer cimport reorder_offer, reorder_offer_run, reorder_put, reorder_release
+from ordstream._core.flow.reorder_buffer cimport (
+    reorder_offer, reorder_offer_run, reorder_put, reorder_release,
+)
 from ordstream._core.flow.split cimport split_chunk, split_everywhere
 from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
 from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_has_room
@@ -167,7 +169,8 @@ cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
     release_or_offer(op, w, 0, NULL, 0)
 
 
-cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
+                                  int32_t n) noexcept nogil:
     """Place `n` units with consecutive tickets, then deliver every unit that is ready, unless another worker
     is doing so. A call that put something into a worklist wakes one parked worker.
 
@@ -194,7 +197,8 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
         op.run.work.notify_one()
     if d.direct:
         operator_release(op.edge.to, w)                       # at most as deep as the chain is long
-    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published
+    if op.egress != NULL and (load_relaxed(&op.egress.ended)
+                              or load_relaxed(&op.egress.ready.tail) != published
                               or ingress_wakes_feeder(op.run.ingress)):
         # it is told now, and sets this again if it goes on waiting
         store_relaxed(&op.run.ingress.feeder_waits, 0)
@@ -213,7 +217,8 @@ cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
             c = c.link
 
 
-cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
+cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
+                            int32_t n) noexcept nogil:
     """Place `n` prepared units with consecutive tickets in the reorder buffer, and release what is ready."""
     cdef int64_t height = ticket + n - 1 - load_relaxed(&op.rb.next)   # statistic
     if height > load_relaxed(&op.reorder_height):
@@ -259,7 +264,8 @@ cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Sli
 
 # ---------------------------------------------------------------- what a unit inherits
 
-cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out, Failure* failure) noexcept nogil:
+cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out,
+                      Failure* failure) noexcept nogil:
     """Link a FAILURE chunk, which carries the failing row, behind `out` (the outputs of the rows before it).
     Returns `out`.
 

@@ -3,9 +3,13 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.output_batch cimport Output, offset_limit, output_append, output_free, output_new, rows_within
+from ordstream._core.ground.output_batch cimport (
+    Output, offset_limit, output_append, output_free, output_new, rows_within,
+)
 from ordstream._core.flow.assemble cimport copy_row
-from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
@@ -156,7 +160,8 @@ cdef void sample(Egress* e, Chunk* c) noexcept nogil:
 cdef int new_batch(Egress* e) noexcept nogil:
     """A batch to write to, counted as in flight. 0, or -1: no memory."""
     # Columns of fixed width get at most half of the batch's memory: strings and lists need the rest.
-    cdef Output* o = output_new(e.layout, min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
+    cdef Output* o = output_new(e.layout,
+                                min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
     if o == NULL:
         return -1
     o.budget = e.batch_bytes
@@ -184,7 +189,8 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
         # A batch may exceed batch_rows a little, so that a chunk of usual size is not split.
-        n = output_append(e.current, c, e.written, min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
+        n = output_append(e.current, c, e.written,
+                          min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
         if n < 0:
             return WRITTEN_NO_MEMORY
         if n:
@@ -201,7 +207,9 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
             return WRITTEN_TOO_WIDE
         # The batch ends in the middle of a chunk. It may have some outputs of the next row's serial, but not
         # all.
-        publish(e, max(load_relaxed(&e.ingress.emitted_serial), slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
+        publish(e,
+                max(load_relaxed(&e.ingress.emitted_serial),
+                slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
             return WRITTEN_PART
 
@@ -282,7 +290,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                     store_release(&e.ingress.emitted_serial, emitted)
                 if retired:
                     # pairs with load_acquire in the ingress's admits
-                    store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+                    store_release(&e.ingress.retired_chunks,
+                                  load_relaxed(&e.ingress.retired_chunks) + retired)
                 return False
             elif rc == WRITTEN_NO_MEMORY:
                 e.no_memory = 1
@@ -334,7 +343,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
     if retired:
         # pairs with load_acquire in the ingress's admits
         store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
-    if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes or load_relaxed(&e.wanted) != 0):
+    if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes
+                              or load_relaxed(&e.wanted) != 0):
         store_relaxed(&e.wanted, 0)
         egress_publish(e)
     return True

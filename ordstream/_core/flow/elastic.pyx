@@ -333,7 +333,8 @@ cdef int32_t elastic_observe(
     # Busy workers find the input empty now and then; idle ones must have passed by waiting input nearly
     # always.
     waiting = 2 * e.waits >= e.looks and (10 * e.waits >= 9 * e.looks or busy_ns >= IDLE * e.target)
-    begin_slot(e, now, e.slot_work + work * (now - e.slot_start), e.slot_busy + busy_ns * (now - e.slot_start), slices)
+    begin_slot(e, now, e.slot_work + work * (now - e.slot_start),
+               e.slot_busy + busy_ns * (now - e.slot_start), slices)
     decide(e, now, work, busy_ns, waiting)
     return e.target
 

@@ -130,7 +130,8 @@ cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noe
     if c.failure == NULL:
         chunk_free(w, c)
         return NULL
-    failure_earlier(c.failure, -1, g.time_column, time_value(g, b.cols[g.time_column].data, g.offset), g.time_last)
+    failure_earlier(c.failure, -1, g.time_column, time_value(g, b.cols[g.time_column].data, g.offset),
+                    g.time_last)
     c.failed_operator = -1
     c.first_serial = serial
     store_relaxed(&g.ended, 1)
@@ -235,7 +236,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     return c
 
 
-cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most, Chunk** out) noexcept nogil:
+cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most,
+                              Chunk** out) noexcept nogil:
     """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag;
     how many.
 

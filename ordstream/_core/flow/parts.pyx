@@ -36,7 +36,8 @@ cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with
 cdef bint ends_the_run(void* exc) noexcept with gil:
     """True for KeyboardInterrupt, SystemExit and a cancelled run. They are not the row's fault, so
     on_error="skip" does not skip them."""
-    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc, Exception)
+    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc,
+            Exception)
 
 
 cdef void drop_failure(Failure* f) noexcept nogil:
@@ -83,7 +84,8 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
         out = c.parts[k].out
         # A punctuate that fails writes the key that failed behind its last row.
         key = out.flush_key[out.n] if out != NULL and out.flush_key != NULL and out.n < out.capacity else NULL
-        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and key_compare(op.keys, key, cut[0]) < 0):
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL
+                             and key_compare(op.keys, key, cut[0]) < 0):
             first, f = f, first
             cut[0] = key
         if f != NULL:
@@ -162,7 +164,8 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
             if stop_asked(w):
                 return
             continue
-        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
+        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL
+                or not ends_the_run(f.exc)):
             add_relaxed(&kernel.skipped, 1)                   # statistic
             if skip_is_first(kernel, slot_serial(c, part.rows[done])):
                 if f.exc != NULL:

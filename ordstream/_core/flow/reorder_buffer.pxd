@@ -56,7 +56,8 @@ cdef struct ReorderBuffer:
     int64_t alone
 
 
-cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme, Mutex* mutex) noexcept nogil:
+cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme,
+                             Mutex* mutex) noexcept nogil:
     """An empty buffer of `size` slots (a power of two) expecting ticket `first`. 0, or -1: no memory."""
     memset(<void*> rb, 0, sizeof(ReorderBuffer))
     rb.slots = <a64*> calloc(size, sizeof(a64))
@@ -161,7 +162,8 @@ cdef inline int release_alone(ReorderBuffer* rb, deliver_t deliver, void* contex
         store_relaxed(&rb.next, n)
 
 
-cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, deliver_t deliver, void* context) noexcept nogil:
+cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, deliver_t deliver,
+                              void* context) noexcept nogil:
     """reorder_put and reorder_release in one: a unit whose turn it is goes straight to `deliver`, without
     entering its slot."""
     cdef int64_t n
@@ -205,7 +207,8 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
     return reorder_release(rb, deliver, context)
 
 
-cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n, deliver_t deliver,
+cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n,
+                                  deliver_t deliver,
                                   void* context) noexcept nogil:
     """reorder_offer for `n` units with consecutive tickets from `ticket` on. When it is their turn, all go
     in one hold of the flag.

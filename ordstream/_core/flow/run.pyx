@@ -9,7 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
-from ordstream._core.flow.build cimport build_ends, build_operator, build_shared, build_worker, free_operator, free_shared
+from ordstream._core.flow.build cimport (
+    build_ends, build_operator, build_shared, build_worker, free_operator, free_shared,
+)
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
 from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed
@@ -21,7 +23,9 @@ from ordstream._core.flow.signals cimport look_for_signals
 from ordstream._core.ground.arrow cimport ArrowArray, output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
-from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_converts, batch_free, batch_import, batch_new
+from ordstream._core.ground.imported_batch cimport (
+    Batch, BatchFormats, batch_converts, batch_free, batch_import, batch_new,
+)
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
@@ -322,11 +326,14 @@ cdef class Run:
                 full = not ingress_may_feed(&self.rt.ingress)
             if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
                     and load_acquire(&self.rt.active) <= self.hired
-                    and not (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
-                    and not (full and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
+                    and not (feeding and not full
+                             and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
+                    and not (full
+                             and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
                 if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
                         and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
-                             or (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
+                             or (feeding and not full
+                                 and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
                         and not self.rt.run.reader.wait(seen, self.rt.grace_ns)):
                     add_relaxed(&self.rt.missed, 1)           # statistic; as in note_missed
             store_relaxed(&self.rt.run.reader_turn, turn + 2)            # as above
@@ -461,7 +468,8 @@ cdef class Run:
         cdef KernelOwner owner
         cdef const Layout* layout = &self.out_layout.layout
         cdef Output* o
-        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0 and self.rt.egress.failed_operator != -3):
+        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0
+                                     and self.rt.egress.failed_operator != -3):
             return None
         if self.rt.egress.failed_operator >= 0:
             owner = self.operators[self.rt.egress.failed_operator].kernel

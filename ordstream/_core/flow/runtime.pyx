@@ -21,7 +21,9 @@ from libc.stdlib cimport free
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.egress cimport egress_publish
-from ordstream._core.flow.elastic cimport elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled
+from ordstream._core.flow.elastic cimport (
+    elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled,
+)
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.ground.mpmc cimport mpmc_try_take
@@ -33,7 +35,9 @@ from ordstream._core.flow.reorder_buffer cimport NON_BLOCKING, reorder_ready
 from ordstream._core.flow.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.ground.threads cimport SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff
+from ordstream._core.ground.threads cimport (
+    SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff,
+)
 
 cdef enum:
     ADAPT_EVERY = 16               # choices between two looks at the chunk size
@@ -131,7 +135,8 @@ cdef void adapt_chunk(Runtime* rt) noexcept nogil:
             # a protected operator has not been measured yet: chunks stay small
             return
     # read by the ingress; no partner
-    store_relaxed(&rt.ingress.target_rows, chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
+    store_relaxed(&rt.ingress.target_rows,
+                  chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
 
 
 # ---------------------------------------------------------------- how many workers
@@ -189,7 +194,8 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
         return
     if rt.elastic.began == 0 and rt.stats[0].tuples_in > 0 and rt.ingress.schedule == NULL:
         # Backlog: the cost per tuple so far of the first operator, times the tuples that wait.
-        if elastic_hurry(&rt.elastic, now, busy / rt.stats[0].tuples_in * load_relaxed(&rt.ingress.queued_tuples)) != before:
+        if elastic_hurry(&rt.elastic, now,
+                         busy / rt.stats[0].tuples_in * load_relaxed(&rt.ingress.queued_tuples)) != before:
             set_active(rt, rt.elastic.target)
             return
     if rt.units != rt.elastic.searches:
@@ -280,7 +286,8 @@ cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
 
 # ---------------------------------------------------------------- choosing, continued
 
-cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done, int64_t now, int64_t* budget) noexcept nogil:
+cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done, int64_t now,
+                    int64_t* budget) noexcept nogil:
     """Account for the slice just done (previous >= 0) and choose the next operator; -1: nothing is
     schedulable, or this worker should not be active."""
     cdef int32_t i

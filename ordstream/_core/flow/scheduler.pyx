@@ -45,7 +45,8 @@ cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
     o.worker_ns = 0.0
 
 
-cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out, int64_t chunks) noexcept nogil:
+cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out,
+                        int64_t chunks) noexcept nogil:
     """Add one slice to an operator's measurements. Caller holds the scheduler's lock. Cost: ~10 ns."""
     o.worker_ns += ns
     o.T += ns
@@ -83,7 +84,8 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
         ops[i].cs = cs
 
 
-cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows, int64_t max_rows) noexcept nogil:
+cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
+                            int64_t max_rows) noexcept nogil:
     """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows,
     max_rows]."""
     cdef double reach = 1.0
@@ -227,7 +229,8 @@ cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, doubl
         s.choose = choose_ct
 
 
-cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now, int64_t* budget) noexcept nogil:
+cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now,
+                          int64_t* budget) noexcept nogil:
     """The operator to work on next and in `budget` the tuples to process; -1: nothing is schedulable.
 
     Thread safety: under the driver's lock. Ownership: none. Cost: O(n), about 5 ns per operator.
@@ -281,13 +284,15 @@ cdef class PySchedulerDoor:
     cdef OperatorStats[64] ops
     cdef public int n
 
-    def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0, seed=1):
+    def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0,
+                 seed=1):
         if heuristic not in HEURISTICS:
             raise ValueError(f"unknown scheduler {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
         self.n = len(max_parallelism)
         if not 1 <= self.n <= 64:
             raise ValueError("1 to 64 operators")
-        scheduler_init(&self.scheduler, HEURISTICS[heuristic], slice_us * 1e3, window_us * 1e3, capacity, seed)
+        scheduler_init(&self.scheduler, HEURISTICS[heuristic], slice_us * 1e3, window_us * 1e3, capacity,
+                       seed)
         for i in range(self.n):
             stats_init(&self.ops[i], max_parallelism[i])
 
@@ -298,7 +303,8 @@ cdef class PySchedulerDoor:
         for i in range(self.n):
             self.ops[i].I = worklists[i]
             self.ops[i].w = workers[i]
-            self.ops[i].schedulable = (worklists[i] > 0 and workers[i] < self.ops[i].M) if schedulable is None else schedulable[i]
+            self.ops[i].schedulable = (worklists[i] > 0
+                    and workers[i] < self.ops[i].M) if schedulable is None else schedulable[i]
         best = scheduler_choose(&self.scheduler, self.ops, self.n, now_ns, &budget)
         return None if best < 0 else (best, budget)
 

@@ -124,6 +124,7 @@ cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil
 cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64_t now) noexcept nogil
 cdef double virtual_arrival(const ShedControl* s, int64_t serial) noexcept nogil
 cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n) noexcept nogil
-cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n, int64_t began) noexcept nogil
+cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n,
+                   int64_t began) noexcept nogil
 cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nogil
 cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil

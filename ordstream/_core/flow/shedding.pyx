@@ -5,7 +5,9 @@ from ordstream._core.ground.atomics cimport (
     a64, add_acq_rel, add_relaxed, exchange_acq_rel, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport Chunk, Worker, row_slot, slot_serial
-from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_add, time_copy
+from ordstream._core.balance.cost_learner cimport (
+    CostLearner, learner_reset, learner_update, time_add, time_copy,
+)
 from ordstream._core.balance.count_min cimport TimeMatrices
 from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.threads cimport now_ns
@@ -99,7 +101,8 @@ cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows
     return now
 
 
-cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n, int64_t began) noexcept nogil:
+cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n,
+                   int64_t began) noexcept nogil:
     """The kernel has run over those rows. A row that ran alone is learnt. `rows` NULL: unknown slots.
 
     Thread safety: any worker. Ownership: none. Cost: one clock reading; ~50 ns per row that is learnt.

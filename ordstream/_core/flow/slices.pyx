@@ -13,7 +13,9 @@ from ordstream._core.flow.parts cimport process_part
 from ordstream._core.flow.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end
 from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
-from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim
+from ordstream._core.flow.worklist.hybrid cimport (
+    CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim,
+)
 from ordstream._core.flow.worklist.partition_queues cimport pq_enter, pq_has_work, pq_leave, pq_next
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -248,7 +250,8 @@ cdef inline void work_bucket(
         run = pq_leave(&op.pq, b, k, over)
 
 
-cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget, Slice* slice) noexcept nogil:
+cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget,
+                     Slice* slice) noexcept nogil:
     """Process parts that were claimed together (a few microseconds of work), and send the units that they
     complete together.
 

@@ -65,7 +65,8 @@ cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noe
         nulls = (<const uint64_t*> record)[0]
         for j in range(keys.ncols):
             view = <const View*> (record + keys.offset[j])
-            if reserve(log, 16 + (2 * view.size if keys.type[j] == PT_VIEW and not (nulls >> j) & 1 else 0)) != 0:
+            if reserve(log,
+                       16 + (2 * view.size if keys.type[j] == PT_VIEW and not (nulls >> j) & 1 else 0)) != 0:
                 return -1
             if (nulls >> j) & 1:
                 log.bytes[log.size] = 0

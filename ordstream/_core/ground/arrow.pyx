@@ -52,7 +52,8 @@ cdef void destroy_array_capsule(object capsule) noexcept:
     free(a)
 
 
-cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffers, int64_t n_children) noexcept nogil:
+cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffers,
+                            int64_t n_children) noexcept nogil:
     cdef ArrowArray* a = <ArrowArray*> calloc(1, sizeof(ArrowArray))
     if a == NULL:
         return NULL

@@ -109,7 +109,8 @@ cdef void interrupt_again() noexcept:
     own.
     """
     if hasattr(signal, "pthread_kill"):    # a blocking call there ends by it as well
-        again = threading.Timer(INTERRUPT_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again = threading.Timer(INTERRUPT_S, signal.pthread_kill,
+                                (threading.main_thread().ident, signal.SIGINT))
     else:
         again = threading.Timer(INTERRUPT_S, interrupt_main)
     again.daemon = True

@@ -12,7 +12,8 @@ from libc.stdio cimport snprintf
 from ordstream._core.ground.chunk cimport FAIL_EARLIER, Failure, failure_set
 
 
-cdef inline void failure_earlier(Failure* f, int32_t slot, int32_t column, int64_t now, int64_t before) noexcept nogil:
+cdef inline void failure_earlier(Failure* f, int32_t slot, int32_t column, int64_t now,
+                                 int64_t before) noexcept nogil:
     """The row in `slot` comes before the row before it: `now` and `before` are its and that row's widened
     value (`load`) in the input column `column`. Thread safety: the failure's owner. Cost: ~300 ns."""
     cdef char[72] text

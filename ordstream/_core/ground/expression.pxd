@@ -28,6 +28,7 @@ cdef struct Evaluation:
     uint8_t* bad           # FailureCode per row, 0 = fine; NULL: none failed so far
 
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil
+cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
+                      int32_t column) noexcept nogil
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil

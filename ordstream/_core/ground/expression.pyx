@@ -21,12 +21,15 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void clear_null_views(ByteView* views, const uint8_t* valid, int64_t n)
     int64_t store(void* data, int type, const int32_t* sel, const void* values, int scalar, int64_t n)
     void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar, int64_t n)
-    void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b, const uint8_t* bv,
+    void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b,
+                const uint8_t* bv,
                 int64_t n)
-    void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb, int64_t n)
+    void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb,
+                int64_t n)
     void in_i64(uint8_t* r, const int64_t* a, int64_t n, const int64_t* members, int64_t m)
     void in_view(uint8_t* r, const ByteView* a, int64_t n, const ByteView* members, int64_t m)
-    void lookup(int64_t* r, uint8_t* rv, const int64_t* a, const uint8_t* av, int64_t n, const int64_t* table, const uint8_t* valid,
+    void lookup(int64_t* r, uint8_t* rv, const int64_t* a, const uint8_t* av, int64_t n,
+                const int64_t* table, const uint8_t* valid,
                 int64_t size)
     void both_valid(uint8_t* r, const uint8_t* a, const uint8_t* b, int64_t n)
     int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n)
@@ -68,12 +71,14 @@ cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
     v.width = width
 
 
-cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity, Value* v) noexcept nogil:
+cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity,
+                    Value* v) noexcept nogil:
     """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With
     `validity` a null test follows: the values are not touched (there may be none)."""
     cdef const char* data = c.cols[op.column].data
     cdef uint8_t* valid = c.cols[op.column].valid
-    cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL or op.type == PT_U64
+    cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL
+                                          or op.type == PT_U64
                                           or (op.type == PT_VIEW and valid == NULL) or op.type == PT_LIST)
     v.scalar = 0
     v.width = op.width
@@ -237,7 +242,8 @@ cdef int run_is_null(bint negated, Worker* w, Evaluation* e, Value* v) noexcept 
     return 0
 
 
-cdef int choose(Worker* w, Evaluation* e, const uint8_t* pick, const Value* a, const Value* b, Value* r) noexcept nogil:
+cdef int choose(Worker* w, Evaluation* e, const uint8_t* pick, const Value* a, const Value* b,
+                Value* r) noexcept nogil:
     """r[i] = a[i] where pick[i], else b[i]; r may be a."""
     cdef char* data = scratch_alloc(w, <int64_t> e.n * a.width)
     cdef uint8_t* valid = NULL
@@ -284,7 +290,8 @@ cdef int run_member(const Instruction* op, Worker* w, Evaluation* e, Value* v) n
         v.valid = <uint8_t*> scratch_alloc(w, m)
         if v.valid == NULL:
             return -1
-        lookup(<int64_t*> v.data, v.valid, <int64_t*> a, valid, m, <const int64_t*> op.table, op.table_valid, op.size)
+        lookup(<int64_t*> v.data, v.valid, <int64_t*> a, valid, m, <const int64_t*> op.table, op.table_valid,
+               op.size)
     elif op.op == OP_IN_I64:
         in_i64(<uint8_t*> v.data, <int64_t*> a, m, <const int64_t*> op.table, op.size)
     else:
@@ -351,7 +358,8 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
     return 0
 
 
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil:
+cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
+                      int32_t column) noexcept nogil:
     """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of
     range is a failure).
 
@@ -367,7 +375,8 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
         if not is_null_scalar(value):
             if mark_begin(e, w) != 0:
                 return -1
-            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data, value.scalar, e.n)
+            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data,
+                       value.scalar, e.n)
     if value.valid != NULL:
         valid = <uint8_t*> chunk_alloc(w, c, size)
         if valid == NULL:

@@ -3,8 +3,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport LayoutOwner
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
-    ctypedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil
-    ctypedef void (*mark2_t)(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil
+    ctypedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb,
+                                 int64_t n) noexcept nogil
+    ctypedef void (*mark2_t)(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b,
+                             int sb, int64_t n) noexcept nogil
     ctypedef int64_t (*unary_t)(void* r, const void* a, int64_t n) noexcept nogil
     ctypedef void (*mark1_t)(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n) noexcept nogil
 

@@ -24,7 +24,8 @@ cdef struct Batch:
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil
-cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const char** formats) noexcept nogil
+cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
+                      const char** formats) noexcept nogil
 # ^ fills b.cols from b.array (already moved in). 0; -1: no memory; -2-j: column j has a layout that is not
 # supported.
 cdef void batch_free(Batch* b) noexcept nogil

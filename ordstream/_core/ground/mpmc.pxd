@@ -11,7 +11,9 @@ freed by mpmc_free.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from ordstream._core.ground.atomics cimport a64, cas_relaxed, load_acquire, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    a64, cas_relaxed, load_acquire, load_relaxed, store_relaxed, store_release,
+)
 
 cdef enum:
     MPMC_EMPTY = 0         # items are never 0 or negative
@@ -132,7 +134,8 @@ cdef inline int64_t mpmc_try_take(Mpmc* q, int64_t limit, int64_t* taken) noexce
     return item
 
 
-cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, int64_t* place) noexcept nogil:
+cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part,
+                                         int64_t* place) noexcept nogil:
     """As mpmc_try_take for items of mpmc_try_push_tagged: MPMC_GATED when the oldest item's ticket is >=
     limit."""
     cdef int64_t position = load_relaxed(&q.head)

@@ -150,7 +150,8 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
     return 0
 
 
-cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, int64_t wish, int64_t width, bint first) noexcept nogil:
+cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, int64_t wish, int64_t width,
+                             bint first) noexcept nogil:
     """Capacity (values of `width` bytes) for at least `need` in a column that has too little: `wish` where
     the budget allows it.
 
@@ -171,7 +172,8 @@ cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, in
 
 
 cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noexcept nogil:
-    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size, oc.heap_capacity * 2 + size + 1024, 1, first)
+    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size,
+                                       oc.heap_capacity * 2 + size + 1024, 1, first)
     cdef void* p
     if cap < 0:
         return -2

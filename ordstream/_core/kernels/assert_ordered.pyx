@@ -55,7 +55,8 @@ cdef void told(char* text, size_t size, int64_t word, int32_t type, bint null) n
         snprintf(text, size, "%lld", <long long> turned(word, type))
 
 
-cdef void fail(const OrderedContext* x, Failure* f, int32_t row, int32_t j, int64_t word, bint null, const char* state) noexcept nogil:
+cdef void fail(const OrderedContext* x, Failure* f, int32_t row, int32_t j, int64_t word, bint null,
+               const char* state) noexcept nogil:
     """The row differs from the one before it in the j-th column, and is earlier."""
     cdef char[32] now
     cdef char[32] before

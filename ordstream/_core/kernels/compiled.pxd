@@ -84,4 +84,5 @@ cdef class CompiledKernel(KernelOwner):
     cdef CompiledStates states       # None: stateless
     cdef object output_schema
     cdef object key_spec             # KeySpecOwner, or None
-    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record,
+                       Chunk* out) except -1

@@ -9,9 +9,13 @@ from ordstream._core.ground.chunk cimport (
     FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new, chunk_reserve,
     chunk_set_valid, failure_new, failure_set, pool_free, pool_init, scratch_alloc, slot_serial,
 )
-from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error
+from ordstream._core.ground.kernel cimport (
+    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
+)
 from ordstream._core.ground.kernel_tools cimport owner_setup
-from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup
+from ordstream._core.state.keyed_state cimport (
+    KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+)
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
 
@@ -62,7 +66,8 @@ cdef inline row_function choose(const CompiledContext* x, const Chunk* c) noexce
     return x.plain
 
 
-cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n, int64_t done) noexcept nogil:
+cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n,
+                           int64_t done) noexcept nogil:
     """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`:
     equal the rows)."""
     cdef const int32_t* origin = call.origin
@@ -185,7 +190,8 @@ cdef bint settled(
     if reason != NULL:
         failure_set(f, slot, FAIL_COMPILED, reason)
         return False
-    if not x.has_replay or (k.on_error == ON_ERROR_SKIP and not x.unsigned_ and not skip_is_first(k, slot_serial(c, slot))):
+    if not x.has_replay or (k.on_error == ON_ERROR_SKIP and not x.unsigned_
+                            and not skip_is_first(k, slot_serial(c, slot))):
         return False
     with gil:
         return replay_row(<CompiledKernel> x.owner, k, w, c, slot, state, out, f)
@@ -203,7 +209,8 @@ cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept n
         skip_note(k, slot_serial(c, slot), False, f.code, f.message)
 
 
-cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, Chunk* out, Failure* f) noexcept:
+cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state,
+                     Chunk* out, Failure* f) noexcept:
     """Run one row through the interpreted function: True when its outputs and its state were written; else
     `f` has what it raised.
 
@@ -364,7 +371,8 @@ cdef int64_t call_undoable(
             return 0
 
 
-cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                            Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending
     order."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
@@ -518,7 +526,8 @@ cdef class CompiledKernel(KernelOwner):
         if x.liveness:
             self.kernel.punctuate = compiled_punctuate
 
-    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1:
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record,
+                       Chunk* out) except -1:
         """Run the interpreted function on one row as run_serial would; raises what it raises, else writes
         outputs and state."""
         cdef bytes before
@@ -526,7 +535,8 @@ cdef class CompiledKernel(KernelOwner):
         if self.states is not None:
             before = record[:self.context.state_size]
             state = self.states.state_of(before)
-        rows = self.interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
+        rows = self.interpret(self.function, self.output_schema, self.context.fan_out,
+                              bool(self.context.exact), row, state)
         if chunk_reserve(w, out, k.output, <int32_t> len(rows) + 1) < 0:
             raise MemoryError
         for values in rows:

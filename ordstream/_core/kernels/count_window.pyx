@@ -8,7 +8,9 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
+)
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
@@ -157,7 +159,8 @@ cdef int window_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
     """emit="final" (without windows): at the end of the stream one row per key whose count is above the
     bound."""
     cdef WindowContext* x = <WindowContext*> k.ctx
@@ -216,7 +219,8 @@ cdef class WindowCountKernel(KernelOwner):
             self.context.time = params["time"]
             self.context.time_type = self.input_layout.types[self.context.time]
             self.context.result = self.output_layout.types[len(stage.key)]
-            if self.context.window < 1 or self.context.result not in (PT_I32, PT_I64) or params["emit"] != "updates":
+            if self.context.window < 1 or self.context.result not in (PT_I32,
+                                                                      PT_I64) or params["emit"] != "updates":
                 raise ValueError(f"{stage.name!r}: windows need a length of at least 1, a 32 or 64-bit start, and emit='updates'")
             self.context.lowest = INT32_MIN if self.context.result == PT_I32 else INT64_MIN
         self.kernel.ctx = <void*> &self.context

@@ -2,7 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, Chunk, Worker, chunk_alloc, scratch_alloc
-from ordstream._core.ground.expression cimport Evaluation, Value, evaluate, evaluation_begin, evaluation_finish
+from ordstream._core.ground.expression cimport (
+    Evaluation, Value, evaluate, evaluation_begin, evaluation_finish,
+)
 from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, count_skipped, owner_setup

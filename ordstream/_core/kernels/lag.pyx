@@ -65,7 +65,8 @@ cdef int lag_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef void exchange(State* states, int32_t flag, int32_t value, const Column* source, const int32_t* rows, int32_t n, Column* to,
+cdef void exchange(State* states, int32_t flag, int32_t value, const Column* source, const int32_t* rows,
+                   int32_t n, Column* to,
                    int64_t at, Word width) noexcept nogil:
     """Swap values: each row gets the value in its key's state, and the state gets the row's value.
 
@@ -122,7 +123,8 @@ cdef int32_t lag_process(
             for j in range(x.n):
                 for i in range(0, m, 2):
                     prefetch_write(c.cols[x.source[j]].data + <int64_t> rows[k0 + i] * x.width[j])
-            if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
+            if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK),
+                                  &ahead, slots) != 0:
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
             for i in range(m):

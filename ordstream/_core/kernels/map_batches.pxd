@@ -32,7 +32,8 @@ cdef class BatchKernel(PythonKernel):
     cdef int put_back(self, Arrays held) except -1
     cdef object call_numpy(self, Chunk* c, const int32_t* rows, int32_t n, Arrays held)
     cdef object call_arrow(self, Chunk* c, const int32_t* rows, int32_t n)
-    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, object result) except -1
+    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+                    object result) except -1
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1
     cdef bint row_by_row(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
     cdef int take_outputs(self, Worker* w, Chunk* out, dict columns, int32_t n) except -1

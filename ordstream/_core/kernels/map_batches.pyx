@@ -5,7 +5,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
-from ordstream._core.ground.chunk cimport Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial
+from ordstream._core.ground.chunk cimport (
+    Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial,
+)
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, skip_is_first, skip_note_error
 from ordstream._core.kernels.python_functions cimport PythonKernel
 from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, gather
@@ -85,7 +87,8 @@ cdef class BatchKernel(PythonKernel):
         self.arrow = stage.params["format"] == "arrow"
         self.names = list(stage.input.names)
         self.dtypes = [numpy_memory(f.type) for f in stage.input]
-        self.out_dtypes = [d if d is None or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in stage.output)]
+        self.out_dtypes = [d if d is None
+                or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in stage.output)]
         self.in_place = not self.arrow and None not in self.out_dtypes
         self.makes_chunk = False
         self.spare = []
@@ -137,7 +140,8 @@ cdef class BatchKernel(PythonKernel):
         for i in range(n):
             slot = i if rows == NULL else rows[i]
             try:
-                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1, Arrays(1, len(self.names)))
+                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1,
+                        Arrays(1, len(self.names)))
                 self.append(w, c, &slot, 1, out, result)
             except BaseException as error:
                 if self.failed(c, slot, error):
@@ -183,7 +187,8 @@ cdef class BatchKernel(PythonKernel):
         n[0] = m
         return rows
 
-    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, object result) except -1:
+    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+                    object result) except -1:
         """Append the outputs of one call. An error leaves out.n as it was."""
         cdef int32_t i
         cdef int32_t* origin
@@ -201,7 +206,8 @@ cdef class BatchKernel(PythonKernel):
         return 0
 
     cdef object call_arrow(self, Chunk* c, const int32_t* rows, int32_t n):
-        columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i, reader in enumerate(self.reader.readers)]
+        columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i,
+                   reader in enumerate(self.reader.readers)]
         result = self.fn(pa.RecordBatch.from_arrays(columns, schema=self.input_schema))
         if not isinstance(result, pa.RecordBatch):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
@@ -295,7 +301,8 @@ cdef class BatchKernel(PythonKernel):
         for j in range(self.writer.ncols):
             writer = <ColumnWriter> self.writer.writers[j]
             array = columns[writer.name]
-            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n, writer.width):
+            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n,
+                          writer.width):
                 if out.cols[j].valid != NULL:
                     memset(out.cols[j].valid + out.n, 1, n)
                 continue

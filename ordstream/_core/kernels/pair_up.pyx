@@ -93,7 +93,8 @@ cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         if not found or m < 2:
             continue
         made = <int32_t> m - 1
-        if m - 1 > 0x7fffffff or (out.n + <int64_t> made > out.capacity and chunk_reserve(w, out, k.output, made) != 0):
+        if m - 1 > 0x7fffffff or (out.n + <int64_t> made > out.capacity
+                                  and chunk_reserve(w, out, k.output, made) != 0):
             chunk_fail(c, slot, FAIL_MEMORY)
             return out
         if carry_values(x.carry, x.ncarry, k.output, w, c, out, slot, made) != 0:
@@ -314,7 +315,8 @@ cdef int32_t pair_process(
             if found:
                 continue
             if v.n:
-                if ((out.n + <int64_t> v.n > out.capacity and chunk_reserve(w, out, k.output, max(v.n, <int32_t> 64)) != 0)
+                if ((out.n + <int64_t> v.n > out.capacity
+                     and chunk_reserve(w, out, k.output, max(v.n, <int32_t> 64)) != 0)
                         or carry_values(x.carry, x.ncarry, k.output, w, c, out, rows[k0 + i], v.n) != 0):
                     failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i

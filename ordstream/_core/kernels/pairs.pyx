@@ -26,7 +26,8 @@ cdef struct FlatContext:
     int32_t* carry         # input columns repeated in front
 
 
-cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out, int32_t slot, int64_t n) noexcept nogil:
+cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out, int32_t slot,
+                   int64_t n) noexcept nogil:
     """Append the carried values of a row, and its origin, `n` times after out.n. 0, or -1: no memory."""
     cdef const Column* source
     cdef int32_t j
@@ -38,7 +39,8 @@ cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* 
         if source.data == NULL or (source.valid != NULL and source.valid[slot] == 0):
             memset(out.cols[j].data + <int64_t> out.n * width, 0, <size_t> n * width)
         else:
-            repeat(out.cols[j].data + <int64_t> out.n * width, source.data + <int64_t> slot * width, width, n)
+            repeat(out.cols[j].data + <int64_t> out.n * width, source.data + <int64_t> slot * width, width,
+                   n)
         if source.valid != NULL and source.valid[slot] == 0:
             if chunk_set_valid(w, out, j) != 0:
                 return -1

@@ -122,7 +122,8 @@ cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t
     return 0
 
 
-cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* ring, int32_t row, int64_t now, Chunk* out) noexcept nogil:
+cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* ring, int32_t row,
+              int64_t now, Chunk* out) noexcept nogil:
     """Emit the entries that a row sees. 0, or -1: no memory, and nothing was emitted."""
     cdef const char* entry
     cdef int32_t before = out.n
@@ -153,7 +154,8 @@ cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* r
     return 0
 
 
-cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now, uint8_t counts) noexcept nogil:
+cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now,
+               uint8_t counts) noexcept nogil:
     """Put a row into a ring that has room for it, in place of the oldest one when it is full."""
     cdef int32_t place = ring.oldest + ring.n
     cdef char* entry

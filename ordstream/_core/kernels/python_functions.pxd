@@ -102,7 +102,9 @@ cdef class ProcessKernel(KernelOwner):
     cdef object key_spec       # KeySpecOwner, None for SF
     cdef ChunkPool heap
     cdef int64_t state_bytes   # of one state, a guess
-    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
+                      Chunk* out,
                       Emitter emit, Failure* f) except -1
-    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                         const int32_t* records,
                          Chunk* out, Failure* f) noexcept

@@ -7,7 +7,9 @@ from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set, pool_free, pool_init,
     row_slot, scratch_alloc, slot_serial,
 )
-from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error
+from ordstream._core.ground.kernel cimport (
+    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error,
+)
 from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
@@ -230,7 +232,8 @@ cdef int32_t python_process(
         return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
 
 
-cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd."""
     cdef PythonBucket* b = <PythonBucket*> state
     with gil:
@@ -257,7 +260,8 @@ cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
         states = []
     except BaseException:
         return False
-    if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8, &owner.heap) < 0:
+    if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8,
+                                              &owner.heap) < 0:
         return False
     Py_INCREF(states)
     b.states = <void*> states
@@ -363,7 +367,8 @@ cdef class ProcessKernel(KernelOwner):
     def __dealloc__(self):
         pool_free(&self.heap)
 
-    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                         const int32_t* records,
                          Chunk* out, Failure* f) noexcept:
         """Run the rows; see python_process."""
         cdef int32_t i = 0
@@ -385,7 +390,8 @@ cdef class ProcessKernel(KernelOwner):
                 if is_cancelled(self.kernel.stop):
                     exception_set(f, rows[i], Cancelled(CANCELLED))
                     break
-                if not self.one_row(w, b, c, rows[i], &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
+                if not self.one_row(w, b, c, rows[i],
+                        &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
                                     None if values is None else values[i], out, emit, f):
                     break
                 i += 1
@@ -401,7 +407,8 @@ cdef class ProcessKernel(KernelOwner):
             if emit is not None:
                 emit.out = NULL
 
-    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
+                      Chunk* out,
                       Emitter emit, Failure* f) except -1:
         """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are
         as before."""

@@ -66,7 +66,8 @@ cdef inline bint add_row(Sums* s, int64_t x, int64_t y) noexcept nogil:
     cdef int64_t product
     if s.n == 0 or x != s.last:
         s.n += 1
-        if add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product) or add_overflows(s.xx, product, &s.xx):
+        if add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product) or add_overflows(s.xx, product,
+                &s.xx):
             return False
     s.last = x
     if add_overflows(s.y, y, &s.y):
@@ -77,7 +78,8 @@ cdef inline bint add_row(Sums* s, int64_t x, int64_t y) noexcept nogil:
     return not add_overflows(s.xy, product, &s.xy)
 
 
-cdef int emit_line(const RegressionContext* x, Worker* w, const char* record, Chunk* out, int32_t origin) noexcept nogil:
+cdef int emit_line(const RegressionContext* x, Worker* w, const char* record, Chunk* out,
+                   int32_t origin) noexcept nogil:
     """Append the line of a key (room is reserved). 0, or -1: no memory."""
     cdef const Sums* s = <const Sums*> (record + x.keys.size)
     cdef int32_t at = x.keys.ncols
@@ -157,10 +159,12 @@ cdef int32_t regression_process(
             if s.n and xs[i] < s.last and (xs[i] >= 0 or x.x_type != PT_U64):
                 failure_earlier(f, row, x.x, xs[i], s.last)
                 return k0 + i
-            if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0) or not add_row(&after, xs[i], ys[i])):
+            if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0)
+                or not add_row(&after, xs[i], ys[i])):
                 failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64")
                 return k0 + i
-            due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1 and xs[i] != s.last)
+            due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1
+                                                     and xs[i] != s.last)
             if due and out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
                 failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
@@ -177,7 +181,8 @@ cdef int32_t regression_process(
     return n
 
 
-cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                              Failure* f) noexcept nogil:
     """At the end of the stream the line of each key with two points or more. Any order: the runtime sorts by
     flush_key."""
     cdef RegressionContext* x = <RegressionContext*> k.ctx

@@ -120,7 +120,8 @@ cdef int collected_grow(SessionBucket* b, Collected* list, int32_t width) noexce
     return 0
 
 
-cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width, const char* value) noexcept nogil:
+cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width,
+                              const char* value) noexcept nogil:
     """Append one value. 0, or -1: no memory."""
     cdef int64_t room = INLINE_BYTES if list.block == NULL else (<int64_t> 1) << list.size_class
     cdef char* data
@@ -137,7 +138,8 @@ cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width, 
     return 0
 
 
-cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record, Chunk* out) noexcept nogil:
+cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record,
+                             Chunk* out) noexcept nogil:
     """Write the columns of a session where `plain`. 0, or -1: no memory."""
     cdef const Copied* one
     cdef Column* col
@@ -163,7 +165,8 @@ cdef inline int copy_session(const SessionContext* x, Worker* w, const char* rec
     return 0
 
 
-cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t origin) noexcept nogil:
+cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
+              int32_t origin) noexcept nogil:
     """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session
     stays."""
     cdef SessionContext* x = <SessionContext*> k.ctx
@@ -213,7 +216,8 @@ cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) no
 
 cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
     """Whether there is an open session that no tuple from `time` on could extend."""
-    return s.count > 0 and earlier(x, s.last, time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
+    return s.count > 0 and earlier(x, s.last,
+                                   time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
 
 
 cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -313,7 +317,8 @@ cdef int32_t session_process(
             end = fold_load(fold, w, c, rows + k0, clean, x.conditions, &block, f)
         if clock == NULL:
             load(times, x.time_type, c.cols[x.time].data, rows + k0, end)
-        if end and keyed_lookup_block(&b.keyed, w, c, rows + k0, end, min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0,
+        if end and keyed_lookup_block(&b.keyed, w, c, rows + k0, end,
+                                      min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0,
                                       &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
@@ -332,7 +337,8 @@ cdef int32_t session_process(
                 return k0 + i
             if opens:
                 if s.count > 0:
-                    if ((out.n == out.capacity and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
+                    if ((out.n == out.capacity
+                         and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
                             or emit(k, w, b, record, out, row) != 0):
                         failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                         return k0 + i
@@ -351,12 +357,14 @@ cdef int32_t session_process(
         if end < clean:
             return k0
         if clean < m:
-            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            failure_set(f, rows[k0], FAIL_NULL,
+                        "a null time or collected value: filter such tuples out before sessionize")
             return k0
     return n
 
 
-cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                           Failure* f) noexcept nogil:
     """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
     could still extend.
 
@@ -394,7 +402,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
             index = out.n
             key = chunk_alloc(w, out, x.keys.size)
             out.flush_time[index] = 0 if final else s.last
-            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out, 0) != 0:
+            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out,
+                    0) != 0:
                 failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return -1
             out.flush_key[index] = key
@@ -480,7 +489,8 @@ cdef class SessionKernel(KernelOwner):
             a = &self.fold.fold.accumulators[j]
             if a.result not in (PT_I64, PT_U64, PT_F64) or a.function in (F_MEAN_I64, F_MEAN_F64):
                 return 0
-        offsets = [session + (<char*> &one.start - <char*> &one), session + (<char*> &one.last - <char*> &one),
+        offsets = [session + (<char*> &one.start - <char*> &one),
+                   session + (<char*> &one.last - <char*> &one),
                    session + (<char*> &one.count - <char*> &one)]
         offsets += [state + self.fold.fold.accumulators[j].offset for j in range(self.fold.fold.n)]
         for j, offset in enumerate(offsets):
@@ -536,7 +546,8 @@ cdef class SessionKernel(KernelOwner):
             one.column = x.values[j].column
             aggregate = one.column - 4
             one.bit = aggregate if aggregate >= 0 else -1
-            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD, META_WORD)[one.column - 1]
+            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD,
+                                                                 META_WORD)[one.column - 1]
         s.nvalues = x.nvalues
         for j in range(x.nflags):
             s.flags[j].column = x.flags[j].column

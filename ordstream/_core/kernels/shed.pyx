@@ -9,7 +9,9 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
-from ordstream._core.ground.atomics cimport exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk, Column,
     View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
@@ -444,7 +446,8 @@ cdef class ShedKernel(KernelOwner):
         rows = load_relaxed(&s.waited_rows)
         return {
             "admitted": load_relaxed(&s.admitted), "shed": s.logged, "blind": s.state.blind,
-            "mode": ("live", "frozen", "replay")[s.mode], "learnt": load_relaxed(&s.learnt), "model_updates": s.updates,
+            "mode": ("live", "frozen",
+                     "replay")[s.mode], "learnt": load_relaxed(&s.learnt), "model_updates": s.updates,
             "synchronised": s.synchronised, "share": s.share,
             "mean_latency_ns": <double> load_relaxed(&s.waited_ns) / rows if rows else None,
             "max_latency_ns": load_relaxed(&s.waited_max_ns) if rows else None,
@@ -453,7 +456,8 @@ cdef class ShedKernel(KernelOwner):
     def model(self):
         """(F, W, their time) of every row that was learnt in this run, and the hash functions. After the
         run."""
-        total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work, self.sketches[3].total_time)
+        total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work,
+                             self.sketches[3].total_time)
         total.merge(self.sketches[1].matrices)
         return total
 

@@ -16,7 +16,9 @@ from libc.math cimport isnan
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free, size_class
+from ordstream._core.ground.blocks cimport (
+    Blocks, block_give, block_take, blocks_bytes, blocks_free, size_class,
+)
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
     LayoutOwner, View, Worker, arena_alloc, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
@@ -90,7 +92,8 @@ cdef inline int64_t float_rank(int64_t bits) noexcept nogil:
     return bits ^ ((bits >> 63) & <int64_t> 0x7FFFFFFFFFFFFFFF)
 
 
-cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int32_t n, int64_t* ranks) noexcept nogil:
+cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int32_t n,
+                   int64_t* ranks) noexcept nogil:
     """Ranks of up to BLOCK rows."""
     cdef int32_t i
     load(ranks, x.by_type, c.cols[x.by].data, rows, n)
@@ -250,7 +253,8 @@ cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
     return 0
 
 
-cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* at) noexcept nogil:
+cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key,
+               int64_t* at) noexcept nogil:
     """Offer a row that is not below the threshold (grows=True) to the heap. `key`: room for a record.
 
     1: it is in the heap, and `at` has its slot; 0: it is not; -1: no memory.
@@ -296,7 +300,8 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
 # ---------------------------------------------------------------------------------------------- output
 
 
-cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int64_t rank, int32_t origin, bint copies) noexcept nogil:
+cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int64_t rank, int32_t origin,
+                  bint copies) noexcept nogil:
     """Append a key's row; room is reserved. 0, or -1: no memory.
 
     `copies`: copy strings and lists as well, because the state may change before they are read.
@@ -330,7 +335,8 @@ cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, in
     return 0
 
 
-cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin, bint at_end) noexcept nogil:
+cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin,
+                   bint at_end) noexcept nogil:
     """Append the k best rows in order. 0, or -1: no memory."""
     cdef const TopContext* x = <const TopContext*> k.ctx
     cdef int64_t n = b.size if x.grows else b.keyed.count
@@ -344,7 +350,8 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
     if ranked == NULL or best > 0x7fffffff:
         free(ranked)
         return -1
-    status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output, <int32_t> best)
+    status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output,
+            <int32_t> best)
     if status == 0:
         for i in range(n):
             if at_end and stop_due(w, i):
@@ -432,7 +439,8 @@ cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noex
     return place
 
 
-cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* slot) noexcept nogil:
+cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key,
+                  int64_t* slot) noexcept nogil:
     """Make a row its key's latest. Returns its place among the k best (0: not among them, or no updates are
     asked for); -1: no memory."""
     cdef int64_t place = 0
@@ -522,7 +530,8 @@ cdef int32_t top_process(
     return n
 
 
-cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept nogil:
     """At the end of the stream, the k best rows in order. Views point into the state, which no tuple changes
     any more."""
     if punctuation.kind == END_OF_STREAM and emit_list(k, w, <TopBucket*> state, out, 0, True) != 0:

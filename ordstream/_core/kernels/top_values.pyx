@@ -129,7 +129,8 @@ cdef inline void count_one(ValuesBucket* b, int32_t key, int32_t slot) noexcept 
     pair.count += 1
 
 
-cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out, int32_t origin) noexcept nogil:
+cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out,
+                   int32_t origin) noexcept nogil:
     """Append a pair of a list (room is reserved). 0, or -1: no memory."""
     cdef int32_t i = out.n
     if key_store(x.pairs, keyed_record(&b.pairs, slot), w, out, i) != 0:
@@ -217,7 +218,8 @@ cdef int32_t values_process(
     return n
 
 
-cdef int emit_list(Kernel* k, Worker* w, ValuesBucket* b, int64_t key_slot, const int32_t* slots, int32_t n, Chunk* out) noexcept nogil:
+cdef int emit_list(Kernel* k, Worker* w, ValuesBucket* b, int64_t key_slot, const int32_t* slots, int32_t n,
+                   Chunk* out) noexcept nogil:
     """Append a key's list at the end of the stream: pairs that know their places. 0, or -1: no memory."""
     cdef ValuesContext* x = <ValuesContext*> k.ctx
     cdef char* key = chunk_alloc(w, out, x.keys.size)
@@ -299,7 +301,8 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
     return status
 
 
-cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
     """At the end of the stream the list of each key, best first. Any order of keys: the runtime sorts by
     flush_key."""
     cdef ValuesContext* x = <ValuesContext*> k.ctx

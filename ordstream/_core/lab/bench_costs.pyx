@@ -16,9 +16,13 @@ from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, Part
 from ordstream._core.ground.mpmc cimport Mpmc, mpmc_free, mpmc_init, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.flow.worklist.buckets cimport HYBRID, PartitionQueues, pq_free, pq_init
 from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_enter, pq_leave, pq_next
-from ordstream._core.flow.scheduler cimport OperatorStats, Scheduler, scheduler_choose, scheduler_init, stats_account, stats_init
+from ordstream._core.flow.scheduler cimport (
+    OperatorStats, Scheduler, scheduler_choose, scheduler_init, stats_account, stats_init,
+)
 from ordstream._core.flow.scheduler import HEURISTICS
-from ordstream._core.ground.threads cimport EventCount, cpu_pause, cpu_yield, event_count_delete, event_count_new, now_ns
+from ordstream._core.ground.threads cimport (
+    EventCount, cpu_pause, cpu_yield, event_count_delete, event_count_new, now_ns,
+)
 
 cdef enum:
     LINES = 1024

@@ -185,7 +185,8 @@ KERNELS = {"bench_spin": SpinKernel, "bench_count": CountsKernel}
 
 # ---------------------------------------------------------------------------------------------- plain loops
 
-cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts, int64_t* results, int64_t n, int64_t spins,
+cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts, int64_t* results, int64_t n,
+                    int64_t spins,
                     int64_t zero) noexcept nogil:
     cdef int64_t last = 0
     cdef int64_t i
@@ -202,7 +203,8 @@ cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts,
             results[i] = last
 
 
-def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_t spins, const int64_t[::1] keys=None,
+def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_t spins,
+         const int64_t[::1] keys=None,
          int64_t[::1] counts=None):
     """The work `rounds` times over `values`, in order, without the GIL. Returns nanoseconds of wall time.
 

@@ -123,7 +123,8 @@ cdef inline int32_t outputs_of(const Parametric* x, double first, double last) n
     return x.whole + <int32_t> ((h >> 32) < <uint64_t> x.part)
 
 
-cdef inline double output_value(const Parametric* x, const double* t, const double* state, double value, int32_t j,
+cdef inline double output_value(const Parametric* x, const double* t, const double* state, double value,
+                                int32_t j,
                                 int32_t copy) noexcept nogil:
     """Value j of the copy-th output: stateless T_j + the tuple's own; with a state T_j + S_j; + copy; mod
     P."""
@@ -158,7 +159,8 @@ cdef inline const char* read_row(const Parametric* x, const Chunk* c, int32_t sl
     return NULL
 
 
-cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t slot, Chunk* out, const double* values, const double* t,
+cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t slot, Chunk* out,
+                    const double* values, const double* t,
                     const double* state, int32_t n) noexcept nogil:
     """Append the n outputs of a row. 0, or -1: no memory."""
     cdef int32_t i
@@ -176,7 +178,8 @@ cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t
     return 0
 
 
-cdef int32_t do_row(const Parametric* x, const Chunk* c, int32_t slot, double* values, double* t, const char** why) noexcept nogil:
+cdef int32_t do_row(const Parametric* x, const Chunk* c, int32_t slot, double* values, double* t,
+                    const char** why) noexcept nogil:
     """Read a row and do its work: its number of outputs, or -1 and why."""
     cdef int64_t multiplications
     cdef int64_t serial
@@ -324,7 +327,8 @@ cdef int32_t parametric_process(
                 failure_set(f, slot, FAIL_NULL, why)
                 return done + i
             own = <double*> keyed_state(&b.keyed, slots[i])
-            if not k.in_place and out.n + <int64_t> outputs > out.capacity and chunk_reserve(w, out, k.output, outputs) != 0:
+            if not k.in_place and out.n + <int64_t> outputs > out.capacity and chunk_reserve(w, out,
+                    k.output, outputs) != 0:
                 failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return done + i
             state_update(x, own, t)

@@ -123,4 +123,5 @@ cdef class PyEventCount:
 
     @property
     def figures(self):
-        return {"taken": load_relaxed(&self.taken), "parks": load_relaxed(&self.parks), "timeouts": load_relaxed(&self.timeouts)}
+        return {"taken": load_relaxed(&self.taken), "parks": load_relaxed(&self.parks),
+                "timeouts": load_relaxed(&self.timeouts)}

@@ -25,7 +25,8 @@ cdef extern from "ranking.hpp" namespace "ord" nogil:
     bint words_of(OrdRanked* v, int64_t n, const KeySpec* keys, int* used)
 
 
-cdef int write_value(Worker* w, Chunk* c, int32_t type, int32_t element, char* data, int64_t i, value) except -1:
+cdef int write_value(Worker* w, Chunk* c, int32_t type, int32_t element, char* data, int64_t i,
+                     value) except -1:
     cdef bytes text
     cdef char* copy
     cdef View* v
@@ -207,7 +208,8 @@ cdef class KernelRun:
                         memset(c.cols[j].valid, 1, slots)
                     c.cols[j].valid[i] = 0
                 else:
-                    write_value(&self.worker, c, layout.type[j], layout.element[j], c.cols[j].data, i, columns[j][i])
+                    write_value(&self.worker, c, layout.type[j], layout.element[j], c.cols[j].data, i,
+                                columns[j][i])
         if selection is not None:
             c.n = len(selection)
             c.sel = <int32_t*> chunk_alloc(&self.worker, c, <int64_t> c.n * 4 + 4)
@@ -472,7 +474,8 @@ cdef class MapRun:
             for i in range(c.n):
                 c.cols[j].valid[i] = columns[j][i] is not None
                 if columns[j][i] is not None:
-                    write_value(&self.worker, c, self.layout.layout.type[j], -1, c.cols[j].data, i, columns[j][i])
+                    write_value(&self.worker, c, self.layout.layout.type[j], -1, c.cols[j].data, i,
+                                columns[j][i])
             if None not in columns[j]:
                 c.cols[j].valid = NULL
         key_hash(&self.keys.spec, c, &self.layout.layout)

@@ -163,7 +163,8 @@ cdef class PyPartitionQueues:
 
     def claim(self, int32_t most, limit=None):
         """Claim up to `most` items; how many."""
-        self.claimed = hybrid_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit, most, &self.claims)
+        self.claimed = hybrid_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit,
+                                    most, &self.claims)
         return self.claimed
 
     def enter_claim(self, int32_t k):
@@ -213,7 +214,8 @@ cdef class PyPartitionQueues:
         return position, load_relaxed(&cell.item) - 1
 
     def give_back_handover(self, int64_t position):
-        store_release(&self.pq.handover.cells[position & self.pq.handover.mask].sequence, position + self.pq.handover.mask + 1)
+        store_release(&self.pq.handover.cells[position & self.pq.handover.mask].sequence,
+                      position + self.pq.handover.mask + 1)
 
     @property
     def next(self):
@@ -271,7 +273,8 @@ cdef class PyPartitionQueues:
                 pq_add(&self.pq, c, self.issued)
         return full
 
-    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30, int32_t claim=1):
+    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30,
+             int32_t claim=1):
         """Body of one of several worker threads (Fig. 7 consumeInputs with time slices) until n tickets were
         released.
 

@@ -100,7 +100,8 @@ cdef class PyReorderBuffer:
     cdef bint weak_clear
     cdef int64_t first
 
-    def __cinit__(self, int64_t size, int64_t first=1, scheme="nonblocking", int64_t keep=0, bint alone=False, bint weak_clear=False):
+    def __cinit__(self, int64_t size, int64_t first=1, scheme="nonblocking", int64_t keep=0,
+                  bint alone=False, bint weak_clear=False):
         cdef Mutex* mutex = NULL
         self.weak_clear = weak_clear
         if scheme == "lock":
@@ -257,7 +258,8 @@ cdef class PyReorderBuffer:
                     break
         return sent
 
-    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False, double seconds=30, double enough=10):
+    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False,
+             double seconds=30, double enough=10):
         """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may
         be left behind.
 

@@ -14,7 +14,9 @@ from libc.signal cimport SIGINT, raise_ as send_signal
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from ordstream._core.ground.output_batch cimport limit_offsets
-from ordstream._core.ground.atomics cimport a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport Chunk, Failure, Part, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport owner_setup
@@ -217,7 +219,8 @@ cdef int32_t probe_process(
     return n
 
 
-cdef int probe_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int probe_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil:
     cdef Probe* x = <Probe*> k.ctx
     add_relaxed(&x.punctuations, 1)
     # pairs with the egress's store
@@ -266,7 +269,8 @@ cdef class ProbeKernel(KernelOwner):
     def found(self):
         """{"log": keys in processing order, "delegated", "strays", "late", "punctuations"}."""
         return {
-            "log": [self.context.log[i] for i in range(min(load_relaxed(&self.context.rows), self.context.room))],
+            "log": [self.context.log[i] for i in range(min(load_relaxed(&self.context.rows),
+                                                           self.context.room))],
             "delegated": self.context.delegated, "strays": self.context.strays,
             "late": load_relaxed(&self.context.late), "punctuations": load_relaxed(&self.context.punctuations),
         }

@@ -71,7 +71,8 @@ cdef class PyKernel:
         if c == NULL or chunk_reserve(&self.worker, c, self.k.input, n if n else 1) < 0:
             raise MemoryError
         for j, field in enumerate(self.stage.input):
-            (<ColumnWriter> ColumnWriter(field)).write_array(&self.worker, c, j, 0, batch.column(j).cast(field.type))
+            (<ColumnWriter> ColumnWriter(field)).write_array(&self.worker, c, j, 0,
+                                                             batch.column(j).cast(field.type))
         c.n = n
         c.slots = n
         if select is not None:
@@ -88,7 +89,8 @@ cdef class PyKernel:
         return [tuple(row) for row in (<RowReader> RowReader(self.stage.output)).rows(c, c.sel, c.n)]
 
     cdef take_failure(self, Failure* f):
-        self.failure = (f.slot, f.code, f.message.decode(), <object> <PyObject*> f.exc if f.exc != NULL else None)
+        self.failure = (f.slot, f.code, f.message.decode(),
+                        <object> <PyObject*> f.exc if f.exc != NULL else None)
         if f.exc != NULL:
             Py_DECREF(<object> <PyObject*> f.exc)
 
@@ -130,10 +132,12 @@ cdef class PyKernel:
             arena_reset(&self.worker.scratch, &self.pool)
             with nogil:
                 if sample:
-                    r = sample_rows(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f, costs + done, NULL,
+                    r = sample_rows(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f,
+                                    costs + done, NULL,
                                     &self.state_bytes)
                 else:
-                    r = self.k.process(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f)
+                    r = self.k.process(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out,
+                                       &f)
             done += r
             if done == c.n:
                 break

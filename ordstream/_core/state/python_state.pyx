@@ -163,7 +163,8 @@ cdef class Callbacks:
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
         return 0
 
-    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single, Chunk* punctuation, Chunk* out,
+    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single,
+                       Chunk* punctuation, Chunk* out,
                        Failure* f) noexcept:
         """Contract (c) of kernel.pxd. `keyed` is NULL for SF (one record: `single`).
 
@@ -215,7 +216,8 @@ cdef class Callbacks:
             emit.out = NULL
             free(order)
 
-    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
+    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
+                      Chunk* punctuation, Chunk* out,
                       Emitter emit, object callback, Failure* f) except -1:
         """Call back for one key. False: it failed, and the policy is "fail"."""
         cdef int32_t start = out.n

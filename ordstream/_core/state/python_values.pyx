@@ -36,7 +36,8 @@ cdef extern from *:
     }
     """
     bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
-                          int (*)(const void*, const char*, const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
+                          int (*)(const void*, const char*,
+                                  const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
 
 ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
 
@@ -590,7 +591,8 @@ cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept n
         return NULL
     for i in range(<int32_t> s.count):
         order[i] = i
-    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys, <compare_t> key_compare,
+    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys,
+                                      <compare_t> key_compare,
                                       worker_stops, w)
     free(spare)
     if stopped[0]:

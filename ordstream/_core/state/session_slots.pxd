@@ -63,6 +63,8 @@ cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil
 cdef void slots_free(Kernel* k, void* state) noexcept nogil
 cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil
 cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil
-cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n,
+                           Chunk* out,
                            Failure* f) noexcept nogil
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil

@@ -7,7 +7,9 @@ from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.state.fold cimport F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare
+from ordstream._core.state.fold cimport (
+    F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare,
+)
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
@@ -127,7 +129,8 @@ cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
         at = (at + 1) & mask
 
 
-cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits, uint64_t had) noexcept nogil:
+cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits,
+                      uint64_t had) noexcept nogil:
     """Fold a row into the values of the aggregates in `bits`. `had`: the bits of aggregates that already
     have a value."""
     cdef const Accumulator* a
@@ -145,7 +148,8 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
         j += 1
 
 
-cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
+cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows,
+                              int32_t n, const int64_t* places,
                               const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
                               uint64_t* before) noexcept nogil:
     """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to
@@ -271,7 +275,8 @@ cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n
     out.slots = out.n
 
 
-cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n,
+cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows,
+                           int32_t n,
                            int64_t* places) noexcept nogil:
     """For each row, the byte in the table at which the search for its slot starts. Those lines are
     prefetched."""
@@ -351,32 +356,38 @@ cdef int32_t slots_process(
         if m < n - k0:
             places_of(x, b, c, rows + k0 + m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), places[1 - turn])
         if x.shift == 5 and nulls == NULL:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words, out.origin + out.n, &done, &before)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words,
+                               out.origin + out.n, &done, &before)
         else:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words, out.origin + out.n, &done, &before)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words,
+                               out.origin + out.n, &done, &before)
         turn = 1 - turn
         if closed:
             write_sessions(x, staged.words, closed, out)
         k0 += done
         if done < end:
-            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]], <int64_t> (before ^ x.sign))
+            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]],
+                            <int64_t> (before ^ x.sign))
             return k0
         if end < clean:
             return k0
         if clean < m:
-            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            failure_set(f, rows[k0], FAIL_NULL,
+                        "a null time or collected value: filter such tuples out before sessionize")
             return k0
     return n
 
 
-cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final, uint64_t time) noexcept nogil:
+cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final,
+                        uint64_t time) noexcept nogil:
     """Whether there is an open session that closes now: at the end of the stream, or because no tuple from
     `time` on could extend it."""
     cdef uint64_t last = slot[LAST_WORD]
     return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
 
 
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil:
     """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
     could still extend.
 

@@ -48,7 +48,8 @@ cdef inline int64_t power_of_two(int64_t n) noexcept nogil:
     return v
 
 
-cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth, int64_t rows) noexcept nogil:
+cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth,
+                        int64_t rows) noexcept nogil:
     """Empty queues for `p` buckets and at most `depth` chunks, of at most `rows` rows, in the operator. 0,
     or -1: no memory.
 

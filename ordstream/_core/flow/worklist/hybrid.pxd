@@ -80,7 +80,8 @@ cdef inline void hybrid_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexc
         mpmc_try_push_tagged(&pq.master, (ticket << 16) | b, as_int(&parts[k]), place)
 
 
-cdef inline int32_t hybrid_claim(PartitionQueues* pq, int64_t limit, int32_t most, Claims* claims) noexcept nogil:
+cdef inline int32_t hybrid_claim(PartitionQueues* pq, int64_t limit, int32_t most,
+                                 Claims* claims) noexcept nogil:
     """Claim up to `most` items (<= CLAIM_MAX) of the master queue. Each must then be entered
     (hybrid_enter_claim), unless the run is over.
 
@@ -94,7 +95,8 @@ cdef inline int32_t hybrid_claim(PartitionQueues* pq, int64_t limit, int32_t mos
     return mpmc_try_take_tagged_run(&pq.master, limit, most, claims.item, claims.part, claims.place)
 
 
-cdef inline int32_t hybrid_enter_claim(PartitionQueues* pq, const Claims* claims, int32_t k, int64_t* run, Part** first) noexcept nogil:
+cdef inline int32_t hybrid_enter_claim(PartitionQueues* pq, const Claims* claims, int32_t k, int64_t* run,
+                                       Part** first) noexcept nogil:
     """hybrid_enter for claim k: its bucket, or PQ_NOTHING where the part is left to the bucket's active
     worker."""
     cdef int32_t b = <int32_t> (claims.item[k] & 0xffff)
@@ -114,7 +116,8 @@ cdef inline void prefetch_claim(PartitionQueues* pq, const Claims* claims, int32
     prefetch_part(<char*> as_pointer(claims.part[k]))
 
 
-cdef inline int32_t hybrid_enter(PartitionQueues* pq, int64_t limit, int64_t* run, Part** first) noexcept nogil:
+cdef inline int32_t hybrid_enter(PartitionQueues* pq, int64_t limit, int64_t* run,
+                                 Part** first) noexcept nogil:
     """pq_enter. Cost: 2 read-modify-writes."""
     cdef int64_t item
     cdef int64_t taken
@@ -151,7 +154,8 @@ cdef inline int32_t hybrid_enter(PartitionQueues* pq, int64_t limit, int64_t* ru
         return b
 
 
-cdef inline int64_t hybrid_leave(PartitionQueues* pq, int32_t b, int64_t processed, bint slice_over) noexcept nogil:
+cdef inline int64_t hybrid_leave(PartitionQueues* pq, int32_t b, int64_t processed,
+                                 bint slice_over) noexcept nogil:
     """pq_leave: the bucket is given up where no part was delegated meanwhile, and handed over where the
     slice is over."""
     cdef int64_t left

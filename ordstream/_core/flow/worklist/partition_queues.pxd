@@ -10,7 +10,9 @@ Exactly one producer at a time (the release flag's holder upstream).
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.worklist.buckets cimport HYBRID, PARTITIONED, PartitionQueues
 from ordstream._core.flow.worklist.hybrid cimport hybrid_add, hybrid_enter, hybrid_has_work, hybrid_leave
-from ordstream._core.flow.worklist.partitioned cimport partitioned_add, partitioned_enter, partitioned_has_work
+from ordstream._core.flow.worklist.partitioned cimport (
+    partitioned_add, partitioned_enter, partitioned_has_work,
+)
 from ordstream._core.flow.worklist.shared cimport shared_enter, shared_has_work
 from ordstream._core.ground.atomics cimport as_pointer, store_release
 from ordstream._core.ground.chunk cimport Chunk, Part
@@ -35,7 +37,8 @@ cdef inline void pq_add(PartitionQueues* pq, Chunk* c, int64_t ticket) noexcept 
         hybrid_add(pq, c, ticket)                             # the shared scheme's too
 
 
-cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run, Part** first) noexcept nogil:
+cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run,
+                             Part** first) noexcept nogil:
     """A bucket that this worker now holds exclusively, and in `run` how many parts it may process; or
     PQ_NOTHING.
 
@@ -60,7 +63,8 @@ cdef inline Part* pq_next(PartitionQueues* pq, int32_t b, Part* first) noexcept 
     return <Part*> as_pointer(spsc_try_take(&pq.buckets[b].queue))
 
 
-cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed, bint slice_over) noexcept nogil:
+cdef inline int64_t pq_leave(PartitionQueues* pq, int32_t b, int64_t processed,
+                             bint slice_over) noexcept nogil:
     """After processing `processed` parts: how many more to process now (the bucket stays held), or 0 (given
     up or handed over)."""
     if pq.scheme != HYBRID:

@@ -21,7 +21,8 @@ cdef inline void partitioned_add(PartitionQueues* pq, Chunk* c) noexcept nogil:
         spsc_try_push(&pq.buckets[parts[k].bucket].queue, as_int(&parts[k]))
 
 
-cdef inline int32_t partitioned_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run) noexcept nogil:
+cdef inline int32_t partitioned_enter(PartitionQueues* pq, int64_t limit, int32_t start,
+                                      int64_t* run) noexcept nogil:
     """pq_enter. start: the bucket at which this worker begins to look. Cost: up to two loads per bucket."""
     cdef int32_t b
     cdef int32_t k
