@@ -1,8 +1,10 @@
-"""What an operator instance learns about its tuples: F and W, and when they are stable enough to be sent (POSG and LAS, Figs 1 and 2).
+"""What an operator instance learns about its tuples: F and W, and when they are stable enough to be sent
+(POSG and LAS, Figs 1 and 2).
 
-START lasts for N tuples, then a snapshot S = W/F is taken and the state is STABILIZING. Every N tuples from then on: if
-eta = sum |S - W/F| / sum S (POSG, eq. 1) is at most mu, the matrices are to be sent and the learner starts again from zero;
-else S is taken anew. An empty cell counts 0. So matrices are sent after 2 N tuples at the earliest.
+START lasts for N tuples, then a snapshot S = W/F is taken and the state is STABILIZING. Every N tuples from
+then on: if eta = sum |S - W/F| / sum S (POSG, eq. 1) is at most mu, the matrices are to be sent and the
+learner starts again from zero; else S is taken anew. An empty cell counts 0. So matrices are sent after 2 N
+tuples at the earliest.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.count_min cimport TimeMatrices

@@ -41,9 +41,11 @@ cdef class CostLearner:
         return learner_update(self, word, time)
 
     def update_many(self, const uint64_t[::1] words, const double[::1] times):
-        """Count executed tuples in order. Returns: a copy of F and W each time they were stable (`reset` is called here), mostly [].
+        """Count executed tuples in order. Returns: a copy of F and W each time they were stable (`reset` is
+        called here), mostly [].
 
-        Raises: ValueError for a time that is negative or not finite, or lengths that differ; nothing is counted then.
+        Raises: ValueError for a time that is negative or not finite, or lengths that differ; nothing is
+        counted then.
         """
         cdef Py_ssize_t k
         if times.shape[0] != words.shape[0]:
@@ -125,7 +127,8 @@ cdef void time_clear(TimeMatrices m) noexcept nogil:
 
 
 cdef void time_copy(TimeMatrices source, TimeMatrices to) noexcept nogil:
-    """F, W and their sums, as a message carries them. Both have the same hash functions (the caller's promise).
+    """F, W and their sums, as a message carries them. Both have the same hash functions (the caller's
+    promise).
 
     Thread safety: one user of each. Ownership: values are copied. Cost: 16 r c bytes.
     """

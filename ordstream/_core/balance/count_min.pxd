@@ -1,7 +1,9 @@
-"""Count-Min sketches on key words: counts (Count-Min), and counts with execution times (POSG's matrices F and W).
+"""Count-Min sketches on key words: counts (Count-Min), and counts with execution times (POSG's matrices F
+and W).
 
-Cormode and Muthukrishnan's matrix: r rows, c columns, one 2-universal hash function per row. The F/W pair follows POSG, Listings
-III.1 and III.2: both matrices have the same size and functions, and a tuple's time is read at the row where F is smallest.
+Cormode and Muthukrishnan's matrix: r rows, c columns, one 2-universal hash function per row. The F/W pair
+follows POSG, Listings III.1 and III.2: both matrices have the same size and functions, and a tuple's time is
+read at the row where F is smallest.
 
 Inline here: what a scheduler does per tuple.
 """
@@ -9,7 +11,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.hashing cimport TwoUniversal, universal_cell
 
 cdef class CountMatrix:
-    # Memory ownership: the NumPy array in `array`; `cells` points into it. Thread safety: one writer, no reader meanwhile.
+    # Memory ownership: the NumPy array in `array`; `cells` points into it. Thread safety: one writer, no
+    # reader meanwhile.
     cdef readonly TwoUniversal hashes
     cdef readonly object array         # int64 (r, c); row sums = total
     cdef int64_t* cells                # row-major
@@ -17,7 +20,8 @@ cdef class CountMatrix:
 
 
 cdef class TimeMatrices:
-    # Memory ownership: the NumPy arrays; the pointers point into them. Thread safety: one writer, no reader meanwhile.
+    # Memory ownership: the NumPy arrays; the pointers point into them. Thread safety: one writer, no reader
+    # meanwhile.
     cdef readonly TwoUniversal hashes
     cdef readonly object frequency     # F: int64 (r, c); row sums = tuples
     cdef readonly object work          # W: float64 (r, c); row sums = total_time, up to rounding

@@ -17,7 +17,8 @@ cdef object _matrix(object values, TwoUniversal hashes, object dtype):
 
 
 cdef class CountMatrix:
-    """Counts of key words: r x c cells; an update adds to one cell per row, an estimate is the least of them.
+    """Counts of key words: r x c cells; an update adds to one cell per row, an estimate is the least of
+    them.
 
     Parameters
     ----------
@@ -30,7 +31,8 @@ cdef class CountMatrix:
         cdef int64_t[:, ::1] view
         self.hashes = hashes
         self.array = _matrix(cells, hashes, np.int64)
-        if cells is not None and (self.array.min() < 0 or len({sum(row) for row in self.array.tolist()}) != 1):
+        if cells is not None and (self.array.min() < 0
+                                  or len({sum(row) for row in self.array.tolist()}) != 1):
             raise ValueError("cells are not those of a sketch: a count is negative, or the rows' sums differ")
         view = self.array
         self.cells = &view[0, 0]
@@ -40,7 +42,8 @@ cdef class CountMatrix:
         """Count every word once, or counts[i] (>= 0) times.
 
         Thread safety: one writer; runs without the GIL. Ownership: none. Cost: one hash per word and row.
-        Raises: ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is counted then.
+        Raises: ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is
+        counted then.
         """
         cdef Py_ssize_t n = words.shape[0]
         cdef Py_ssize_t k
@@ -70,7 +73,8 @@ cdef class CountMatrix:
         self.total = total
 
     def update_key(self, key, int64_t count=1):
-        """Count one Python key `count` (>= 0) times. Raises: as `update`. Cost: one hash per row, no allocation."""
+        """Count one Python key `count` (>= 0) times. Raises: as `update`. Cost: one hash per row, no
+        allocation."""
         cdef uint64_t word = word_of_key(key)
         cdef int32_t i
         if count < 0:
@@ -82,7 +86,8 @@ cdef class CountMatrix:
         self.total += count
 
     def estimate(self, const uint64_t[::1] words):
-        """Estimated count of every word, int64 array: at least the true count. Thread safety: pure; runs without the GIL."""
+        """Estimated count of every word, int64 array: at least the true count. Thread safety: pure; runs
+        without the GIL."""
         out = np.empty(words.shape[0], dtype=np.int64)
         cdef int64_t[::1] to = out
         cdef int64_t least
@@ -100,7 +105,8 @@ cdef class CountMatrix:
         return out
 
     def merge(self, CountMatrix other not None):
-        """Add the other's counts: the sketch of both streams. Raises: ValueError for other functions, OverflowError."""
+        """Add the other's counts: the sketch of both streams. Raises: ValueError for other functions,
+        OverflowError."""
         if not self.hashes.same_as(other.hashes):
             raise ValueError("only sketches with the same rows, columns and hash functions (seed) can be merged")
         if other.total > INT64_MAX - self.total:
@@ -132,7 +138,8 @@ cdef class TimeMatrices:
         self.work = _matrix(work, hashes, np.float64)
         if self.frequency.min() < 0 or len({sum(row) for row in self.frequency.tolist()}) != 1:
             raise ValueError("F is not that of a sketch: a count is negative, or the rows' sums differ")
-        if not (np.isfinite(self.work).all() and self.work.min() >= 0 and isfinite(total_time) and total_time >= 0):
+        if not (np.isfinite(self.work).all() and self.work.min() >= 0 and isfinite(total_time)
+                and total_time >= 0):
             raise ValueError("W is not that of a sketch: a time is negative or not finite")
         f = self.frequency
         w = self.work
@@ -158,7 +165,8 @@ cdef class TimeMatrices:
                 time_update(self, words[k], times[k])
 
     def update_key(self, key, double time):
-        """Count one Python key with its execution time. Raises: as `update`. Cost: one hash per row, no allocation."""
+        """Count one Python key with its execution time. Raises: as `update`. Cost: one hash per row, no
+        allocation."""
         cdef uint64_t word = word_of_key(key)
         if not (isfinite(time) and time >= 0):
             raise ValueError(f"an execution time is negative or not finite: {time}")
@@ -169,7 +177,8 @@ cdef class TimeMatrices:
         return time_estimate(self, word_of_key(key))
 
     def estimate(self, const uint64_t[::1] words):
-        """Estimated execution time of every word, float64 array (Listing III.2). Thread safety: pure; runs without the GIL."""
+        """Estimated execution time of every word, float64 array (Listing III.2). Thread safety: pure; runs
+        without the GIL."""
         out = np.empty(words.shape[0], dtype=np.float64)
         cdef double[::1] to = out
         cdef Py_ssize_t k
@@ -179,7 +188,8 @@ cdef class TimeMatrices:
         return out
 
     def merge(self, TimeMatrices other not None):
-        """Add the other's tuples and times: the pair of both streams. Raises: ValueError for other functions."""
+        """Add the other's tuples and times: the pair of both streams. Raises: ValueError for other
+        functions."""
         if not self.hashes.same_as(other.hashes):
             raise ValueError("only sketches with the same rows, columns and hash functions (seed) can be merged")
         if other.tuples > INT64_MAX - self.tuples:

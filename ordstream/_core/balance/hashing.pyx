@@ -14,8 +14,8 @@ NULL_WORD = null_word()
 cdef uint64_t word_of_key(object key) except? 0:
     """Word of one Python key: int, str, bytes, float, None, or a tuple of them.
 
-    Thread safety: with the GIL. Ownership: none. Returns: the word. Raises: TypeError for another type, OverflowError for an
-    integer outside 64 bits. Cost: 20-60 ns.
+    Thread safety: with the GIL. Ownership: none. Returns: the word. Raises: TypeError for another type,
+    OverflowError for an integer outside 64 bits. Cost: 20-60 ns.
     """
     cdef Py_ssize_t size
     cdef const char* text
@@ -66,7 +66,8 @@ def words_of_list(object keys):
 def words_of_texts(const int64_t[::1] offsets, const uint8_t[::1] data, bint text):
     """Words of strings (`text`) or bytes in Arrow's layout: value i is data[offsets[i]:offsets[i + 1]].
 
-    Thread safety: pure; runs without the GIL. Ownership: a new array. Returns: uint64 array. Cost: 3-5 ns per short value.
+    Thread safety: pure; runs without the GIL. Ownership: a new array. Returns: uint64 array. Cost: 3-5 ns
+    per short value.
     """
     cdef int64_t n = offsets.shape[0] - 1
     out = np.empty(n, dtype=np.uint64)
@@ -75,7 +76,8 @@ def words_of_texts(const int64_t[::1] offsets, const uint8_t[::1] data, bint tex
     cdef int64_t i
     with nogil:
         for i in range(n):
-            to[i] = bytes_word(base + offsets[i] if base != NULL else NULL, offsets[i + 1] - offsets[i], text)
+            to[i] = bytes_word(base + offsets[i] if base != NULL else NULL, offsets[i + 1] - offsets[i],
+                               text)
     return out
 
 
@@ -107,7 +109,8 @@ def combined_words(list columns):
 
 
 cdef uint64_t draw(uint64_t* state, uint64_t least) noexcept nogil:
-    # Uniform over [least, p): the 61 top bits of SplitMix64's next number, drawn again in the rare case outside.
+    # Uniform over [least, p): the 61 top bits of SplitMix64's next number, drawn again in the rare case
+    # outside.
     cdef uint64_t drawn
     while True:
         state[0] = state[0] + GOLDEN
@@ -119,9 +122,9 @@ cdef uint64_t draw(uint64_t* state, uint64_t least) noexcept nogil:
 cdef class TwoUniversal:
     """`rows` hash functions from key words to [0, columns), drawn from a 2-universal family by a seed.
 
-    h(x) = ((a_low x_low + a_high x_high + b) mod p) mod columns with p = 2^61 - 1, x_low and x_high the 32-bit halves of x;
-    for integer keys below 2^32 that is ((a x + b) mod p) mod columns (DKG, section 3.1). For x != y,
-    P{h(x) = h(y)} <= 1/columns + columns / (4 p^2) over the choice of h.
+    h(x) = ((a_low x_low + a_high x_high + b) mod p) mod columns with p = 2^61 - 1, x_low and x_high the
+    32-bit halves of x; for integer keys below 2^32 that is ((a x + b) mod p) mod columns (DKG, section 3.1).
+    For x != y, P{h(x) = h(y)} <= 1/columns + columns / (4 p^2) over the choice of h.
 
     Parameters
     ----------
@@ -150,7 +153,8 @@ cdef class TwoUniversal:
 
     @staticmethod
     def from_coefficients(int64_t columns, coefficients):
-        """The functions with these coefficients, (a_low, a_high, b) per row, as `coefficients` gives them."""
+        """The functions with these coefficients, (a_low, a_high, b) per row, as `coefficients` gives
+        them."""
         cdef TwoUniversal made = TwoUniversal(len(coefficients), columns)
         cdef int32_t i
         for i, (a_low, a_high, b) in enumerate(coefficients):

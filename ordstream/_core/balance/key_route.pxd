@@ -1,7 +1,8 @@
-"""From key words to instances: the deployed map of DKG (Listing 3.2), and choosing the less loaded of two (PKG).
+"""From key words to instances: the deployed map of DKG (Listing 3.2), and choosing the less loaded of two
+(PKG).
 
-A deployed map is two tables: heavy words with their instance (open addressing, at most a quarter full, so that a sparse key
-nearly always meets an empty place at once), and the buckets of one 2-universal function.
+A deployed map is two tables: heavy words with their instance (open addressing, at most a quarter full, so
+that a sparse key nearly always meets an empty place at once), and the buckets of one 2-universal function.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.hashing cimport TwoUniversal
@@ -12,8 +13,8 @@ cdef struct Heavy:
     int32_t second             # the other half's instance under DKG_PKG, else = first
 
 cdef class DeployedMap:
-    # Immutable. Thread safety: any thread, but `route_loaded` by one at a time per `received`. Memory ownership: `heavy`, freed with
-    # the object; `buckets` is a memoryview that keeps its array.
+    # Immutable. Thread safety: any thread, but `route_loaded` by one at a time per `received`. Memory
+    # ownership: `heavy`, freed with the object; `buckets` is a memoryview that keeps its array.
     cdef readonly TwoUniversal hashes
     cdef readonly int32_t instances
     cdef Heavy* heavy

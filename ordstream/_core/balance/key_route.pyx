@@ -91,15 +91,18 @@ cdef class DeployedMap:
         with nogil:
             for i in range(words.shape[0]):
                 place = self.find(words[i])
-                to[i] = place.first if place != NULL else self.buckets[universal_cell(self.hashes, 0, words[i])]
+                to[i] = place.first if place != NULL else self.buckets[universal_cell(self.hashes, 0,
+                        words[i])]
         return out
 
     def route_loaded(self, const uint64_t[::1] words, int64_t[::1] received):
-        """As `route`, but a heavy word goes to the one of its two instances that received fewer tuples so far (the first of equals).
+        """As `route`, but a heavy word goes to the one of its two instances that received fewer tuples so
+        far (the first of equals).
 
         `received` counts on, tuple by tuple, for every instance.
 
-        Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array. Cost: 3-10 ns per word.
+        Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array.
+        Cost: 3-10 ns per word.
         """
         if received.shape[0] != self.instances:
             raise ValueError(f"{received.shape[0]} counts but {self.instances} instances")
@@ -121,11 +124,14 @@ cdef class DeployedMap:
 
 
 def route_two_choices(const uint64_t[::1] words, int64_t[::1] received, uint64_t seed):
-    """PKG: of two instances that two hash functions give a word, the one that received fewer tuples; the first of equals.
+    """PKG: of two instances that two hash functions give a word, the one that received fewer tuples; the
+    first of equals.
 
-    The functions are MurmurHash3's 64-bit finaliser (Stafford's variant 13) of the word with two seeds; they may give the same.
+    The functions are MurmurHash3's 64-bit finaliser (Stafford's variant 13) of the word with two seeds; they
+    may give the same.
 
-    Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array. Cost: 5-10 ns per word.
+    Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array. Cost:
+    5-10 ns per word.
     """
     cdef uint64_t k = <uint64_t> received.shape[0]
     out = np.empty(words.shape[0], dtype=np.int32)
@@ -147,12 +153,13 @@ def route_two_choices(const uint64_t[::1] words, int64_t[::1] received, uint64_t
 
 
 def least_loaded(const double[::1] loads, int32_t instances):
-    """Give each load, in this order, to the instance with the least load so far (the lowest of equals): Graham's greedy scheduling.
+    """Give each load, in this order, to the instance with the least load so far (the lowest of equals):
+    Graham's greedy scheduling.
 
     In descending order of loads it is LPT, the papers' `scheduling` (DKG, section 3.1).
 
-    Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: (instance per load int32, load per instance float64).
-    Cost: O(n log k).
+    Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: (instance per load int32, load
+    per instance float64). Cost: O(n log k).
     """
     placed = np.empty(loads.shape[0], dtype=np.int32)
     total = np.zeros(instances, dtype=np.float64)

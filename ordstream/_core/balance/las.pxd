@@ -1,14 +1,17 @@
-"""Load-aware shedding (LAS): the shedder's arithmetic, shared by the objects of ordstream/balance/las.py, virtual time and the node.
+"""Load-aware shedding (LAS): the shedder's arithmetic, shared by the objects of ordstream/balance/las.py,
+virtual time and the node.
 
-Vocabulary and steps are the paper's (Rivetti, Busnel, Querzoni, section 3): C-hat, the estimated execution time of all admitted
-tuples; elapsed, the clock it is compared with (time since the first emission, or in the node the worker time that the operator
-received); q-hat = C-hat - elapsed, a tuple's estimated queueing latency; CHECK, whether admitting it would break the goal.
+Vocabulary and steps are the paper's (Rivetti, Busnel, Querzoni, section 3): C-hat, the estimated execution
+time of all admitted tuples; elapsed, the clock it is compared with (time since the first emission, or in the
+node the worker time that the operator received); q-hat = C-hat - elapsed, a tuple's estimated queueing
+latency; CHECK, whether admitting it would break the goal.
 
-a) C-hat never lags behind the clock: it is raised to `elapsed` before a tuple is added. Without that an idle operator would run up
-   a credit, and the next burst would be admitted against it.
+a) C-hat never lags behind the clock: it is raised to `elapsed` before a tuple is added. Without that an idle
+   operator would run up a credit, and the next burst would be admitted against it.
 b) A dropped tuple changes nothing but its counter.
-c) An admitted tuple now and then *carries* C-hat (its own time included). When it is completed the operator answers with
-   delta = elapsed - carried, which is added to C-hat. One is under way at a time; new matrices make an older answer void.
+c) An admitted tuple now and then *carries* C-hat (its own time included). When it is completed the operator
+   answers with delta = elapsed - carried, which is added to C-hat. One is under way at a time; new matrices
+   make an older answer void.
 d) Without a cost model nothing is estimated and everything is admitted; those tuples are not in the average.
 Times are float64 in one unit of the caller's.
 """
@@ -30,7 +33,8 @@ cdef struct ShedState:
     CheckState* check          # borrowed
     double cumulated           # C-hat
     double carried             # C-hat that the marked tuple carries
-    int64_t sync_every         # admitted tuples from one synchronisation to the next; 0: only after new matrices
+    # admitted tuples from one synchronisation to the next; 0: only after new matrices
+    int64_t sync_every
     int64_t since_sync
     int64_t blind              # tuples admitted without a cost model
     int32_t informed           # there is a cost model
@@ -43,9 +47,9 @@ cdef inline bint check_drops(const CheckState* c, double latency) noexcept nogil
     if c.most_dropped < 1.0 and <double> (c.dropped + 1) > c.most_dropped * <double> (c.admitted + c.dropped + 1):
         return False
     if c.kind == CHECK_AVERAGE:
-        # The second half matters where true latencies have replaced estimates and put the average above the limit (the node): a tuple
-        # that would hardly wait is then admitted, or nothing would ever bring the average down again. As long as the average keeps to
-        # the limit such a tuple passes the first half.
+        # The second half matters where true latencies have replaced estimates and put the average above the
+        # limit (the node): a tuple that would hardly wait is then admitted, or nothing would ever bring the
+        # average down again. As long as the average keeps to the limit such a tuple passes the first half.
         return (c.latency_sum + latency) / <double> (c.admitted + 1) > c.limit and latency > 0.5 * c.limit
     return latency > c.limit
 
@@ -61,7 +65,8 @@ cdef inline bint shed_drops(const ShedState* s, double latency) noexcept nogil:
 
 
 cdef inline bint shed_admit(ShedState* s, double latency, double elapsed, double time) noexcept nogil:
-    """Account for an admitted tuple with estimated latency and execution time. True: it carries C-hat (`s.carried`).
+    """Account for an admitted tuple with estimated latency and execution time. True: it carries C-hat
+    (`s.carried`).
 
     Thread safety: one user at a time. Ownership: none. Cost: a few instructions.
     """

@@ -1,13 +1,16 @@
-"""POSG (Proactive Online Shuffle Grouping): the scheduler. The instance's side is `_core/balance/cost_learner`.
+"""POSG (Proactive Online Shuffle Grouping): the scheduler. The instance's side is
+`_core/balance/cost_learner`.
 
-Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in Distributed Stream
-Processing Systems": Listing III.2 and Fig. 3 (`Scheduler`), Greedy Online Scheduler (`greedy`).
+Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in
+Distributed Stream Processing Systems": Listing III.2 and Fig. 3 (`Scheduler`), Greedy Online Scheduler
+(`greedy`).
 
-a) Cells of a word are computed once per tuple and looked up in the matrices of the chosen instance only: O(k + r) per decision
-   (Theorem 3.1).
+a) Cells of a word are computed once per tuple and looked up in the matrices of the chosen instance only: O(k
+   + r) per decision (Theorem 3.1).
 b) The scheduler keeps copies of the matrices it was sent, so an instance may reset and go on.
-c) What goes between the two is a method call here; ordstream/balance/posg.py gives it the form of messages, which may be lost,
-   late or come twice. Everything that guards against that (epochs, versions) is in this file.
+c) What goes between the two is a method call here; ordstream/balance/posg.py gives it the form of messages,
+   which may be lost, late or come twice. Everything that guards against that (epochs, versions) is in this
+   file.
 d) C^ is not raised to "now" when an instance idles (the paper does not): a synchronisation does that.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -42,12 +45,14 @@ cdef class Scheduler:
     cdef readonly object frequency     # F of each instance: int64 (k, r, c)
     cdef readonly object work          # W of each instance: float64 (k, r, c)
     cdef readonly object total_time    # sum of W's execution times of each instance: float64 (k)
-    cdef readonly object mean_time     # mean execution time of each instance: float64 (k); what an empty cell counts
+    # mean execution time of each instance: float64 (k); what an empty cell counts
+    cdef readonly object mean_time
     cdef readonly object version       # of the matrices held: int64 (k), 0: none yet
     cdef readonly object delta         # replies of this epoch: float64 (k), NaN: none yet
     cdef SchedulerState in_state
     cdef int64_t since                 # tuples since the last SEND ALL ended
-    cdef int32_t next_instance         # ROUND ROBIN's and SEND ALL's; in the other states preferred among equals
+    # ROUND ROBIN's and SEND ALL's; in the other states preferred among equals
+    cdef int32_t next_instance
     cdef int32_t missing               # instances without matrices
     cdef int32_t waiting               # replies of this epoch that have not come
     cdef int64_t cells

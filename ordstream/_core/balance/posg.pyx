@@ -75,10 +75,12 @@ cdef class Scheduler:
         """ROUND ROBIN, SEND ALL, WAIT ALL or RUN."""
         return SCHEDULER_STATES[<int> self.in_state]
 
-    # --- what comes in ----------------------------------------------------------------------------------------
+    # --- what comes in
+    # ----------------------------------------------------------------------------------------
 
     cdef bint hold(self, int32_t op, int64_t version, TimeMatrices m) noexcept nogil:
-        """Copy the matrices of an instance unless they are older than those held. Returns: true if they were taken.
+        """Copy the matrices of an instance unless they are older than those held. Returns: true if they were
+        taken.
 
         Thread safety: the one caller. Ownership: `m` stays the caller's. Cost: a copy of r x c cells, twice.
         """
@@ -127,7 +129,8 @@ cdef class Scheduler:
             self.in_state = RUN
 
     def receive_matrices(self, int32_t op, int64_t version, TimeMatrices m not None):
-        """Matrices of an instance, the `version`-th that it sent (from 1): older ones than those held are ignored."""
+        """Matrices of an instance, the `version`-th that it sent (from 1): older ones than those held are
+        ignored."""
         self.check_instance(op)
         if not self.hashes.same_as(m.hashes):
             raise ValueError("these matrices have other rows, columns or hash functions (seed) than the scheduler's")
@@ -159,12 +162,14 @@ cdef class Scheduler:
         self.since = 0
         self.in_state = RUN
 
-    # --- what goes out ----------------------------------------------------------------------------------------
+    # --- what goes out
+    # ----------------------------------------------------------------------------------------
 
     cdef double estimate(self, int32_t op, const int64_t* cell) noexcept nogil:
         """w^ of a tuple on an instance (Listing III.2, lines 10 and 11), from the word's cell in each row.
 
-        Where the smallest F is 0: the mean execution time of the instance. Thread safety: pure. Cost: r cells, one division.
+        Where the smallest F is 0: the mean execution time of the instance. Thread safety: pure. Cost: r
+        cells, one division.
         """
         cdef const int64_t* f = self.f + op * self.cells
         cdef int64_t best = cell[0]
@@ -177,8 +182,8 @@ cdef class Scheduler:
         return self.mean[op]
 
     cdef int32_t least_loaded(self) noexcept nogil:
-        """SUBMIT (Listing III.2, line 7): arg min of C^. Among equals the next one after the instance chosen last, cyclically, so that
-        equal estimates (of zero, even) give Round-Robin.
+        """SUBMIT (Listing III.2, line 7): arg min of C^. Among equals the next one after the instance chosen
+        last, cyclically, so that equal estimates (of zero, even) give Round-Robin.
 
         Thread safety: pure. Cost: O(k).
         """
@@ -195,8 +200,8 @@ cdef class Scheduler:
     cdef int32_t submit(self, uint64_t word) noexcept nogil:
         """One tuple: its instance, and C^ and the state after it.
 
-        Thread safety: the one caller. Returns: the instance; a synchronisation request for it may have been appended to `requests`.
-        Cost: O(k + r), 20-60 ns.
+        Thread safety: the one caller. Returns: the instance; a synchronisation request for it may have been
+        appended to `requests`. Cost: O(k + r), 20-60 ns.
         """
         cdef int64_t cell[HASH_ROWS]
         cdef int32_t op
@@ -231,7 +236,8 @@ cdef class Scheduler:
         return op
 
     def route(self, const uint64_t[::1] words):
-        """Instances of tuples, in order: int32 array. Thread safety: one caller at a time; runs without the GIL."""
+        """Instances of tuples, in order: int32 array. Thread safety: one caller at a time; runs without the
+        GIL."""
         out = np.empty(words.shape[0], dtype=np.int32)
         cdef int32_t[::1] to = out
         cdef Py_ssize_t j
@@ -241,7 +247,8 @@ cdef class Scheduler:
         return out
 
     def take_requests(self):
-        """(position, instance, epoch, C^) of each request made since the last call, in order. position: the tuple, from 0."""
+        """(position, instance, epoch, C^) of each request made since the last call, in order. position: the
+        tuple, from 0."""
         taken = [(r.position, r.instance, r.epoch, r.c_hat) for r in self.requests]
         self.requests.clear()
         return taken
@@ -279,11 +286,12 @@ cdef class Scheduler:
 
 
 def greedy(const double[:, ::1] times, int32_t k, double[::1] c):
-    """Greedy Online Scheduler with known execution times: each tuple to the arg min of C, the lowest of equals.
+    """Greedy Online Scheduler with known execution times: each tuple to the arg min of C, the lowest of
+    equals.
 
-    Parameters: times (m, 1) or (m, k); c (k), the cumulated time of each instance, which goes on from what is in it.
-    Thread safety: pure but for `c`; runs without the GIL. Returns: int32 array (m). Cost: O(k) per tuple.
-    Raises: ValueError for shapes that do not fit.
+    Parameters: times (m, 1) or (m, k); c (k), the cumulated time of each instance, which goes on from what
+    is in it. Thread safety: pure but for `c`; runs without the GIL. Returns: int32 array (m). Cost: O(k) per
+    tuple. Raises: ValueError for shapes that do not fit.
     """
     cdef int64_t j
     cdef int32_t i

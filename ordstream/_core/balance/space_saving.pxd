@@ -1,10 +1,12 @@
 """Space-Saving on key words (Metwally, Agrawal, El Abbadi), with the stream-summary: O(1) per tuple.
 
-a) `capacity` counters. A word that has a counter increments it; one that has none takes the counter with the least count, inherits
-   that count as its error, and increments it. Ties: the counter that reached the least count first.
-b) Counters with one count hang on one *group*, groups form a list in ascending count: incrementing moves a counter to the next
-   group, which is a few pointer changes. Links are indexes; -1 is none.
-c) Words are found by an open-addressing table (linear probing, deletion by shifting back) of at least twice the capacity.
+a) `capacity` counters. A word that has a counter increments it; one that has none takes the counter with the
+   least count, inherits that count as its error, and increments it. Ties: the counter that reached the least
+   count first.
+b) Counters with one count hang on one *group*, groups form a list in ascending count: incrementing moves a
+   counter to the next group, which is a few pointer changes. Links are indexes; -1 is none.
+c) Words are found by an open-addressing table (linear probing, deletion by shifting back) of at least twice
+   the capacity.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -23,15 +25,18 @@ cdef struct Group:
     int32_t previous
 
 cdef class StreamSummary:
-    # Memory ownership: the four blocks, freed with the object. Thread safety: one writer, no reader meanwhile.
+    # Memory ownership: the four blocks, freed with the object. Thread safety: one writer, no reader
+    # meanwhile.
     cdef readonly int32_t capacity
     cdef readonly int32_t used         # counters in use
     cdef readonly int64_t total        # tuples counted
     cdef Counter* counters             # capacity
-    cdef Group* groups                 # capacity + 1: a move may need the new group before the old one is empty
+    # capacity + 1: a move may need the new group before the old one is empty
+    cdef Group* groups
     cdef int32_t* table                # counter + 1, 0: free
     cdef uint64_t mask                 # table size - 1
-    cdef int64_t* entered              # per counter: row of the last batch at which its word came in, -1: before
+    # per counter: row of the last batch at which its word came in, -1: before
+    cdef int64_t* entered
     cdef int32_t lowest                # group with the least count
     cdef int32_t free_group            # list of free groups, linked by next
 

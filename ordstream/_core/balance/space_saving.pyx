@@ -62,7 +62,8 @@ cdef class StreamSummary:
         self.table[at] = counter + 1
 
     cdef void _remove(self, uint64_t word) noexcept nogil:
-        # Shift back what a probe would no longer reach: entry at `at` may fill the hole iff its home is not in (hole, at].
+        # Shift back what a probe would no longer reach: entry at `at` may fill the hole iff its home is not
+        # in (hole, at].
         cdef uint64_t hole = mix64(word) & self.mask
         cdef uint64_t at
         cdef uint64_t home
@@ -78,7 +79,8 @@ cdef class StreamSummary:
         self.table[hole] = 0
 
     cdef void _attach(self, int32_t counter, int64_t count, int32_t after) noexcept nogil:
-        """Hang a loose counter on the group of `count`, made if missing; `after`: a group with a smaller count, or -1."""
+        """Hang a loose counter on the group of `count`, made if missing; `after`: a group with a smaller
+        count, or -1."""
         cdef Group* g = self.groups
         cdef int32_t next = g[after].next if after >= 0 else self.lowest
         cdef int32_t group
@@ -111,7 +113,8 @@ cdef class StreamSummary:
         g[group].last = counter
 
     cdef int32_t _detach(self, int32_t counter) noexcept nogil:
-        """Take a counter off its group; return the group before the place it had (the group itself if it lives on)."""
+        """Take a counter off its group; return the group before the place it had (the group itself if it
+        lives on)."""
         cdef Counter* c = &self.counters[counter]
         cdef int32_t group = c.group
         cdef Group* g = &self.groups[group]
@@ -140,7 +143,8 @@ cdef class StreamSummary:
     cdef int32_t _count(self, uint64_t word, int64_t count, int64_t row) noexcept nogil:
         """Count a word `count` (>= 1) times.
 
-        Thread safety: the one writer. Ownership: none. Returns: its counter. Cost: O(1) for count 1, else O(groups passed over).
+        Thread safety: the one writer. Ownership: none. Returns: its counter. Cost: O(1) for count 1, else
+        O(groups passed over).
         """
         cdef int32_t counter = self._find(word)
         cdef int64_t old
@@ -170,10 +174,10 @@ cdef class StreamSummary:
     def update(self, const uint64_t[::1] words, const int64_t[::1] counts=None):
         """Count every word, in order, once or counts[i] (>= 0) times.
 
-        Thread safety: one writer; runs without the GIL. Ownership: a new array.
-        Returns: int64 array (capacity): the row of this batch at which the counter's present word came in, -1: earlier.
-        Raises: ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is counted then.
-        Cost: O(1) per word with count 1.
+        Thread safety: one writer; runs without the GIL. Ownership: a new array. Returns: int64 array
+        (capacity): the row of this batch at which the counter's present word came in, -1: earlier. Raises:
+        ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is counted
+        then. Cost: O(1) per word with count 1.
         """
         cdef Py_ssize_t n = words.shape[0]
         cdef Py_ssize_t k
@@ -208,7 +212,8 @@ cdef class StreamSummary:
     def update_key(self, key, int64_t count=1):
         """Count one Python key `count` (>= 0) times.
 
-        Returns: the counter that the key took over just now, -1 if it had one before or count is 0. Raises: as `update`.
+        Returns: the counter that the key took over just now, -1 if it had one before or count is 0. Raises:
+        as `update`.
         """
         cdef uint64_t word = word_of_key(key)
         cdef int32_t counter
@@ -230,7 +235,8 @@ cdef class StreamSummary:
         return self.groups[self.counters[counter].group].count if counter >= 0 else self.least
 
     def state(self):
-        """(words, counts, errors, counters): arrays over the counters in use, by ascending count, in a group oldest first.
+        """(words, counts, errors, counters): arrays over the counters in use, by ascending count, in a group
+        oldest first.
 
         That order is the whole state: `load` restores it.
         """
@@ -257,8 +263,10 @@ cdef class StreamSummary:
             group = self.groups[group].next
         return words, counts, errors, counters
 
-    def load(self, const uint64_t[::1] words, const int64_t[::1] counts, const int64_t[::1] errors, int64_t total):
-        """Replace the content: counter i gets words[i], ...; counts ascending. `total`: tuples counted, >= the sum of counts.
+    def load(self, const uint64_t[::1] words, const int64_t[::1] counts, const int64_t[::1] errors,
+             int64_t total):
+        """Replace the content: counter i gets words[i], ...; counts ascending. `total`: tuples counted, >=
+        the sum of counts.
 
         Raises: ValueError for arrays that are no such state; the content is unchanged then.
         """
@@ -284,12 +292,14 @@ cdef class StreamSummary:
             self.counters[i].error = errors[i]
             self._place(words[i], <int32_t> i)
             # Ascending counts: the place is behind the highest group, which is the last counter's.
-            self._attach(<int32_t> i, counts[i], self.counters[i - 1].group if i and counts[i] > counts[i - 1] else
+            self._attach(<int32_t> i, counts[i],
+                         self.counters[i - 1].group if i and counts[i] > counts[i - 1] else
                          (self.groups[self.counters[i - 1].group].previous if i else -1))
         self.used = <int32_t> n
         self.total = total
 
     @property
     def least(self):
-        """Least count of a counter, 0 while counters are free: no word without a counter occurred more often."""
+        """Least count of a counter, 0 while counters are free: no word without a counter occurred more
+        often."""
         return self.groups[self.lowest].count if self.used == self.capacity else 0

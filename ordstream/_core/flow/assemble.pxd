@@ -1,4 +1,5 @@
-"""Assemble: put the outputs of a chunk's parts back into input order; sort what a punctuation made the buckets emit.
+"""Assemble: put the outputs of a chunk's parts back into input order; sort what a punctuation made the
+buckets emit.
 
 Runs in the worker that finishes a chunk's last part (it holds the chunk alone then).
 """
@@ -7,10 +8,12 @@ from ordstream._core.ground.chunk cimport Chunk, Column, Layout, Worker
 from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.flow.steps cimport StepLog
 
-cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil
+cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views,
+                        int32_t before_slot) noexcept nogil
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
                         const char* cut, StepLog* steps) noexcept nogil
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil
-cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil
+cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout,
+                  int32_t slot) noexcept nogil
 cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil
 cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil

@@ -5,6 +5,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.state.keyed_state cimport KeySpec, key_compare
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
+from ordstream._core.ground.widths cimport WIDTHS
 
 cdef extern from *:
     """
@@ -74,7 +75,7 @@ cdef extern from *:
             return true;
         }
         if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
-        for (int64_t i = 0, end; i < n; i = end) {            // keys that `order` does not tell apart
+        for (int64_t i = 0, end; i < n; i = end) {            // sort keys whose `order` is equal
             bool sorted = true;
             for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
                 if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
@@ -91,7 +92,8 @@ cdef extern from *:
         const char* key
         int32_t part
         int32_t row
-    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t, int (*)(const void*, const char*, const char*) noexcept nogil,
+    bint ord_sort_flush(OrdFlushRow*, OrdFlushRow* spare, int64_t,
+                        int (*)(const void*, const char*, const char*) noexcept nogil,
                         const void*, int (*)(void*) noexcept nogil, void*) noexcept nogil
 
 cdef enum:
@@ -103,7 +105,8 @@ cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept n
 
 
 cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nogil:
-    """A number that never falls as key records ascend: most comparisons of a sort need no more. Cost: ~2 ns.
+    """A number that never decreases as key records ascend: most comparisons of a sort need nothing else.
+    Cost: ~2 ns.
 
     The first key column as an unsigned number; 0 for null, which no other key precedes.
     """
@@ -120,7 +123,8 @@ cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nog
         word = 0
         for i in range(min(v.size, <int64_t> 8)):
             word |= <uint64_t> (<const uint8_t*> v.data)[i] << (56 - 8 * i)
-    elif type == PT_F64 or type == PT_F32:                   # bits of a double in its normal form: NaN is the largest
+    elif type == PT_F64 or type == PT_F32:
+        # bits of a double in its normal form: NaN is the largest
         word = ~word if word >> 63 else word | (<uint64_t> 1) << 63
     elif type >= PT_I8 and type <= PT_I64:
         word ^= (<uint64_t> 1) << 63
@@ -174,7 +178,8 @@ cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nog
     return 0
 
 
-cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout, int32_t slot) noexcept nogil:
+cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout,
+                  int32_t slot) noexcept nogil:
     """Make `out` a one-row chunk with deep copies of the values at `slot`. 0, or -1: no memory."""
     cdef int32_t j
     cdef int64_t k
@@ -192,7 +197,8 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
         if data == NULL:
             return -1
         out.cols[j].data = data
-        if cols[j].data == NULL:                              # a source column that nothing reads: shown as null
+        # a source column that nothing reads: shown as null
+        if cols[j].data == NULL:
             out.cols[j].valid = <uint8_t*> chunk_alloc(w, out, 1)
             if out.cols[j].valid == NULL:
                 return -1
@@ -211,7 +217,7 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
             v = <View*> data
             size = v.size
             if layout.type[j] == PT_LIST:
-                size *= element_width(layout.element[j])
+                size *= WIDTHS[layout.element[j]]
             bytes = chunk_alloc(w, out, size + 1)
             if bytes == NULL:
                 return -1
@@ -230,18 +236,6 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
     return 0
 
 
-cdef inline int32_t element_width(int32_t type) noexcept nogil:
-    if type == PT_VIEW or type == PT_FIXED16:
-        return 16
-    if type == PT_I64 or type == PT_U64 or type == PT_F64:
-        return 8
-    if type == PT_I32 or type == PT_U32 or type == PT_F32:
-        return 4
-    if type == PT_I16 or type == PT_U16:
-        return 2
-    return 1
-
-
 cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noexcept nogil:
     if n > 0x7fffffff:
         return -1
@@ -249,7 +243,7 @@ cdef int ensure_rows(Worker* w, Chunk* out, const Layout* layout, int64_t n) noe
 
 
 cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nogil:
-    """`out`, whose columns of width 0, which its operator did not make, say so: they have no data."""
+    """Clear the data pointer of columns of width 0, which the operator did not make. Returns `out`."""
     cdef int32_t j
     for j in range(layout.ncols):
         if layout.width[j] == 0:
@@ -257,11 +251,14 @@ cdef inline Chunk* without_unmade(Chunk* out, const Layout* layout) noexcept nog
     return out
 
 
-cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views, int32_t before_slot) noexcept nogil:
-    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot are dropped.
+cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views,
+                        int32_t before_slot) noexcept nogil:
+    """One output chunk from the outputs of c's parts, in input order; rows caused by slots >= before_slot
+    are dropped.
 
-    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where views point into
-    them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one pass over the slots, one per column.
+    Thread safety: the worker that finished the last part. Ownership: part outputs are taken (held where
+    views point into them); the result is the caller's. Returns: NULL when memory is exhausted. Cost: one
+    pass over the slots, one per column.
     """
     cdef int32_t k
     cdef int32_t j
@@ -358,14 +355,15 @@ cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
 
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
                         const char* cut, StepLog* steps) noexcept nogil:
-    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission index).
+    """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission
+    index).
 
-    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key is logged, and
-    out.origin[i] is the number of row i's step (0 without).
+    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key
+    is logged, and out.origin[i] is the number of row i's step (0 without).
 
-    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what the parts made is still theirs.
-    `keys` NULL (a stateful operator): emission order is kept.
-    Cost: O(n log n) comparisons of key records.
+    Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what
+    the parts made is still theirs. `keys` NULL (a stateful operator): emission order is kept. Cost: O(n log
+    n) comparisons of key records.
     """
     cdef int64_t total = 0
     cdef int32_t k
@@ -397,11 +395,13 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             for i in range(part.n):
                 if stop_due(w, i):
                     return give_up(w, out)
-                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i], cut) >= 0:
+                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i],
+                        cut) >= 0:
                     continue
                 rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
                 rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
-                rows[total].order = order_prefix(keys, rows[total].key) if keys != NULL and rows[total].key != NULL else 0
+                rows[total].order = order_prefix(keys,
+                        rows[total].key) if keys != NULL and rows[total].key != NULL else 0
                 rows[total].part = k
                 rows[total].row = <int32_t> i
                 total += 1
@@ -425,7 +425,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 for i in range(total):
                     if stop_due(w, i):
                         return give_up(w, out)
-                    memcpy(data + i * width, c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
+                    memcpy(data + i * width,
+                           c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
             valid = False
             for k in range(c.nparts):
                 part = c.parts[k].out
@@ -448,7 +449,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if steps == NULL:
                 continue
             if (i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps, keys, rows[i].key) != 0:
+                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps,
+                                   keys, rows[i].key) != 0:
                 return NULL
             out.origin[i] = <int32_t> (steps.n - 1)
     for k in range(c.nparts):

@@ -1,4 +1,5 @@
-"""A run is built here from its operators and options (ordstream/node/core_options.py), and its memory given back.
+"""A run is built here from its operators and options (ordstream/node/core_options.py), and its memory given
+back.
 
 Everything here has the GIL and runs before the first worker starts, or after the last has ended.
 """

@@ -14,7 +14,9 @@ from ordstream._core.flow.split cimport Partitioner
 from ordstream._core.flow.steps cimport steps_free
 from ordstream._core.flow.worklist.buckets cimport pq_free, pq_init, power_of_two
 from ordstream._core.ground.atomics cimport store_relaxed
-from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init
+from ordstream._core.ground.chunk cimport (
+    PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init,
+)
 from ordstream._core.ground.kernel cimport PS, SF, SL, Kernel, KernelOwner
 from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init
@@ -27,7 +29,8 @@ cdef enum:
     SINGLE_EVERY = 16          # with a shed stage, one of so many chunks has one row: its cost is that row's
     ELASTIC_NS = 4_000_000     # workers="auto": shortest measured slot
     SAMPLE_EVERY = 16          # parts of a protected keyed operator between two that are timed row by row
-    GROWTH = 4                 # times as many rows as `chunk_rows` that operators before may have made of a chunk
+    # times as many rows as `chunk_rows` that operators before may have made of a chunk
+    GROWTH = 4
 
 REORDER_SCHEMES = {"nonblocking": NON_BLOCKING, "lock": LOCK_BASED}
 PARTITION_SCHEMES = {"hybrid": 0, "partitioned": 1, "shared": 2}
@@ -41,7 +44,8 @@ cdef int32_t most_columns(object operators, const Layout* source) except -1:
     cdef int32_t most = source.ncols
     for operator in operators:
         owner = operator.kernel
-        most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols, owner.kernel.output.ncols + owner.kernel.extra_cols)
+        most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols,
+                   owner.kernel.output.ncols + owner.kernel.extra_cols)
     return most
 
 
@@ -61,7 +65,8 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.run.work = event_count_new()
     rt.run.reader = event_count_new()
     rt.gate = event_count_new()
-    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL or rt.run.work == NULL
+    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL
+        or rt.run.work == NULL
             or rt.run.reader == NULL or rt.gate == NULL):
         raise MemoryError
     rt.run.ingress = &rt.ingress
@@ -84,12 +89,14 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.chunk_ns = options.chunk_ns
     rt.min_rows = options.min_rows
     rt.max_rows = options.max_rows
-    scheduler_init(&rt.scheduler, HEURISTICS[options.scheduler], options.slice_ns, options.window_ns, options.capacity, seed)
+    scheduler_init(&rt.scheduler, HEURISTICS[options.scheduler], options.slice_ns, options.window_ns,
+                   options.capacity, seed)
     return 0
 
 
 cdef void free_shared(Runtime* rt) noexcept:
-    """What build_shared made, but for the pool. Thread safety: no worker is left. Safe on a half-built Runtime, and twice."""
+    """What build_shared made, but for the pool. Thread safety: no worker is left. Safe on a half-built
+    Runtime, and twice."""
     free(rt.operators)
     free(rt.stats)
     free(rt.weights)
@@ -198,7 +205,8 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
 
 
 cdef int protect(Runtime* rt, Operator* op, ShedControl* shed, object options) except -1:
-    """Connect an operator with the shed stage in front of it, which wants to know its costs where it decides by them."""
+    """Connect an operator with the shed stage in front of it, which wants to know its costs where it decides
+    by them."""
     cdef int32_t workers = options.workers
     shed_attach(shed, &rt.ingress, min(op.M, max(workers, 1)), workers + 1)
     if shed.mode != SHED_LIVE:
@@ -214,13 +222,15 @@ cdef int protect(Runtime* rt, Operator* op, ShedControl* shed, object options) e
 
 cdef int build_queues(Runtime* rt, Operator* op, object operator, object options) except -1:
     """Reorder buffer, worklist and the states of an operator."""
-    cdef bint alone = options.workers <= 1                    # nothing in the data path is shared: plain accesses will do
+    # nothing in the data path is shared: plain accesses will do
+    cdef bint alone = options.workers <= 1
     cdef int64_t slots = power_of_two(max(op.depth, <int64_t> LEAST_DEPTH))
     cdef int32_t scheme = REORDER_SCHEMES[options.reorder]
     if reorder_init(&op.rb, slots, 1, scheme, mutex_new() if scheme == LOCK_BASED else NULL) != 0:
         raise MemoryError
-    # An operator with one worker at a time shares its reorder buffer with nobody either: the scheduler's lock hands it over. Two are
-    # excepted: idle workers borrow the last operator's flag (publish_wanted), and whoever feeds a partitioned one releases it (enqueue).
+    # An operator with one worker at a time shares its reorder buffer with nobody either: the scheduler's
+    # lock hands it over. Two are excepted: idle workers borrow the last operator's flag (publish_wanted),
+    # and whoever feeds a partitioned one releases it (enqueue).
     op.rb.alone = alone or (op.M == 1 and op.kind != PS and op.egress == NULL)
     if op.kind == SL:
         if mpmc_init(&op.worklist, slots, 1) != 0:
@@ -280,7 +290,8 @@ cdef int split_by_range(Partitioner* split, int32_t column, object bounds) excep
 cdef void free_operator(Operator* op) noexcept:
     """Worklist, states, reorder buffer; the worklist is empty (drain). Safe on a half-built operator."""
     cdef int32_t b
-    if op.kernel != NULL:                                     # whoever calls the kernel later must not look into this run
+    # whoever calls the kernel later must not look into this run
+    if op.kernel != NULL:
         op.kernel.stop = NULL
         op.kernel.reader_turn = NULL
     if op.kind == SL:

@@ -1,4 +1,5 @@
-"""Delivery: from the operator that made a unit to the worklist of the next operator, or to the egress, in ticket order.
+"""Delivery: from the operator that made a unit to the worklist of the next operator, or to the egress, in
+ticket order.
 
   operator_send      split for the next operator, place in the reorder buffer, release what is ready
   operator_release   deliver ready units downstream
@@ -20,11 +21,13 @@ cdef void operator_release(Operator* op, Worker* w) noexcept nogil
 cdef void expect_release(Operator* op) noexcept nogil
 cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil
-cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil
+cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
+                            int32_t n) noexcept nogil
 cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Slice* slice) noexcept nogil
 cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil
 
-cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out, Failure* failure) noexcept nogil
+cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out,
+                      Failure* failure) noexcept nogil
 cdef int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil
 
 

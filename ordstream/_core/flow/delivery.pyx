@@ -1,10 +1,13 @@
-"""Delivery (delivery.pxd states the design). Everything here is nogil and non-blocking, but for the lock-based reorder scheme's lock."""
+"""Delivery (delivery.pxd states the design). Everything here is nogil. Only the lock of the lock-based
+reorder scheme ever blocks."""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.assemble cimport assign_serials, copy_row
 from ordstream._core.flow.egress cimport egress_deliver, egress_has_room
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.flow.operator cimport Operator, Slice
-from ordstream._core.flow.reorder_buffer cimport reorder_offer, reorder_offer_run, reorder_put, reorder_release
+from ordstream._core.flow.reorder_buffer cimport (
+    reorder_offer, reorder_offer_run, reorder_put, reorder_release,
+)
 from ordstream._core.flow.split cimport split_chunk, split_everywhere
 from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
 from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_has_room
@@ -24,7 +27,7 @@ cdef struct Delivery:
 
 
 cdef void out_of_memory(Operator* op) noexcept nogil:
-    """Nothing can be kept in order without memory: end the run; the caller's thread raises MemoryError."""
+    """End the run: without memory nothing can be kept in order. The caller's thread raises MemoryError."""
     store_relaxed(&op.run.no_memory, 1)               # read after the run ended
     store_release(&op.run.stop, 1)                    # pairs with load_acquire in the worker loop
 
@@ -32,13 +35,16 @@ cdef void out_of_memory(Operator* op) noexcept nogil:
 # ---------------------------------------------------------------- room, and what enters a worklist
 
 cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
-    """True when `chunks` chunks with `parts` parts in all can be enqueued. Exact for the one producer, a guess for others."""
+    """True when `chunks` chunks with `parts` parts in total can be enqueued. Exact for the one producer, an
+    estimate for other threads."""
     cdef int64_t enqueued = load_relaxed(&op.enqueued)        # the producer's own
-    cdef int64_t inside = enqueued - load_acquire(&op.rb.next) + 1   # pairs with store_release in reorder_release
+    # pairs with store_release in reorder_release
+    cdef int64_t inside = enqueued - load_acquire(&op.rb.next) + 1
     if inside > 0:
         if inside + chunks > op.depth:
-            return False                                      # a unit of several chunks waits for an emptier operator
-        # statistic: a stale tuples_done only makes the bound tighter
+            # a unit of several chunks waits for an emptier operator
+            return False
+        # A stale tuples_done is smaller than the true one, so the bound is only stricter.
         if load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done) > op.max_queued:
             return False
     if op.kind == PS:
@@ -47,7 +53,8 @@ cdef bint operator_has_room(Operator* op, int64_t chunks, int64_t parts) noexcep
 
 
 cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept nogil:
-    """operator_has_room for the one producer: reads what the operator's workers write only where it looks full."""
+    """operator_has_room for the one producer. It reads the fields that workers write only when its own
+    copies say that there is no room."""
     cdef int64_t enqueued = load_relaxed(&op.enqueued)        # own value
     if (enqueued - op.seen_next + 1 + chunks > op.depth
             or load_relaxed(&op.tuples_enqueued) - op.seen_done > op.max_queued):
@@ -58,14 +65,15 @@ cdef inline bint admits(Operator* op, int64_t chunks, int64_t parts) noexcept no
 
 
 cdef bint operator_can_release(Operator* op) noexcept nogil:
-    """True when the next unit may be delivered (if it is ready): there is room downstream. Any thread; a guess."""
+    """True when there is room downstream for the next unit. Any thread; an estimate."""
     if op.egress != NULL:
         return egress_has_room(op.egress)
     return operator_has_room(op.edge.to, 1, op.edge.to.pq.p if op.edge.to.kind == PS else 1)
 
 
 cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
-    """Everything that a chunk needs before it enters a partitioned operator, done outside the serial section."""
+    """Prepare a chunk for a partitioned operator: split it, and make what its kernel needs. Done in
+    parallel, before the chunk waits for its turn. 0, or -1: no memory."""
     if c.kind == DATA:
         if c.n == 0:
             c.nparts = 0
@@ -84,7 +92,8 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     cdef int64_t ticket = load_relaxed(&op.enqueued) + 1      # own value
     c.ticket = ticket
     if c.n:
-        store_relaxed(&op.tuples_enqueued, load_relaxed(&op.tuples_enqueued) + c.n)   # own value; a statistic for others
+        # own value; a statistic for others
+        store_relaxed(&op.tuples_enqueued, load_relaxed(&op.tuples_enqueued) + c.n)
     store_relaxed(&op.enqueued, ticket)
     if op.kind == SL:
         mpmc_try_push_single(&op.worklist, as_int(c))
@@ -93,7 +102,8 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     elif c.nparts:
         pq_add(&op.pq, c, ticket)
     else:
-        # Nothing to process: straight to the order. A punctuation may still mean something to the operator after this one.
+        # No bucket has anything to process: the chunk goes straight to the reorder buffer. The operator
+        # after this one may still need its parts (a punctuation).
         if op.edge.to != NULL and op.edge.to.kind == PS and prepare_for(op.edge.to, d.worker, c) != 0:
             out_of_memory(op)
             c.nparts = 0
@@ -106,19 +116,24 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
 # ---------------------------------------------------------------- sending
 
 cdef void expect_release(Operator* op) noexcept nogil:
-    """Start to load, all at once, the lines that sending a unit touches and another worker probably wrote last. One after the other
-    they cost a transfer between cores each. Only addresses are used, nothing is read."""
+    """Prefetch the cache lines that sending a unit will touch and that another worker probably wrote last.
+
+    Prefetched together their transfers between cores overlap; otherwise each one is waited for. Nothing is
+    read here.
+    """
     prefetch_write(&op.rb.next)
     if op.egress != NULL:
         prefetch_write(&op.egress.rows_out)
-        prefetch_write(as_pointer(load_relaxed(&op.egress.writing)))   # a hint: it may be gone, and nothing faults
+        # a hint: it may be gone, and nothing faults
+        prefetch_write(as_pointer(load_relaxed(&op.egress.writing)))
         prefetch_write(&op.run.ingress.retired_chunks)
     if op.kind == PS:
         prefetch_write(&op.pq.master.head)                    # taken from right after
 
 
 cdef int deliver(void* context, void* unit) noexcept nogil:
-    """Hand one unit to the next worklist or to the egress. 0: no room. Holder of the release flag only."""
+    """Hand one unit to the next worklist or to the egress. 0: there is no room. For the holder of the
+    release flag only."""
     cdef Delivery* d = <Delivery*> context
     cdef Operator* op = d.op
     cdef Operator* to
@@ -150,15 +165,17 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
 
 
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
-    """release_or_offer without a unit of one's own: a parked or capped release goes on."""
+    """Deliver units that are ready: a release that parked, or that stopped at RELEASE_MAX, continues."""
     release_or_offer(op, w, 0, NULL, 0)
 
 
-cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
-    """Place `n` units with consecutive tickets; deliver every unit that is ready, unless another worker is doing it; wake one parked
-    worker per call that pushed.
+cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
+                                  int32_t n) noexcept nogil:
+    """Place `n` units with consecutive tickets, then deliver every unit that is ready, unless another worker
+    is doing so. A call that put something into a worklist wakes one parked worker.
 
-    Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of `parked`.
+    Thread safety: any worker, not while it holds a bucket's kernel. Cost: reorder_release plus one load of
+    `parked`.
     """
     cdef Delivery d
     cdef int64_t published = 0
@@ -167,20 +184,24 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
     d.pushed = 0
     d.direct = 0
     if op.egress != NULL:
-        published = load_relaxed(&op.egress.ready.tail)       # moved by a publication: the reader is told
+        # it moves when a batch is published: then the reader is told
+        published = load_relaxed(&op.egress.ready.tail)
     if n == 1:
         reorder_offer(&op.rb, ticket, units[0], deliver, &d)
     elif n:
         reorder_offer_run(&op.rb, ticket, units, n, deliver, &d)
     else:
         reorder_release(&op.rb, deliver, &d)
-    if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
+    # totally ordered with the parking worker's add_seq
+    if d.pushed and load_seq(&op.run.parked) > 0:
         op.run.work.notify_one()
     if d.direct:
         operator_release(op.edge.to, w)                       # at most as deep as the chain is long
-    if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published
+    if op.egress != NULL and (load_relaxed(&op.egress.ended)
+                              or load_relaxed(&op.egress.ready.tail) != published
                               or ingress_wakes_feeder(op.run.ingress)):
-        store_relaxed(&op.run.ingress.feeder_waits, 0)        # told; it says so again if it goes on waiting
+        # it is told now, and sets this again if it goes on waiting
+        store_relaxed(&op.run.ingress.feeder_waits, 0)
         op.run.reader.notify_all()
 
 
@@ -196,8 +217,9 @@ cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
             c = c.link
 
 
-cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
-    """Place `n` prepared units with consecutive tickets in the reorder buffer and release what is ready."""
+cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
+                            int32_t n) noexcept nogil:
+    """Place `n` prepared units with consecutive tickets in the reorder buffer, and release what is ready."""
     cdef int64_t height = ticket + n - 1 - load_relaxed(&op.rb.next)   # statistic
     if height > load_relaxed(&op.reorder_height):
         store_relaxed(&op.reorder_height, height)
@@ -205,7 +227,7 @@ cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64
 
 
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
-    """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
+    """Split a unit for the next operator, place it in the reorder buffer, and release what is ready."""
     cdef int64_t one = as_int(unit)
     prepare_unit(op, w, unit)
     operator_send_run(op, w, ticket, &one, 1)
@@ -220,13 +242,14 @@ cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil:
 
 
 cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Slice* slice) noexcept nogil:
-    """Send a unit, or hold it for send_held where it follows the ones that are held."""
+    """Send a unit; or, while units are held back, hold it too if its ticket follows theirs."""
     if not slice.holding:
         operator_send(op, w, ticket, unit)
         return
     cdef int32_t k
     if slice.held and ticket < slice.held_ticket:
-        # Parts of other claims were delegated to this worker: it cannot be their turn before this unit's, which will release them.
+        # This unit comes from a part that was delegated to this worker, and precedes the held ones. Put
+        # those into their slots: the release of this unit, or of a later one, will deliver them.
         for k in range(slice.held):
             reorder_put(&op.rb, slice.held_ticket + k, slice.units[k])
         slice.held = 0
@@ -241,11 +264,17 @@ cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Sli
 
 # ---------------------------------------------------------------- what a unit inherits
 
-cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out, Failure* failure) noexcept nogil:
-    """`out` (rows before the failing one) followed by a FAILURE chunk that carries the failing row. Ownership of failure: taken."""
+cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out,
+                      Failure* failure) noexcept nogil:
+    """Link a FAILURE chunk, which carries the failing row, behind `out` (the outputs of the rows before it).
+    Returns `out`.
+
+    Ownership: `failure` is taken. Without memory the run ends.
+    """
     cdef Chunk* f = chunk_new(w)
     cdef int64_t serial
-    store_relaxed(&op.run.ingress.stop, 1)                    # no need to admit what will not be delivered; no partner
+    # what follows will not be delivered: admit no more; no partner
+    store_relaxed(&op.run.ingress.stop, 1)
     if f == NULL:
         out_of_memory(op)
         return out
@@ -263,7 +292,11 @@ cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols
 
 
 cdef int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
-    """A new output chunk takes its input chunk's place: serials, markers; the input chunk is held or freed."""
+    """A new output chunk takes the place of its input chunk: it gets the serials and markers, and the input
+    chunk is held or freed.
+
+    0, or -1: no memory.
+    """
     if assign_serials(w, out, source) != 0:
         return -1
     out.last_serial = source.last_serial

@@ -1,16 +1,21 @@
-"""Egress: the end of the chain. Units arrive in order, from one worker at a time, and are written into output batches.
+"""Egress: the end of the chain. Units arrive in order, from one worker at a time, and are written into
+output batches.
 
 a) The writer is the holder of the last operator's release flag: the current batch needs no lock.
-b) A batch crosses to the reading thread when it is full (64 k rows, or `batch_bytes` of memory), when the reader asks for what is there
-   (`wanted`), and at the end. A unit is written row by row where it must be: a batch may end in the middle of a chunk.
-c) `emitted_serial`: every output caused by that input tuple or an earlier one is in the egress; it lets the feeding thread release
-   input batches. A batch carries as emitted_through the last serial all of whose outputs are in it or in an earlier one.
-   Commit point (docs/ordering.md): the greater of the order tag of the last row written and (emitted_serial, -1). It is exact wherever a
-   batch ends, also in the middle of a chunk or of a tuple's outputs; a batch carries the one at its end.
-d) Room: at most `max_ready` finished batches wait, and none is finished while one waits and what is in flight has reached the cap
-   (pool.bytes, max_bytes); then the last operator's release parks, and so on up to the ingress. What parks in the middle of a unit goes
-   on there (`written`). With no finished batch there is always room: the reader could do nothing about it.
-e) Memory of batches counts as in flight (pool.bytes) from where it is taken until the reader takes the batch.
+b) A batch is handed to the reading thread when it is full (64 k rows, or `batch_bytes` of memory), when the
+   reader asks for the rows that are there (`wanted`), and at the end. A batch may end in the middle of a
+   chunk.
+c) `emitted_serial`: every output caused by that input tuple or an earlier one is in the egress; it lets the
+   feeding thread release input batches. A batch's `emitted_through` is the last serial all of whose outputs
+   are in it or in an earlier batch. Commit point (docs/ordering.md): the greater of the order tag of the
+   last row written and (emitted_serial, -1). It is exact wherever a batch ends, even in the middle of a
+   chunk or of a tuple's outputs. A batch carries the commit point at its end.
+d) Room: at most `max_ready` finished batches wait. Once the bytes in flight have reached their cap
+   (pool.bytes, max_bytes), no batch is finished while another one waits. Then the last operator's release
+   parks, then the operators before it, up to the ingress. A unit that parks half written continues at row
+   `written`. While no finished batch waits there is always room: the reader could not make any.
+e) The memory of a batch counts as in flight (pool.bytes) from its allocation until the reader takes the
+   batch.
 Memory ownership: batches belong to the egress until the reader takes them.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -35,7 +40,8 @@ cdef struct Egress:
     int64_t row_serial     # order tag of the last row written, by `written_through`; index -1: none yet
     int64_t row_index
     Output* current
-    a64 writing            # address of `current` or 0, for who may not read that: a hint where the next rows go
+    # address of `current` or 0: a hint for threads that may not read `current`, where the next rows go
+    a64 writing
     const Layout* layout
     Ingress* ingress
     int64_t batch_rows
@@ -43,13 +49,15 @@ cdef struct Egress:
     int64_t batch_bytes    # memory of one batch, unless its first row takes more
     int64_t max_bytes      # cap on what is in flight, input and chunks included
     ChunkPool* pool        # where that is counted
-    a64 peak               # the most that was in flight, as seen when rows were written: a statistic of the writer's
+    # the most that was in flight, as seen when rows were written: a statistic of the writer's
+    a64 peak
     int64_t written        # rows of the chunk being delivered that are in batches already (a parked unit)
     int64_t max_ready
     int32_t tags
     int32_t no_memory
     Failure* failure       # taken from the FAILURE chunk; owned
-    Chunk* dropped         # FAILURE chunks behind the first: their exceptions wait for the GIL (run.pyx, close)
+    # FAILURE chunks behind the first: their exceptions wait for the GIL (run.pyx, close)
+    Chunk* dropped
     Chunk* failed          # that chunk (its columns are the failing row); owned
     int32_t failed_operator  # -2: no memory for a batch; -3: a row that no batch can hold
     int64_t failed_serial

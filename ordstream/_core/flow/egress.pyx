@@ -3,9 +3,13 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.output_batch cimport Output, offset_limit, output_append, output_free, output_new, rows_within
+from ordstream._core.ground.output_batch cimport (
+    Output, offset_limit, output_append, output_free, output_new, rows_within,
+)
 from ordstream._core.flow.assemble cimport copy_row
-from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
@@ -15,9 +19,11 @@ cdef enum:
     READY_SLOTS = 4096
     SAMPLES = 1 << 16
     FIRST_ROWS = 1024
-    BATCH_BYTES = 64 << 20     # memory of one output batch: at most this, and
-    BATCH_PART = 8             # at most the cap through this,
-    LEAST_BATCH = 64 << 10     # but not less than this: what a cap can't bound finely is no reason for batches of a row
+    # Memory of one output batch: at most BATCH_BYTES, and at most the cap divided by BATCH_PART; but
+    # LEAST_BATCH even under a small cap, or batches would have a row each.
+    BATCH_BYTES = 64 << 20
+    BATCH_PART = 8
+    LEAST_BATCH = 64 << 10
 
 
 cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* pool, bint tags) noexcept nogil:
@@ -64,14 +70,19 @@ cdef void egress_free(Egress* e) noexcept nogil:
 
 
 cdef bint egress_has_room(Egress* e) noexcept nogil:
-    """True when a unit may be delivered: no finished batch waits, or few do and what is in flight is below the cap. Any thread; what it
-    reads may be late, and who changes it (the reader that takes a batch, a worker that frees a chunk) looks for parked work afterwards."""
+    """True when a unit may be delivered: no finished batch waits, or few do and the bytes in flight are
+    below the cap.
+
+    Any thread. It may read old values; a thread that changes them (the reader that takes a batch, a worker
+    that frees a chunk) looks for parked work afterwards.
+    """
     cdef int64_t waiting = spsc_size_approx(&e.ready)
     return waiting == 0 or (waiting < e.max_ready and load_relaxed(&e.pool.bytes) < e.max_bytes)
 
 
 cdef inline void written_through(Egress* e, const Chunk* c, int32_t first, int32_t n) noexcept nogil:
-    """n > 0 selected rows of a chunk, from `first`, were written: advance the order tag of the last row. Writer only.
+    """n > 0 selected rows of a chunk, from `first`, were written: advance the order tag of the last row.
+    Writer only.
 
     Cost: two loads where a tuple gives one row; else logarithmic in n: serials ascend within a chunk.
     """
@@ -82,7 +93,8 @@ cdef inline void written_through(Egress* e, const Chunk* c, int32_t first, int32
     if c.serials == NULL:                                     # every slot is another tuple
         low = high
     elif slot_serial(c, row_slot(c, low)) != serial:
-        while high - low > 1:                                 # rows at `low` are of earlier tuples, those at `high` are not
+        # rows at `low` are of earlier tuples, those at `high` are not
+        while high - low > 1:
             middle = low + (high - low) // 2
             if slot_serial(c, row_slot(c, middle)) == serial:
                 high = middle
@@ -96,7 +108,8 @@ cdef inline void written_through(Egress* e, const Chunk* c, int32_t first, int32
 
 
 cdef void egress_commit_point(Egress* e, int64_t* serial, int64_t* index) noexcept nogil:
-    """The order tag through which all outputs, and none behind it, were written. The writer, or anyone when the workers have ended."""
+    """The order tag through which all outputs, and none behind it, were written. The writer, or anyone when
+    the workers have ended."""
     serial[0] = load_relaxed(&e.ingress.emitted_serial)       # own value
     index[0] = -1
     if e.row_index >= 0 and e.row_serial >= serial[0]:
@@ -105,7 +118,8 @@ cdef void egress_commit_point(Egress* e, int64_t* serial, int64_t* index) noexce
 
 
 cdef void egress_publish(Egress* e) noexcept nogil:
-    """Hand the current batch over if it has rows. Writer only; the queue has room (max_ready < READY_SLOTS)."""
+    """Hand the current batch over if it has rows. Writer only; the queue has room (max_ready <
+    READY_SLOTS)."""
     publish(e, load_relaxed(&e.ingress.emitted_serial))       # own value
 
 
@@ -115,7 +129,8 @@ cdef void publish(Egress* e, int64_t through) noexcept nogil:
         return
     e.current.emitted_through = through
     egress_commit_point(e, &e.current.point_serial, &e.current.point_index)
-    # The next batch will probably be about as large: room for it from the beginning, instead of growing step by step.
+    # The next batch will probably be about as large: room for it from the beginning, instead of growing step
+    # by step.
     e.first_rows = min(max(e.current.rows, <int64_t> FIRST_ROWS), e.batch_rows + e.batch_rows // 8)
     spsc_try_push(&e.ready, as_int(e.current))
     e.current = NULL
@@ -144,8 +159,9 @@ cdef void sample(Egress* e, Chunk* c) noexcept nogil:
 
 cdef int new_batch(Egress* e) noexcept nogil:
     """A batch to write to, counted as in flight. 0, or -1: no memory."""
-    # Half of the batch's memory at most for what is fixed in width: strings and lists want the rest.
-    cdef Output* o = output_new(e.layout, min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
+    # Columns of fixed width get at most half of the batch's memory: strings and lists need the rest.
+    cdef Output* o = output_new(e.layout,
+                                min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
     if o == NULL:
         return -1
     o.budget = e.batch_bytes
@@ -165,14 +181,16 @@ cdef enum Written:
 
 
 cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
-    """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is handed over at once."""
+    """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is
+    handed over at once."""
     cdef int64_t n
     cdef int64_t bytes
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
-        # A chunk of usual size that passes batch_rows is not torn for it.
-        n = output_append(e.current, c, e.written, min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
+        # A batch may exceed batch_rows a little, so that a chunk of usual size is not split.
+        n = output_append(e.current, c, e.written,
+                          min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
         if n < 0:
             return WRITTEN_NO_MEMORY
         if n:
@@ -187,14 +205,18 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
             return WRITTEN_ALL
         if n == 0 and e.current.rows == 0:
             return WRITTEN_TOO_WIDE
-        # The batch ends in the middle of a chunk: of the next row's serial some outputs may be in it, but not all.
-        publish(e, max(load_relaxed(&e.ingress.emitted_serial), slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
+        # The batch ends in the middle of a chunk. It may have some outputs of the next row's serial, but not
+        # all.
+        publish(e,
+                max(load_relaxed(&e.ingress.emitted_serial),
+                slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
             return WRITTEN_PART
 
 
 cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
-    """The failure of the `written`-th row of a chunk, which no batch can hold; it is kept without the value that is too long."""
+    """Fail at the `written`-th row of a chunk, which no batch can hold. The row is kept, without the value
+    that is too long."""
     cdef int32_t slot = row_slot(c, <int32_t> e.written)
     cdef int32_t j = e.current.over
     cdef const View* v = &(<const View*> c.cols[j].data)[slot]
@@ -222,7 +244,8 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
-    """Write a unit's rows and free its chunks. False: there is no room; nothing was taken, or a part: the same unit comes again.
+    """Write a unit's rows and free its chunks. False: there is no room for all of it, and the same unit must
+    be delivered again.
 
     Thread safety: one worker at a time. Ownership of the unit: taken on True. Cost: one gather per column.
     """
@@ -263,10 +286,12 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                     unit.kind = DATA
                     unit.link = c
                 if emitted >= 0:
-                    store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+                    # pairs with load_acquire in the feeding thread
+                    store_release(&e.ingress.emitted_serial, emitted)
                 if retired:
                     # pairs with load_acquire in the ingress's admits
-                    store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+                    store_release(&e.ingress.retired_chunks,
+                                  load_relaxed(&e.ingress.retired_chunks) + retired)
                 return False
             elif rc == WRITTEN_NO_MEMORY:
                 e.no_memory = 1
@@ -276,12 +301,15 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 store_release(&e.ended, 1)                # pairs with the reader's load_acquire
             else:
                 refuse_row(e, w, c)
-                emitted = max(max(emitted, e.failed_serial - 1), load_relaxed(&e.ingress.emitted_serial))   # own value
+                # own value
+                emitted = max(max(emitted, e.failed_serial - 1), load_relaxed(&e.ingress.emitted_serial))
                 store_release(&e.ended, 1)                # pairs with the reader's load_acquire
-                store_relaxed(&e.ingress.stop, 1)         # no need to admit what will not be delivered; no partner
+                # no need to admit what will not be delivered; no partner
+                store_relaxed(&e.ingress.stop, 1)
         elif c.kind == FAILURE:
             if emitted >= 0:
-                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+                # pairs with load_acquire in the feeding thread
+                store_release(&e.ingress.emitted_serial, emitted)
             egress_publish(e)
             e.failure = c.failure
             c.failure = NULL
@@ -294,7 +322,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
             continue
         elif c.kind == END_OF_STREAM:
             if emitted >= 0:
-                store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+                # pairs with load_acquire in the feeding thread
+                store_release(&e.ingress.emitted_serial, emitted)
             egress_publish(e)
             store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
         elif c.kind == TIME:
@@ -314,7 +343,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
     if retired:
         # pairs with load_acquire in the ingress's admits
         store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
-    if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes or load_relaxed(&e.wanted) != 0):
+    if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes
+                              or load_relaxed(&e.wanted) != 0):
         store_relaxed(&e.wanted, 0)
         egress_publish(e)
     return True

@@ -1,11 +1,13 @@
 """Elastic workers: how many workers should be active, from what the driver measured (workers="auto").
 
-A controller without threads, clocks or atomics: the driver (runtime.pyx in real time, a simulator in virtual time) calls
-elastic_observe now and then with cumulative figures and makes the answered number of workers active. It maximises
+A controller without threads, clocks or atomics: the driver (runtime.pyx in real time, a simulator in virtual
+time) calls elastic_observe now and then with cumulative figures and makes the answered number of workers
+active. It maximises
 
     U(n) = throughput(n) / n^KAPPA
 
-so a worker must bring a small part of its fair share to be kept, and a flat curve ends at its knee. elastic.pyx says how.
+so a worker must bring a small part of its fair share to be kept, and a flat curve ends at its knee.
+elastic.pyx says how.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -27,7 +29,8 @@ cdef struct Elastic:
     int32_t limited        # HOLD: input is short; the number follows how busy workers are
     int32_t pairs          # SEARCH: comparisons of trial and base so far
     int64_t rush           # HOLD, limited: when input began to wait, with all workers busy; 0: it does not
-    int32_t strange        # HOLD: slots in a row whose rate was not the usual one; limited: that had a worker to spare
+    # HOLD: slots in a row whose rate was not the usual one; limited: that had a worker to spare
+    int32_t strange
     int32_t hold           # HOLD: slots until the next check
     int32_t held           # HOLD: slots since the last one
     int32_t grown_from     # GROW: the number before the last doubling; 0: none

@@ -1,23 +1,26 @@
 """Elastic workers (elastic.pxd): slow start, then trusted comparisons around the best number so far.
 
-a) Time is cut into slots in which the number is constant; the first part after a change is not measured. A slot gives a rate (work
-   per time), the busy workers (worker time per time) and whether input waited for most of it.
-b) GROW: from the start (with two workers where enough work is known to wait), and when a load comes after idling, the number doubles
-   as long as workers are busy and the rate rises. If it rises well up to the largest number, that stands without a comparison until
-   the first check.
-c) SEARCH: a number is compared with the base in slots that alternate, base, trial, base, ...: a drift of the load (state that grows,
-   caches that fill) hits both. Pairs are taken until the mean gain differs from its threshold by two standard errors. Losers bound
-   the search; gaps are halved on a logarithmic scale until they are a worker or a few per cent wide.
-d) HOLD: the base stands. A check, one step to each side, comes after `hold` slots, which double while checks change nothing. A rate
-   that is unusual for some slots starts a search at once.
-e) Input that does not wait needs no more workers than keep up with some room: busy / ROOMY. Growing is quick (short slots, doubling), but
-   begins only when input has waited for a whole interval: of input that comes in pieces each waits for a moment, and more workers would
-   only share what one does in time. Shrinking takes SPARE_SLOTS. Where input waits but workers idle (an operator of one worker is the
-   bottleneck), the search starts again from the number that was busy. Less than one busy worker is never a bottleneck inside: the input
-   or the reader is slow.
+a) Time is cut into slots in which the number is constant; the first part after a change is not measured. A
+   slot gives a rate (work per time), the busy workers (worker time per time) and whether input waited for
+   most of it.
+b) GROW: at the start (with two workers if enough work is known to wait), and when load returns after idling,
+   the number doubles as long as workers are busy and the rate rises. If the rate rises well up to the
+   largest number, the controller keeps that number, without a comparison, until the first check.
+c) SEARCH: a number is compared with the base in slots that alternate, base, trial, base, ...: a drift of the
+   load (state that grows, caches that fill) hits both. Pairs are taken until the mean gain differs from its
+   threshold by two standard errors. Losers bound the search; gaps are halved on a logarithmic scale until
+   they are a worker or a few per cent wide.
+d) HOLD: the base stands. A check, one step to each side, comes after `hold` slots, which double while checks
+   change nothing. A rate that is unusual for some slots starts a search at once.
+e) When input does not wait, the workers need only keep up, with some room: their number is busy / ROOMY.
+   Growing is quick (short slots, doubling), but begins only when input has waited for a whole interval:
+   input that comes in pieces waits for a moment each time, and more workers would only share work that one
+   does in time. Shrinking takes SPARE_SLOTS. If input waits although workers idle (an operator with one
+   worker is the bottleneck), the search restarts from the number that was busy. If less than one worker is
+   busy, no operator is the bottleneck: the input or the reader is slow.
 
-The published control algorithms of this kind compare a level with stored values of its neighbours; here values are never older than a
-slot, because a run's rate moves by more than a step is worth while its state grows.
+Published controllers of this kind compare a level with stored values of its neighbours. Here no value is
+older than a slot: while a run's state grows, its rate changes by more than one step of workers would.
 """
 from libc.math cimport ceil, fabs, log, sqrt
 from libc.stdint cimport int32_t, int64_t
@@ -33,7 +36,8 @@ cdef enum:
     SPARE_SLOTS = 12               # short ones in which fewer workers would do, before there are fewer
 
 cdef double HURRY_NS = 5e5         # work known to wait from which on a run begins with two workers
-cdef double KAPPA = 0.07           # part of its fair share that a worker must bring: 5 % more for twice as many
+# part of its fair share that a worker must bring: 5 % more for twice as many
+cdef double KAPPA = 0.07
 cdef double SURE = 2.0             # standard errors
 cdef double FIRST_MARGIN = 0.05    # added to them after one pair, whose own spread is not known
 cdef double NOISE_FIRST = 0.04     # standard deviation of one slot before it was measured
@@ -74,7 +78,8 @@ cdef void begin_slot(Elastic* e, int64_t now, double work, double busy_ns, int64
 
 
 cdef void elastic_restart(Elastic* e, int64_t now) noexcept nogil:
-    """Drop the slot being measured: the wanted workers are not there yet, or the unit of work has changed."""
+    """Drop the slot being measured: the wanted workers are not there yet, or the unit of work has
+    changed."""
     e.settling = 1
     e.settled_at = now + e.interval_ns // 4
 
@@ -224,7 +229,8 @@ cdef void keep_up(Elastic* e, int64_t now, double busy) noexcept nogil:
         needed = 1
     if needed < n:
         slots = (4 * (now - e.previous_start) + e.interval_ns - 1) // e.interval_ns
-        spare += <int32_t> slots if slots < SPARE_SLOTS else SPARE_SLOTS   # nothing is observed while nothing happens
+        # nothing is observed while nothing happens
+        spare += <int32_t> slots if slots < SPARE_SLOTS else SPARE_SLOTS
         if spare >= SPARE_SLOTS:
             e.base = needed
             go(e, now, needed)
@@ -299,8 +305,8 @@ cdef int32_t elastic_observe(
         Elastic* e, int64_t now, double work, double busy_ns, int64_t slices, bint waiting) noexcept nogil:
     """The number of workers that should be active from now on.
 
-    work: done so far in any unit that stays the same during a search; busy_ns: worker time spent so far; slices: time slices
-    so far; waiting: input waits to be taken. Call it about four times per interval.
+    work: done so far in any unit that stays the same during a search; busy_ns: worker time spent so far;
+    slices: time slices so far; waiting: input waits to be taken. Call it about four times per interval.
     Thread safety: under the driver's lock. Ownership: none. Cost: ~20 ns, ~200 ns when a slot ends.
     """
     cdef int64_t elapsed
@@ -324,9 +330,11 @@ cdef int32_t elastic_observe(
         return e.target
     work = (work - e.slot_work) / elapsed
     busy_ns = (busy_ns - e.slot_busy) / elapsed
-    # Busy workers find the input empty now and then; idle ones must have passed by waiting input nearly always.
+    # Busy workers find the input empty now and then; idle ones must have passed by waiting input nearly
+    # always.
     waiting = 2 * e.waits >= e.looks and (10 * e.waits >= 9 * e.looks or busy_ns >= IDLE * e.target)
-    begin_slot(e, now, e.slot_work + work * (now - e.slot_start), e.slot_busy + busy_ns * (now - e.slot_start), slices)
+    begin_slot(e, now, e.slot_work + work * (now - e.slot_start),
+               e.slot_busy + busy_ns * (now - e.slot_start), slices)
     decide(e, now, work, busy_ns, waiting)
     return e.target
 
@@ -338,8 +346,8 @@ cdef void elastic_set(Elastic* e, int64_t now, int32_t n) noexcept nogil:
 
 
 cdef int32_t elastic_hurry(Elastic* e, int64_t now, double backlog_ns) noexcept nogil:
-    """Before the first observation: two workers at once where so much work waits already that a second one brings something before
-    a slot has ended. A run of few tuples stays with one."""
+    """Before the first observation: two workers at once where so much work waits already that a second one
+    brings something before a slot has ended. A run of few tuples stays with one."""
     if e.began == 0 and e.target == 1 and e.most > 1 and backlog_ns >= HURRY_NS:
         e.base = 2
         go(e, now, 2)
@@ -347,7 +355,8 @@ cdef int32_t elastic_hurry(Elastic* e, int64_t now, double backlog_ns) noexcept 
 
 
 cdef int32_t elastic_stalled(Elastic* e, int64_t now) noexcept nogil:
-    """All active workers have been in one slice for long while other work waits (a function that sleeps): one more, if allowed."""
+    """All active workers have been in one slice for long while other work waits (a function that sleeps):
+    one more, if allowed."""
     if e.target < e.most:
         start_search(e, now, e.target + 1, True)
         start_hold(e, True)
@@ -370,7 +379,8 @@ cdef class PyElasticDoor:
         elastic_init(&self.elastic, most, start, <int64_t> (interval_us * 1e3))
 
     def observe(self, int64_t now_ns, double work, double busy_ns, int64_t slices, bint waiting):
-        """The number of workers to have active from now on; arguments, all cumulative but `waiting`, as of elastic_observe."""
+        """The number of workers to have active from now on; arguments, all cumulative but `waiting`, as of
+        elastic_observe."""
         return elastic_observe(&self.elastic, now_ns, work, busy_ns, slices, waiting)
 
     def hurry(self, int64_t now_ns, double backlog_ns):

@@ -1,6 +1,8 @@
-"""What a run tells about itself, as Python values: figures for reports, latency markers, steps of the final flush.
+"""What a run tells about itself, as Python values: figures for reports, latency markers, steps of the final
+flush.
 
-With the GIL, while workers run or after: every figure is a statistic, and those of one call need not be of one moment.
+With the GIL, while workers run or after: every figure is a statistic, and those of one call need not be of
+one moment.
 """
 from libc.stdint cimport int64_t
 from ordstream._core.flow.runtime cimport Runtime

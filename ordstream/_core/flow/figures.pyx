@@ -28,7 +28,8 @@ cdef dict operator_figures(Operator* op, OperatorStats* o, str name, str kind):
         entry["bucket_tuples_max"] = max(per_bucket)
         entry["bucket_tuples_mean"] = sum(per_bucket) / len(per_bucket)
         if op.kernel.bucket_bytes != NULL:
-            entry["state_bytes"] = sum([op.kernel.bucket_bytes(op.kernel, op.pq.buckets[b].state) for b in range(op.pq.p)])
+            entry["state_bytes"] = sum([op.kernel.bucket_bytes(op.kernel,
+                    op.pq.buckets[b].state) for b in range(op.pq.p)])
     elif op.kind == SF and op.kernel.bucket_bytes != NULL and op.state != NULL:
         entry["state_bytes"] = op.kernel.bucket_bytes(op.kernel, op.state)
     return entry
@@ -41,11 +42,13 @@ cdef dict elastic_figures(Elastic* e):
 
 
 cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
-    """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as the feeding thread saw it."""
+    """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as
+    the feeding thread saw it."""
     cdef int32_t i
     stats_cumulate(rt.stats, rt.n)
     return {
-        "operators": [operator_figures(&rt.operators[i], &rt.stats[i], names[i], kinds[i]) for i in range(rt.n)],
+        "operators": [operator_figures(&rt.operators[i], &rt.stats[i], names[i],
+                                       kinds[i]) for i in range(rt.n)],
         "elastic": elastic_figures(&rt.elastic) if rt.adaptive else None,
         "decisions": rt.scheduler.decisions, "aged": rt.scheduler.aged,
         "throttled": rt.ingress.throttle_count, "parks": load_relaxed(&rt.parks), "missed_wakeups": load_relaxed(&rt.missed),
@@ -58,7 +61,8 @@ cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
 
 
 cdef list first_skips(Runtime* rt, list names):
-    """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that each operator skipped."""
+    """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that
+    each operator skipped."""
     cdef int32_t i
     found = []
     for i in range(rt.n):
@@ -71,20 +75,22 @@ cdef list first_skips(Runtime* rt, list names):
 cdef list markers(Runtime* rt):
     """Latency markers: (serial, processing ns, end-to-end ns, time at the egress by now_ns), in order."""
     cdef int64_t i
-    return [(rt.egress.samples[i].serial, rt.egress.samples[i].processing_ns, rt.egress.samples[i].end_to_end_ns,
+    return [(rt.egress.samples[i].serial, rt.egress.samples[i].processing_ns,
+             rt.egress.samples[i].end_to_end_ns,
              rt.egress.samples[i].emitted_ns)
             for i in range(rt.egress.nsamples)]
 
 
 cdef list flush_steps(Runtime* rt):
-    """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush (steps.pxd). Complete for
-    every operator whose flushed rows the reader has taken."""
+    """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush
+    (steps.pxd). Complete for every operator whose flushed rows the reader has taken."""
     cdef StepLog* log
     cdef int32_t i
     found = []
     for i in range(rt.n):
         log = &rt.operators[i].steps
-        if load_acquire(&log.published) == 0 or log.n == 0:   # pairs with store_release in complete_punctuation
+        # pairs with store_release in complete_punctuation
+        if load_acquire(&log.published) == 0 or log.n == 0:
             found.append(None)
             continue
         ends = np.frombuffer((<char*> log.ends)[:log.n * 8], dtype=np.int64)

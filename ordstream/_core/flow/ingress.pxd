@@ -1,15 +1,21 @@
 """Ingress: where serials are assigned and chunks formed. The worklist of the first operator.
 
-a) The feeding thread pushes imported batches into `arriving` (SPSC); any worker takes the next chunk under `flag`, one at a time.
-b) Chunks form by taking what is there: at most `target_rows`, at most what is due (an open-loop schedule), never past a punctuation.
-c) The ticket of a chunk is given here, and only if it is below the reorder buffer's limit (gate at dispatch).
-d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 % (hysteresis). Nothing in
-   flight always admits one chunk. Bytes are those of everything from the first input batch to the last output batch that nobody has taken
-   (pool.bytes). Input is fed ahead up to half of them, so that it alone can't stop the ingress, and always when there is nothing to do.
-e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every exceeds the largest
-   seen. The column must ascend: a tuple earlier than the one before it ends the stream there. Snapshot markers follow every
-   `snapshot_every` tuples.
-Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took them.
+a) The feeding thread pushes imported batches into `arriving` (SPSC); any worker takes the next chunk under
+   `flag`, one at a time.
+b) Chunks form by taking what is there: at most `target_rows`, at most what is due (an open-loop schedule),
+   never past a punctuation.
+c) The ticket of a chunk is given here, and only if it is below the reorder buffer's limit (gate at
+   dispatch).
+d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops until both are below 70 %
+   (hysteresis). With nothing in flight it always admits one chunk. The bytes are those of everything between
+   source and reader, from the first input batch to the last output batch that was not taken (pool.bytes).
+   Input is fed ahead up to half of max_bytes, so that input alone cannot stop the ingress; and always when
+   there is nothing to do.
+e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every
+   exceeds the largest seen. The column must ascend: a tuple earlier than the one before it ends the stream
+   there. Snapshot markers follow every `snapshot_every` tuples.
+Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took
+them.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.imported_batch cimport Batch
@@ -52,12 +58,14 @@ cdef struct Ingress:
     int64_t snapshot_next
     int64_t marker_every   # tuples between latency markers
     int64_t marker_next    # serial of the next marker
-    const int64_t* schedule  # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
+    # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
+    const int64_t* schedule
     int64_t schedule_start
     int64_t throttle_count
     uint64_t shake         # debug: state of the generator that cuts chunks at random; 0: off
     int64_t alone          # 1: one worker in the whole run: no flag
-    EventCount* reader     # told when fewer than INGRESS_LOW batches wait: the reading thread may be the feeding one. NULL: nobody
+    # notified when fewer than INGRESS_LOW batches wait: the reading thread may also feed. NULL: nobody
+    EventCount* reader
     # set before the run, or by the controller:
     a64 target_rows
     int64_t max_chunks
@@ -66,22 +74,28 @@ cdef struct Ingress:
     a64 feeder_waits       # 1: the feeding thread has input, but there is no room for it
     a64 retires_at         # once this serial is emitted the feeding thread can release input; written by it
     # with a shed stage (shedding.pxd, b and d); under flag:
-    int32_t stamp          # 1: every chunk carries the arrival of its first tuple, 2: its dispatch; 0: markers only
+    # 1: every chunk carries the arrival of its first tuple, 2: its dispatch; 0: markers only
+    int32_t stamp
     int32_t single_every   # one of so many chunks has one row, whose cost can then be measured; 0: none
     int64_t single_clock
 
 
 cdef inline bint ingress_may_feed(Ingress* g) noexcept nogil:
-    """Whether another input batch may be pushed: half of the cap is free, or the core has nothing to do. Any thread; may be stale."""
+    """Whether another input batch may be pushed: half of the cap is free, or the core has nothing to do. Any
+    thread; may be stale."""
     if load_relaxed(g.bytes) < g.max_bytes // 2:
         return True
     return (load_relaxed(&g.issued_serial) >= load_relaxed(&g.queued_tuples)
-            and load_relaxed(&g.issued_chunks) <= load_acquire(&g.retired_chunks))   # pairs with store_release in the egress
+            # pairs with store_release in the egress
+            and load_relaxed(&g.issued_chunks) <= load_acquire(&g.retired_chunks))
 
 
 cdef inline bint ingress_wakes_feeder(Ingress* g) noexcept nogil:
-    """Whether the feeding thread waits for room, and there is some, or input that it can release. Workers, after they freed something
-    and cleared a release flag, and before they park: totally ordered with its store_seq and the look that follows (Run.wait)."""
+    """Whether the feeding thread should be woken: it waits, and there is room, or input that it can release.
+
+    Called by workers after they freed something and cleared a release flag, and before they park. Totally
+    ordered with the feeding thread's store_seq and the look that follows (Run.may_feed).
+    """
     return load_seq(&g.feeder_waits) != 0 and (
         ingress_may_feed(g) or load_relaxed(&g.emitted_serial) >= load_relaxed(&g.retires_at))
 

@@ -56,8 +56,11 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64_t n) noexcept nogil:
-    """Rows of [offset, offset + n) before the first one that starts a new time period, or is earlier than the one before; when that is
-    the first, sets time_due or time_back."""
+    """How many rows of [offset, offset + n) come before one that starts a new time period or is earlier than
+    its predecessor.
+
+    If that is the first row, sets time_due or time_back.
+    """
     cdef const char* data = b.cols[g.time_column].data
     cdef const uint8_t* valid = b.cols[g.time_column].valid
     cdef int64_t k
@@ -89,8 +92,9 @@ cdef inline bint over(const Ingress* g, int64_t chunks, int64_t bytes, int64_t p
 
 
 cdef inline bint admits(Ingress* g) noexcept nogil:
-    """The cap on what is in flight, with hysteresis. Under flag."""
-    cdef int64_t chunks = load_relaxed(&g.issued_chunks) - load_acquire(&g.retired_chunks)   # pairs with the egress's store_release
+    """Whether the caps on chunks and bytes in flight admit another chunk, with hysteresis. Under flag."""
+    # pairs with the egress's store_release
+    cdef int64_t chunks = load_relaxed(&g.issued_chunks) - load_acquire(&g.retired_chunks)
     cdef int64_t bytes
     if chunks == 0:
         store_relaxed(&g.throttled, 0)
@@ -117,7 +121,8 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
 
 
 cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
-    """The end of a stream whose next row is earlier than the one before: a failure in its place. NULL: no memory. Under flag."""
+    """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place.
+    NULL: no memory. Under flag."""
     cdef Chunk* c = punctuation(g, w, FAILURE)
     if c == NULL:
         return NULL
@@ -125,7 +130,8 @@ cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noe
     if c.failure == NULL:
         chunk_free(w, c)
         return NULL
-    failure_earlier(c.failure, -1, g.time_column, time_value(g, b.cols[g.time_column].data, g.offset), g.time_last)
+    failure_earlier(c.failure, -1, g.time_column, time_value(g, b.cols[g.time_column].data, g.offset),
+                    g.time_last)
     c.failed_operator = -1
     c.first_serial = serial
     store_relaxed(&g.ended, 1)
@@ -133,7 +139,7 @@ cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noe
 
 
 cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
-    """The next chunk or punctuation, or NULL: nothing is there now. Under flag."""
+    """Form the next chunk or punctuation. NULL: nothing is there now. Under flag."""
     cdef Batch* b = g.current
     cdef Chunk* c
     cdef int64_t n
@@ -230,19 +236,22 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     return c
 
 
-cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most, Chunk** out) noexcept nogil:
-    """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag; how many.
+cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most,
+                              Chunk** out) noexcept nogil:
+    """Up to `most` consecutive chunks or punctuations, each with its own ticket, in one hold of the flag;
+    how many.
 
-    0: nothing to take, gated, throttled, or another worker stayed here for some microseconds.
-    Thread safety: any worker; waits at most BUSY_TRIES pauses. Ownership: the caller's, who must process and send every one.
-    Cost: one exchange, a few instructions per column and chunk.
+    0: nothing to take, gated, throttled, or another worker stayed here for some microseconds. Thread safety:
+    any worker; waits at most BUSY_TRIES pauses. Ownership: the caller's, who must process and send every
+    one. Cost: one exchange, a few instructions per column and chunk.
     """
     cdef int32_t n = 0
     cdef int32_t tries = 0
     cdef int64_t ticket
     cdef Chunk* c
     if not g.alone:
-        while load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:   # pairs with store_release below
+        # pairs with store_release below
+        while load_relaxed(&g.flag) != 0 or exchange_acq_rel(&g.flag, 1) != 0:
             tries += 1
             if tries > BUSY_TRIES:
                 return 0

@@ -1,6 +1,7 @@
 """Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer, edge.
 
-A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through these functions:
+A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through
+these functions:
   operator_run       slices.pxd: a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
   process_part       parts.pxd: run a keyed kernel on one bucket's rows of a chunk
   operator_send      delivery.pxd: split for the next operator, place in the reorder buffer, release what is ready
@@ -29,10 +30,12 @@ cdef struct Edge:
 
 cdef struct RunState:
     # What all operators of a run share.
-    a64 stop               # not 0: cancelled, out of memory, or ended; workers return at the next chunk or in the middle of a flush
+    # not 0: cancelled, out of memory, or ended; workers return at the next chunk or in the middle of a flush
+    a64 stop
     a64 parked             # workers waiting in `work`
     a64 no_memory
-    a64 reader_turn        # odd: the reading thread is awake and wants the GIL, or has it (kernels_python.pxd)
+    # odd: the reading thread is awake and wants the GIL, or has it (kernels/python_functions.pxd)
+    a64 reader_turn
     char[96] pad1
     EventCount* work       # runnable units appeared
     EventCount* reader     # output, room for input, or the end
@@ -52,15 +55,16 @@ cdef struct Operator:
     Edge edge              # out; `to` NULL: the egress
     Ingress* ingress       # not NULL: fed by the ingress (SL or SF)
     Egress* egress         # not NULL: feeds the egress
-    const KeySpec* keys    # keyed operators (with one bucket a partitioned operator runs as a stateful one)
+    # of a keyed operator, else NULL. With one bucket a partitioned operator runs as a stateful one
+    const KeySpec* keys
     Partitioner partitioner  # PS
     int64_t depth          # chunks that may be in the operator
-    int64_t max_queued     # tuples that may wait (an empty worklist always admits)
+    int64_t max_queued     # tuples that may wait; an empty worklist admits a chunk of any size
     char[128] pad0
     a64 enqueued           # last ticket given; written by the upstream releaser
     a64 tuples_enqueued    # written by the upstream releaser
-    int64_t seen_next      # the upstream releaser's: `rb.next` as last seen
-    int64_t seen_done      # the upstream releaser's: `tuples_done` as last seen
+    int64_t seen_next      # the upstream releaser's copy of `rb.next`; may be old
+    int64_t seen_done      # the upstream releaser's copy of `tuples_done`; may be old
     char[96] pad1
     a64 tuples_done        # added to by workers, once per slice
     a64 reorder_height     # largest distance of an arriving ticket from `next` (statistic)
@@ -74,17 +78,19 @@ cdef struct Operator:
     a64 sample_clock       # parts seen
     a64 sampled_rows       # rows timed one by one
     a64 sampled_ns
-    a64 sampled_max_ns     # the dearest row
+    a64 sampled_max_ns     # cost of the most expensive row
     StepLog steps          # PS, SF: keys of the final flush, where run.steps
-    ShedControl* shed      # the shed stage in front of this operator, which wants to know its costs; NULL: none
+    # of the shed stage in front of this operator, which learns this operator's costs; NULL: none
+    ShedControl* shed
 
 cdef struct Slice:
     # What one slice did: handed to the scheduler.
     int64_t tuples_in
     int64_t tuples_out
     int64_t chunks
-    # Units that are sent together (run_claims): tickets from `held_ticket` on.
-    int32_t holding        # 1: units are held, 2: the last of them comes
+    # Units that are held back to be sent together (run_claims): their tickets are consecutive and start at
+    # `held_ticket`.
+    int32_t holding        # 1: finished units are held, 2: the next one is the last of this group
     int32_t held
     int64_t held_ticket
     int64_t units[8]       # CLAIM_MAX

@@ -1,4 +1,5 @@
-"""Parts: the rows of one chunk that belong to one bucket (a stateful operator's chunk is one part) go through the kernel.
+"""Parts: the rows of one chunk that belong to one bucket (a stateful operator's chunk is one part) go
+through the kernel.
 
 The worker that finishes a chunk's last part assembles what all its parts made and sends it.
 """

@@ -19,7 +19,8 @@ from ordstream.errors import Cancelled
 
 cdef enum:
     NO_CUT = 0x7fffffff
-    ROWS_BLOCK = 16384         # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
+    # rows of a part that a kernel is given at once: a flush upstream may have made a chunk of any size
+    ROWS_BLOCK = 16384
 
 
 # ---------------------------------------------------------------- failures
@@ -33,8 +34,10 @@ cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with
 
 
 cdef bint ends_the_run(void* exc) noexcept with gil:
-    """KeyboardInterrupt, SystemExit, a cancelled run: not a property of the row, so never skipped."""
-    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc, Exception)
+    """True for KeyboardInterrupt, SystemExit and a cancelled run. They are not the row's fault, so
+    on_error="skip" does not skip them."""
+    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc,
+            Exception)
 
 
 cdef void drop_failure(Failure* f) noexcept nogil:
@@ -45,7 +48,8 @@ cdef void drop_failure(Failure* f) noexcept nogil:
 
 
 cdef Failure* first_failure(Chunk* c) noexcept nogil:
-    """The failure of the earliest row among a chunk's parts, taken; the others are dropped."""
+    """Take the failure of the earliest row among a chunk's parts, and drop the others. NULL: no part
+    failed."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef int32_t k
@@ -64,7 +68,8 @@ cdef Failure* first_failure(Chunk* c) noexcept nogil:
 
 
 cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
-    """The failure at the smallest key among a punctuation's parts, taken; `cut` gets the key (NULL: a stateful operator's)."""
+    """Take the failure at the smallest key among a punctuation's parts, and drop the others. `cut` gets that
+    key; NULL where the operator has no keys."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef Chunk* out
@@ -77,9 +82,10 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
             continue
         c.parts[k].failure = NULL
         out = c.parts[k].out
-        # A failing punctuate leaves the key that it was at behind its last row.
+        # A punctuate that fails writes the key that failed behind its last row.
         key = out.flush_key[out.n] if out != NULL and out.flush_key != NULL and out.n < out.capacity else NULL
-        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and key_compare(op.keys, key, cut[0]) < 0):
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL
+                             and key_compare(op.keys, key, cut[0]) < 0):
             first, f = f, first
             cut[0] = key
         if f != NULL:
@@ -90,7 +96,8 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
 
 
 cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
-    """The run was stopped: free a chunk all of whose parts are done, or left half done, with what they made. The gap delivers nothing."""
+    """Free a chunk and what its parts made, after the run was stopped. Its ticket is never offered, so
+    nothing behind it is delivered."""
     cdef int32_t k
     for k in range(c.nparts):
         if c.parts[k].out != NULL:
@@ -105,7 +112,7 @@ cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
 cdef int32_t process_sampled(
     Operator* op, Worker* w, void* state, Part* part, int32_t done, int32_t n, Chunk* out, Failure* f
 ) noexcept nogil:
-    """kernel.process for `n` of the part's rows from `done`, timed row by row."""
+    """kernel.process for `n` rows of the part from the `done`-th on, each of them timed."""
     cdef int64_t* costs = <int64_t*> scratch_alloc(w, <int64_t> n * 8)
     cdef int64_t total = 0
     cdef int32_t k
@@ -117,7 +124,8 @@ cdef int32_t process_sampled(
         total += costs[k]
         if costs[k] > load_relaxed(&op.sampled_max_ns):
             store_relaxed(&op.sampled_max_ns, costs[k])       # statistic
-        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:   # a part of one row is learnt in shed_end
+        # a part of one row is learnt in shed_end
+        if op.shed != NULL and part.chunk.shed != NULL and part.n > 1:
             shed_learn(op.shed, (<ShedRows*> part.chunk.shed).words[part.rows[done + k]], <double> costs[k])
     add_relaxed(&op.sampled_rows, finished)                   # statistic
     add_relaxed(&op.sampled_ns, total)                        # statistic
@@ -125,7 +133,8 @@ cdef int32_t process_sampled(
 
 
 cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
-    """Run a PS/SF kernel on a part's rows; sets part.out and part.failure. Leaves between two blocks of rows where the run is stopped."""
+    """Run a PS/SF kernel on a part's rows. Sets part.out and part.failure. Returns early, between two blocks
+    of rows, when the run is stopped."""
     cdef Kernel* kernel = op.kernel
     cdef Chunk* c = part.chunk
     cdef Chunk* out = NULL
@@ -155,7 +164,8 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
             if stop_asked(w):
                 return
             continue
-        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL or not ends_the_run(f.exc)):
+        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL
+                or not ends_the_run(f.exc)):
             add_relaxed(&kernel.skipped, 1)                   # statistic
             if skip_is_first(kernel, slot_serial(c, part.rows[done])):
                 if f.exc != NULL:
@@ -183,7 +193,7 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
 # ---------------------------------------------------------------- a complete chunk
 
 cdef int narrow(Worker* w, Chunk* c, int32_t before_slot) noexcept nogil:
-    """Keep the rows of an in-place kernel that it kept, before the failing slot. 0, or -1: no memory."""
+    """Select the rows in front of `before_slot` that an in-place kernel kept. 0, or -1: no memory."""
     cdef int32_t* sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4 + 4)
     cdef int32_t k
     cdef int32_t s
@@ -201,7 +211,7 @@ cdef int narrow(Worker* w, Chunk* c, int32_t before_slot) noexcept nogil:
 
 
 cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
-    """All parts of a data chunk are processed: assemble, send."""
+    """Assemble and send a data chunk all of whose parts are processed."""
     cdef Failure* failure = first_failure(c)
     cdef int32_t cut = NO_CUT
     cdef Chunk* out = c
@@ -236,7 +246,8 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
 
 
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
-    """Every bucket has met the punctuation: send what it made them emit, then the punctuation itself."""
+    """Every bucket has processed the punctuation: send what the buckets emitted, then the punctuation
+    itself."""
     cdef Chunk* out = NULL
     cdef const char* cut = NULL
     cdef Failure* failure = first_flush_failure(op, c, &cut)
@@ -268,7 +279,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
                 out.serials[k] += 1 + out.origin[k]
                 out.origin[k] = 0
             op.steps.first_serial = c.last_serial + 1
-            c.last_serial += op.steps.n                       # the operators behind go on from there
+            # operators downstream number their steps from there
+            c.last_serial += op.steps.n
             store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
@@ -281,7 +293,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
                 out_of_memory(op)
                 return
         fail_unit(op, w, c, NULL, out, failure)
-        out.link.link = c                                     # the punctuation follows; the egress drops it
+        # the punctuation follows the failure; the egress drops it
+        out.link.link = c
         operator_send(op, w, ticket, out)
         return
     if out == NULL:
@@ -297,7 +310,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
 
 
 cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* slice) noexcept nogil:
-    """Run one part; the worker that finishes a chunk's last part assembles and sends the chunk."""
+    """Run one part. If it is the last of its chunk to finish, assemble and send the chunk."""
     cdef Chunk* c = part.chunk
     cdef Failure f
     cdef int64_t began
@@ -327,7 +340,9 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             part.out.kind = DATA
     # acq_rel: the last one sees what the others wrote into the chunk and their outputs
     if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
-        if load_relaxed(&op.run.stop) != 0:                   # who left early saw it before it counted its part: so does this worker
+        # A worker that left a part early had seen `stop` before it counted that part. So this worker sees
+        # `stop` as well.
+        if load_relaxed(&op.run.stop) != 0:
             drop_parts(w, c)
         elif c.kind == DATA:
             complete_rows(op, w, c, slice)

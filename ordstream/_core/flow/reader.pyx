@@ -1,8 +1,8 @@
 """What a reader of a stream calls, written where Ctrl-C can't come between.
 
-Python looks for signals at the start of each of its functions, so a method of Python code can be left before its `try` is entered, and
-the traceback then keeps the stream, with all its threads, alive. Compiled code looks for signals only inside the Python code that it
-calls: here every way out of reading closes the stream.
+Python looks for signals at the start of each of its functions, so a method of Python code can be left before
+its `try` is entered, and the traceback then keeps the stream, with all its threads, alive. Compiled code
+looks for signals only inside the Python code that it calls: here every way out of reading closes the stream.
 """
 import _signal
 import threading
@@ -16,10 +16,11 @@ from ordstream._core.ground.arrow_stream import export_stream
 cdef class Reader:
     """The iterator, context manager and Arrow stream over what a subclass gives:
 
-    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception that ended the run, once it
-    has; `close()`: idempotent, also after a close that an exception cut short; `_is_inside()`: whether the run itself is calling;
-    `_exhausted`: nothing more is read.
-    `_offered`, which `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in between.
+    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception
+    that ended the run, once it has; `close()`: idempotent, also after a close that an exception cut short;
+    `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read. `_offered`, which
+    `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in
+    between.
 
     Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.
     """
@@ -44,7 +45,8 @@ cdef class Reader:
         return self
 
     def __next__(self):
-        """The next batch; at the end, or when reading fails or is interrupted, the stream is closed first."""
+        """The next batch; at the end, or when reading fails or is interrupted, the stream is closed
+        first."""
         if self._exhausted:
             raise StopIteration
         cdef bint inside = False
@@ -86,7 +88,8 @@ cdef class Reader:
             close_surely(self)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """Arrow PyCapsule interface: the consumer runs the pipeline by reading. What that means: arrow_stream.pyx."""
+        """Arrow PyCapsule interface: the consumer runs the pipeline by reading. What that means:
+        arrow_stream.pyx."""
         return export_stream(self, requested_schema)
 
     def __array__(self, *_, **__):
@@ -107,7 +110,8 @@ cdef close_surely(reader):
         raise
 
 
-# Held while the size of the next thread's stack, one number for the whole process, is ours and not the user's.
+# Held while the size of the next thread's stack, one number for the whole process, is ours and not the
+# user's.
 _stack_size = RLock()
 
 
@@ -118,10 +122,11 @@ def forget_starts():
 
 
 def start_surely(thread, Py_ssize_t stack):
-    """`thread.start()` with a stack of so many bytes, or the user's size if larger; an interrupt meanwhile is raised when it is done.
+    """`thread.start()` with a stack of so many bytes, or the user's size if larger; an interrupt meanwhile
+    is raised when it is done.
 
-    Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError in the interrupt's place.
-    `threading.stack_size` is afterwards what it was.
+    Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError
+    in the interrupt's place. `threading.stack_size` is afterwards what it was.
     """
     came = []
     present = None

@@ -1,20 +1,26 @@
-"""Reorder buffers: release units strictly by ticket. Non-blocking (ordered paper, Fig. 4) and lock-based (Fig. 2), one interface.
+"""Reorder buffers: release units strictly by ticket. Non-blocking (ordered paper, Fig. 4) and lock-based
+(Fig. 2), one interface.
 
 Deviations from Fig. 4, each found by a model or on hardware:
-a) Four accesses are sequentially consistent: the slot set (L18), the flag's test-and-set (L25), its clear (L36) and the re-check
-   (L40). With a release clear a ready unit was left behind in about 1 % of contended rounds on x86.
+a) Four accesses are sequentially consistent: the slot set (L18), the flag's test-and-set (L25), its clear
+   (L36) and the re-check (L40). With a release clear a ready unit was left behind in about 1 % of contended
+   rounds on x86.
 b) The tail call L42 is a loop; one hold of the flag releases at most RELEASE_MAX units.
-c) The caller never offers a ticket >= next + size (gate at dispatch), so the set cannot fail and nobody spins on a full buffer.
-   In `reorder_offer` a unit whose turn it is goes from its worker straight to `deliver`, under the flag: the slot is skipped.
-   A run with one worker (`alone`) shares nothing and needs no atomic read-modify-write.
-d) `deliver` may refuse a unit (the downstream worklist is full): the flag is cleared and the unit stays in its slot (parked);
-   "ready unit, flag clear, room downstream" makes the operator schedulable (scheduler.pyx), so it is not forgotten.
+c) The caller never offers a ticket >= next + size (gate at dispatch), so the set cannot fail and nobody
+   spins on a full buffer. In `reorder_offer` a unit whose turn it is goes from its worker straight to
+   `deliver`, under the flag, without entering its slot. A run with one worker (`alone`) shares nothing and
+   needs no atomic read-modify-write.
+d) `deliver` may refuse a unit (the downstream worklist is full): the flag is cleared and the unit stays in
+   its slot (parked); "ready unit, flag clear, room downstream" makes the operator schedulable
+   (scheduler.pyx), so it is not forgotten.
 e) Tickets start at 1, and so does `next`.
-f) A worker that has put its unit and finds the slot of `next` empty leaves without trying the flag: whoever brings that unit will see the
-   others behind it. With the flag taken for nothing, every worker that is not in turn took its line, and with it the units of the one
-   that is. For this the store that leaves `next` at an empty slot is sequentially consistent as well (a fifth access), and so is the load.
-Memory ownership: slots are allocated by reorder_init, freed by reorder_free; a unit belongs to the buffer between
-reorder_put and deliver.
+f) A worker that has put its unit and finds the slot of `next` empty leaves without trying the flag: the
+   worker that brings the missing unit will release those behind it. Otherwise every worker whose turn it is
+   not would take the flag in vain, and with it the cache line that the releasing worker writes. This needs
+   two more sequentially consistent accesses: the store that leaves `next` at an empty slot, and the load of
+   `next`.
+Memory ownership: slots are allocated by reorder_init, freed by reorder_free; a unit belongs to the buffer
+between reorder_put and deliver.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -38,17 +44,20 @@ ctypedef int (*deliver_t)(void* context, void* unit) noexcept nogil
 
 cdef struct ReorderBuffer:
     char[128] pad0
-    a64 next               # ticket to release next; only grows; written by the flag's (lock's) holder, read by all
+    # ticket to release next; only grows; written by the flag's (lock's) holder, read by all
+    a64 next
     a64 flag               # 1 while a worker releases; beside `next`: a releasing worker writes both
     char[112] pad1
     a64* slots             # unit of ticket t at t & mask, 0 = EMPTY
     int64_t mask
     int64_t scheme         # ReorderScheme
     Mutex* mutex           # LOCK_BASED only; owned by the creator of the buffer
-    int64_t alone          # 1: one worker in the whole run: no access needs to be ordered; set before the run
+    # 1: only one worker uses it at a time, so no access needs to be ordered; set before the run
+    int64_t alone
 
 
-cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme, Mutex* mutex) noexcept nogil:
+cdef inline int reorder_init(ReorderBuffer* rb, int64_t size, int64_t first, int64_t scheme,
+                             Mutex* mutex) noexcept nogil:
     """An empty buffer of `size` slots (a power of two) expecting ticket `first`. 0, or -1: no memory."""
     memset(<void*> rb, 0, sizeof(ReorderBuffer))
     rb.slots = <a64*> calloc(size, sizeof(a64))
@@ -79,16 +88,19 @@ cdef inline bint reorder_ready(ReorderBuffer* rb) noexcept nogil:
 cdef inline void reorder_put(ReorderBuffer* rb, int64_t ticket, int64_t unit) noexcept nogil:
     """Place a unit; release nothing (follow with reorder_release).
 
-    Thread safety: any worker, one put per ticket, ticket < reorder_limit. Ownership: taken. Cost: one seq_cst store.
+    Thread safety: any worker, one put per ticket, ticket < reorder_limit. Ownership: taken. Cost: one
+    seq_cst store.
     """
     if rb.alone:
         store_relaxed(&rb.slots[ticket & rb.mask], unit)
         return
-    store_seq(&rb.slots[ticket & rb.mask], unit)              # L18; totally ordered with the flag and the re-check
+    # L18; totally ordered with the flag and the re-check
+    store_seq(&rb.slots[ticket & rb.mask], unit)
 
 
 cdef inline void prefetch_unit(ReorderBuffer* rb, int64_t ticket) noexcept nogil:
-    """Start to load what `deliver` will touch of a unit that may be in its slot: a chunk (chunk.pxd) that another worker wrote."""
+    """Prefetch the parts of a chunk (chunk.pxd) that `deliver` will touch, if the unit is in its slot
+    already."""
     cdef int64_t unit = load_relaxed(&rb.slots[ticket & rb.mask])   # a hint
     if unit != 0:
         prefetch_write(as_pointer(unit))
@@ -105,7 +117,8 @@ cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void*
     cdef int sent = 0
     cdef bint stopped
     while True:
-        if load_seq(&rb.slots[load_seq(&rb.next) & rb.mask]) == 0:   # (f); both totally ordered with L18 and the last L34
+        # (f); both totally ordered with L18 and the last L34
+        if load_seq(&rb.slots[load_seq(&rb.next) & rb.mask]) == 0:
             return sent
         if exchange_seq(&rb.flag, 1) != 0:                    # L25; totally ordered with L18, L36, L40
             return sent
@@ -115,13 +128,15 @@ cdef inline int release_non_blocking(ReorderBuffer* rb, deliver_t deliver, void*
             slot = &rb.slots[n & rb.mask]
             unit = load_acquire(slot)                         # L30; pairs with store_seq in reorder_put
             if unit == 0:
-                store_seq(&rb.next, n)                        # (f): totally ordered with L18 and the loads above
+                # (f): totally ordered with L18 and the loads above
+                store_seq(&rb.next, n)
                 break
             prefetch_unit(rb, n + 1)
             if sent >= RELEASE_MAX or not deliver(context, <void*> unit):
                 stopped = True
                 break
-            store_relaxed(slot, 0)                            # L33; ordered before the next put by `next` below
+            # L33; ordered before the next put by `next` below
+            store_relaxed(slot, 0)
             n += 1
             sent += 1
             store_release(&rb.next, n)                        # L34; pairs with load_acquire in reorder_limit
@@ -147,8 +162,10 @@ cdef inline int release_alone(ReorderBuffer* rb, deliver_t deliver, void* contex
         store_relaxed(&rb.next, n)
 
 
-cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, deliver_t deliver, void* context) noexcept nogil:
-    """reorder_put and reorder_release in one: a unit whose turn it is goes straight to `deliver`, without entering its slot."""
+cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, deliver_t deliver,
+                              void* context) noexcept nogil:
+    """reorder_put and reorder_release in one: a unit whose turn it is goes straight to `deliver`, without
+    entering its slot."""
     cdef int64_t n
     cdef a64* slot
     cdef int sent = 0
@@ -190,13 +207,15 @@ cdef inline int reorder_offer(ReorderBuffer* rb, int64_t ticket, int64_t unit, d
     return reorder_release(rb, deliver, context)
 
 
-cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n, deliver_t deliver,
+cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64_t* units, int32_t n,
+                                  deliver_t deliver,
                                   void* context) noexcept nogil:
-    """reorder_offer for `n` units with consecutive tickets from `ticket` on: one hold of the flag for all of them where it is their turn.
+    """reorder_offer for `n` units with consecutive tickets from `ticket` on. When it is their turn, all go
+    in one hold of the flag.
 
-    A worker whose turn comes soon waits for it, TURN_TRIES pauses at most: units that it puts into their slots would be released
-    by the worker in front, which does not have their memory in its cache.
-    Thread safety, ownership: as reorder_put, n times. Returns: units released. Cost: as reorder_offer, per run.
+    A worker whose turn comes soon waits for it, TURN_TRIES pauses at most. Otherwise the worker in front
+    would release these units, and it does not have their memory in its cache. Thread safety, ownership: as
+    reorder_put, n times. Returns: units released. Cost: as reorder_offer, per run.
     """
     cdef int64_t next
     cdef int32_t k = 0
@@ -240,7 +259,8 @@ cdef inline int reorder_offer_run(ReorderBuffer* rb, int64_t ticket, const int64
 
 
 cdef inline int release_lock_based(ReorderBuffer* rb, deliver_t deliver, void* context) noexcept nogil:
-    # Fig. 2: the lock covers the check and the sending. The slot is set before (an atomic ring instead of a map).
+    # Fig. 2: the lock covers the check and the sending. The slot is set before (an atomic ring instead of a
+    # map).
     cdef int64_t n
     cdef int64_t unit
     cdef int sent = 0
@@ -259,10 +279,11 @@ cdef inline int release_lock_based(ReorderBuffer* rb, deliver_t deliver, void* c
 
 
 cdef inline int reorder_release(ReorderBuffer* rb, deliver_t deliver, void* context) noexcept nogil:
-    """Release every unit that is ready, in ticket order, unless another worker is doing it (non-blocking scheme).
+    """Release every unit that is ready, in ticket order, unless another worker is doing it (non-blocking
+    scheme).
 
-    Thread safety: any worker; `deliver` runs in one worker at a time. Returns: units released. Cost: one exchange, two
-    seq_cst accesses, plus deliver; the lock-based scheme waits for the lock.
+    Thread safety: any worker; `deliver` runs in one worker at a time. Returns: units released. Cost: one
+    exchange, two seq_cst accesses, plus deliver; the lock-based scheme waits for the lock.
     """
     if rb.scheme == NON_BLOCKING:
         if rb.alone:

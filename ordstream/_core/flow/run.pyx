@@ -1,7 +1,7 @@
 """One run of a chain of kernels, as a Python object: what ordstream/node/node.py drives.
 
-The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired input. It never waits with
-the GIL held.
+The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired
+input. It never waits with the GIL held.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
@@ -9,7 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
-from ordstream._core.flow.build cimport build_ends, build_operator, build_shared, build_worker, free_operator, free_shared
+from ordstream._core.flow.build cimport (
+    build_ends, build_operator, build_shared, build_worker, free_operator, free_shared,
+)
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
 from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed
@@ -21,7 +23,9 @@ from ordstream._core.flow.signals cimport look_for_signals
 from ordstream._core.ground.arrow cimport ArrowArray, output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
-from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_converts, batch_free, batch_import, batch_new
+from ordstream._core.ground.imported_batch cimport (
+    Batch, BatchFormats, batch_converts, batch_free, batch_import, batch_new,
+)
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
@@ -57,10 +61,10 @@ def debug_counts():
 cdef class Run:
     """One run of a chain of kernels. Not re-usable.
 
-    Memory ownership: operators, stats, queues, pool, workers' C state, imported batches. Borrows kernels, key specs, bounds and the
-    schedule from Python objects that it keeps alive.
-    Thread safety: worker(i) once per worker thread; everything else from the one feeding and reading thread, except cancel()
-    and progress(), which any thread may call.
+    Memory ownership: operators, stats, queues, pool, workers' C state, imported batches. Borrows kernels,
+    key specs, bounds and the schedule from Python objects that it keeps alive. Thread safety: worker(i) once
+    per worker thread; everything else from the one feeding and reading thread, except cancel() and
+    progress(), which any thread may call.
 
     Parameters
     ----------
@@ -139,7 +143,8 @@ cdef class Run:
     # ------------------------------------------------------------ feeding
 
     def push(self, batch):
-        """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an unsupported column layout."""
+        """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an
+        unsupported column layout."""
         cdef Batch* b
         cdef ArrowArray* array
         cdef int rc
@@ -153,7 +158,8 @@ cdef class Run:
         if batch_converts(b, &self.layout_owner.layout, self.used):
             with nogil:
                 rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
-        else:                                                 # to hand the GIL to a worker and back takes longer
+        else:
+            # to hand the GIL to a worker and back takes longer
             rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
         if rc == -1:
             batch_free(b)
@@ -178,7 +184,8 @@ cdef class Run:
         self.pinned += 1
         self.peak = max(self.peak, add_relaxed(&self.rt.pool.bytes, b.bytes) + b.bytes)
         self.note_retirable()
-        add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see the batch first
+        # before the push: a worker may see the batch first
+        add_relaxed(&self.rt.ingress.queued_tuples, b.rows)
         if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
             raise BufferError("too many batches wait at the ingress")
         self.wake_parked()
@@ -188,12 +195,17 @@ cdef class Run:
         cdef int64_t serial = <int64_t> 1 << 62
         if self.pinned_head != NULL and self.pinned_head.next != NULL:
             serial = self.pinned_head.next.first_serial
-        store_relaxed(&self.rt.ingress.retires_at, serial)    # a hint, with load_relaxed in ingress_wakes_feeder
+        # a hint, with load_relaxed in ingress_wakes_feeder
+        store_relaxed(&self.rt.ingress.retires_at, serial)
 
     cdef void wake_parked(self) noexcept:
-        """Wake every parked worker, if there is one, after a change that it may be waiting for. A release of the GIL where there is
-        none would make the caller wait for it as long as a Python function has it."""
-        # A full barrier between the change and the look: totally ordered with add_seq of `parked` in worker_loop.
+        """Wake every parked worker after a change that it may be waiting for.
+
+        The GIL is released only if a worker is parked: the caller would have to wait until a Python function
+        gives it back.
+        """
+        # A full barrier between the change and the look: totally ordered with add_seq of `parked` in
+        # worker_loop.
         if add_seq(&self.rt.run.parked, 0) > 0:
             with nogil:
                 self.rt.run.work.notify_all()
@@ -219,12 +231,15 @@ cdef class Run:
         self.put(b)
 
     def retire(self):
-        """Release input batches all of whose outputs have been emitted; returns how many are still pinned."""
+        """Release input batches all of whose outputs have been emitted; returns how many are still
+        pinned."""
         cdef Batch* b
-        cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)   # pairs with store_release in the egress
+        # pairs with store_release in the egress
+        cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)
         cdef bint released = False
         while self.pinned_head != NULL and self.pinned_head.next != NULL and self.pinned_head.next.first_serial <= emitted:
-            # Something of the following batch has left the egress, so the ingress has moved on from this one.
+            # Something of the following batch has left the egress, so the ingress has moved on from this
+            # one.
             b = self.pinned_head
             self.pinned_head = b.next
             self.pinned -= 1
@@ -243,24 +258,30 @@ cdef class Run:
         return spsc_size_approx(&self.rt.ingress.arriving)
 
     def may_feed(self):
-        """Whether what is in flight leaves room for another batch. If not, the reading thread is told when it does, or when input can be
-        released. The feeding thread."""
+        """Whether there is room for another input batch. If not, the reading thread is woken when there is,
+        or when input can be released.
+
+        Called by the feeding thread.
+        """
         if ingress_may_feed(&self.rt.ingress):
             return True
-        # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they freed.
+        # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they
+        # freed.
         store_seq(&self.rt.ingress.feeder_waits, 1)
         return ingress_may_feed(&self.rt.ingress)
 
     # ------------------------------------------------------------ reading
 
     def take(self):
-        """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there (those that are have rows)."""
+        """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there
+        (those that are have rows)."""
         cdef int64_t[::1] into
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
             return None
         if o.pool != NULL:
-            add_relaxed(&o.pool.bytes, -o.bytes)              # the reader's from now on; seen by who is woken below
+            # the reader's from now on; seen by who is woken below
+            add_relaxed(&o.pool.bytes, -o.bytes)
             o.pool = NULL
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
@@ -273,38 +294,46 @@ cdef class Run:
         return output_export(o, self.out_schema), serials
 
     def want(self, int64_t rows_taken):
-        """Ask for a partial output batch: with the next rows, or at once where more than `rows_taken` were written already."""
-        store_seq(&self.rt.egress.wanted, 1)                  # seen by the next delivery, or by an idle worker
+        """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows have
+        been written."""
+        # seen by the next delivery, or by an idle worker
+        store_seq(&self.rt.egress.wanted, 1)
         if load_seq(&self.rt.egress.rows_out) > rows_taken:
             with nogil:
                 self.rt.run.work.notify_one()
 
     def wait(self, double seconds, bint feeding=False):
-        """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether something is there.
+        """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether
+        something is there.
 
-        feeding: the caller feeds too, so also until few batches wait at the ingress, or, where there is no room for more, until there is
-        or input can be released. workers="auto": also until hire() is wanted.
+        feeding: the caller feeds too, so also until few batches wait at the ingress, or, where there is no
+        room for more, until there is or input can be released. workers="auto": also until hire() is wanted.
         """
         cdef int64_t seen
         cdef bint full
         cdef int64_t ns = <int64_t> (seconds * 1e9)
         cdef int64_t turn = load_relaxed(&self.rt.run.reader_turn) | 1   # written by this thread only
         with nogil:
-            store_relaxed(&self.rt.run.reader_turn, turn + 1)            # a hint, with load_relaxed in let_reader_pass
+            # a hint, with load_relaxed in let_reader_pass
+            store_relaxed(&self.rt.run.reader_turn, turn + 1)
             seen = self.rt.run.reader.prepare()
             notice_stall(&self.rt)
             full = feeding and not ingress_may_feed(&self.rt.ingress)
             if full:
-                # Totally ordered with the workers' load_seq: either they see it, or this thread sees what they freed.
+                # Totally ordered with the workers' load_seq: either they see it, or this thread sees what
+                # they freed.
                 store_seq(&self.rt.ingress.feeder_waits, 1)
                 full = not ingress_may_feed(&self.rt.ingress)
             if (spsc_size_approx(&self.rt.egress.ready) == 0 and not finished(&self.rt)
                     and load_acquire(&self.rt.active) <= self.hired
-                    and not (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
-                    and not (full and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
+                    and not (feeding and not full
+                             and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
+                    and not (full
+                             and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
                 if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
                         and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
-                             or (feeding and not full and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
+                             or (feeding and not full
+                                 and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW))
                         and not self.rt.run.reader.wait(seen, self.rt.grace_ns)):
                     add_relaxed(&self.rt.missed, 1)           # statistic; as in note_missed
             store_relaxed(&self.rt.run.reader_turn, turn + 2)            # as above
@@ -334,9 +363,11 @@ cdef class Run:
                 (<ShedControl*> self.rt.operators[i].kernel.shed).started_ns = self.rt.ingress.schedule_start
 
     def hire(self):
-        """Numbers of the workers whose threads should be started now: all of them at first, or as the controller wants them."""
+        """Numbers of the workers whose threads should be started now: all of them at first, or as the
+        controller wants them."""
         first = self.hired
-        self.hired = max(first, min(load_acquire(&self.rt.active), self.nworkers))   # pairs with store_release in set_active, keep_active
+        # pairs with store_release in set_active, keep_active
+        self.hired = max(first, min(load_acquire(&self.rt.active), self.nworkers))
         return range(first, self.hired)
 
     def keep_active(self, int workers):
@@ -356,7 +387,8 @@ cdef class Run:
             worker_loop(&self.rt, &self.workers[i], False)
 
     def work(self):
-        """workers = 0: work on the caller's thread until output is ready, input is needed, or the run ends."""
+        """workers = 0: work on the caller's thread until output is ready, input is needed, or the run
+        ends."""
         with nogil:
             worker_loop(&self.rt, &self.main, True)
         self.raise_raised()
@@ -372,16 +404,18 @@ cdef class Run:
         raise raised
 
     def node(self):
-        """The Runtime, for _testing_run.pyx: valid while this object lives, its queues until close()."""
+        """The Runtime, for lab/testing_run.pyx: valid while this object lives, its queues until close()."""
         return PyCapsule_New(&self.rt, b"ordstream.Runtime", NULL)
 
     def leave(self):
-        """The run has ended: who still works for it, as in a flush while another operator failed, should stop. Any thread."""
+        """The run has ended: workers that still do something for it (a flush, while another operator failed)
+        should stop. Any thread."""
         if load_acquire(&self.rt.run.stop) == 0:              # pairs with the stores of `stop`
             store_release(&self.rt.run.stop, LEFT)            # pairs with load_acquire in finished()
 
     def cancel(self):
-        """Stop as soon as every worker has looked at the flag: after its chunk, or a few thousand keys of a flush. Any thread."""
+        """Stop the run. A worker sees it after its chunk, or after a few thousand keys of a flush. Any
+        thread."""
         store_release(&self.rt.run.stop, CANCELLED)           # pairs with load_acquire in finished()
         with nogil:
             self.rt.run.work.notify_all()
@@ -389,16 +423,18 @@ cdef class Run:
             self.rt.run.reader.notify_all()
 
     def progress(self):
-        """(tuples pushed, tuples issued to the first operator, serial emitted through, rows out). Any thread."""
+        """(tuples pushed, tuples issued to the first operator, serial emitted through, rows out). Any
+        thread."""
         return (load_relaxed(&self.rt.ingress.queued_tuples), load_relaxed(&self.rt.ingress.issued_serial),
-                load_acquire(&self.rt.ingress.emitted_serial),  # pairs with the egress: rows_out then has its outputs
+                # pairs with the egress: rows_out then has its outputs
+                load_acquire(&self.rt.ingress.emitted_serial),
                 load_relaxed(&self.rt.egress.rows_out))
 
     # ------------------------------------------------------------ results
 
     def failure(self):
-        """None, or (operator index, serial, code, message, exception or None). Index -1: the source; -2: no memory for a batch; -3: a row
-        of the output that no batch can hold."""
+        """None, or (operator index, serial, code, message, exception or None). Index -1: the source; -2: no
+        memory for a batch; -3: a row of the output that no batch can hold."""
         cdef Failure* f = self.rt.egress.failure
         if f == NULL:
             return None
@@ -411,7 +447,8 @@ cdef class Run:
         return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, message, exc
 
     def last_commit_point(self):
-        """The order tag of all that was written, (serial, index), when the run has ended; None where some of it can't be taken."""
+        """Order tag (serial, index) of everything written, after the end of the run; None if some rows
+        cannot be taken any more."""
         cdef int64_t serial
         cdef int64_t index
         if self.rt.egress.current != NULL and self.rt.egress.current.rows:
@@ -420,17 +457,19 @@ cdef class Run:
         return serial, index
 
     def first_skips(self):
-        """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row that each operator skipped."""
+        """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row
+        that each operator skipped."""
         return first_skips(&self.rt, self.names)
 
     def failing_row(self, schema):
-        """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output for a row that is too wide for a
-        batch, its longest value null), or None."""
+        """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output for a
+        row that is too wide for a batch, its longest value null), or None."""
         cdef Chunk* c = self.rt.egress.failed
         cdef KernelOwner owner
         cdef const Layout* layout = &self.out_layout.layout
         cdef Output* o
-        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0 and self.rt.egress.failed_operator != -3):
+        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0
+                                     and self.rt.egress.failed_operator != -3):
             return None
         if self.rt.egress.failed_operator >= 0:
             owner = self.operators[self.rt.egress.failed_operator].kernel
@@ -444,12 +483,13 @@ cdef class Run:
         return output_export(o, schema)
 
     def steps(self):
-        """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final flush (steps.pxd). Complete
-        for every operator whose flushed rows the reader has taken."""
+        """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final
+        flush (steps.pxd). Complete for every operator whose flushed rows the reader has taken."""
         return flush_steps(&self.rt)
 
     def samples(self):
-        """Latency markers: list of (serial, processing ns, end-to-end ns, time at the egress by now_ns), in order."""
+        """Latency markers: list of (serial, processing ns, end-to-end ns, time at the egress by now_ns), in
+        order."""
         return markers(&self.rt)
 
     def statistics(self):
@@ -459,7 +499,8 @@ cdef class Run:
     # ------------------------------------------------------------ the end
 
     def close(self):
-        """Give all memory back. Workers must have ended. Returns chunks that were not returned (0 unless there is a leak)."""
+        """Give all memory back. Workers must have ended. Returns chunks that were not returned (0 unless
+        there is a leak)."""
         cdef int32_t i
         cdef int64_t live
         global runs_open, chunks_leaked, bytes_leaked

@@ -1,4 +1,5 @@
-"""Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the reading side."""
+"""Runtime: one run of a chain of operators: stage table, scheduler, workers' loop, the feeding and the
+reading side."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64, load_acquire
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
@@ -27,14 +28,16 @@ cdef struct Runtime:
     int64_t max_rows
     int32_t auto_rows      # 1: the controller sets ingress.target_rows
     a64 parks              # statistic: how often a worker parked
-    # Timed waits are a safety net that nothing may need. Constant, but for tests (_testing_run.pyx).
+    # Timed waits are a safety net that nothing may need. Constant, but for tests (lab/testing_run.pyx).
     int64_t park_ns        # first timed wait of a parked worker
     int64_t longest_park_ns
     int64_t gate_ns        # timed wait of a worker that should not be active
-    int64_t grace_ns       # after a wait that nobody ended: how long a wake-up may be on its way before it counts as missed; 0: don't count
-    a64 missed             # waits that were over only since their time was, while there was something to do
-    a64 asleep             # workers that are in `work`, or will be without another look
-    a64 gated              # the same of `gate`
+    # How long after a wait that ran out a wake-up may still come before it counts as missed; 0: do not
+    # count.
+    int64_t grace_ns
+    a64 missed             # waits that ran out although there was work
+    a64 asleep             # workers that wait in `work`, or are about to and will not look for work again
+    a64 gated              # workers of which the same holds for `gate`
     a64 hold_at            # HoldPlace where workers stop until this changes; 0: nowhere
     a64 held               # workers that stopped there
     # workers="auto": workers whose id is not below `active` wait in `gate`. Constant otherwise.
@@ -44,7 +47,8 @@ cdef struct Runtime:
     int32_t adaptive       # 1: the controller sets `active`
     # under `lock`, where adaptive:
     Elastic elastic
-    uint64_t shaken        # debug: state of the generator that sets the number at random, at every look; 0: off
+    # debug: state of the generator that sets the number at random, at every look; 0: off
+    uint64_t shaken
     int64_t look_at        # time of the next observation
     int64_t units          # `elastic.searches` when the weights were set
     double* weights        # unit of work: cost of a tuple of each operator, ns
@@ -54,10 +58,11 @@ cdef struct Runtime:
 
 
 cdef enum HoldPlace:
-    # Places between two steps of a hand-shake: a test holds a worker there, lets the other side run, and lets it go.
+    # Places between two steps of a hand-shake. A test holds a worker there, lets the other side run, then
+    # lets the worker go on.
     HOLD_NOWHERE = 0
-    HOLD_BEFORE_PARKING = 1    # it found nothing, and has not yet said that it parks
-    HOLD_WHILE_PUBLISHING = 2  # idle, with the last release flag in its hands
+    HOLD_BEFORE_PARKING = 1    # the worker found no work, and has not yet counted itself in `parked`
+    HOLD_WHILE_PUBLISHING = 2  # the worker is idle and holds the last operator's release flag
 
 cdef struct Waits:
     # Of runs that are made from now on, as in Runtime.

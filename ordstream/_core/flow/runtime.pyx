@@ -1,14 +1,19 @@
 """The workers' loop of one node (runtime.pxd), and what empties it after the end.
 
-a) Every worker asks the central scheduler for (operator, budget), works that slice, accounts for it and asks again (ordered paper 2.2).
-b) A worker that finds nothing pauses (only where workers < allowed CPUs), yields, then parks in an event count; it counts itself in
-   `parked` before its last look (totally ordered with operator_release's load). Waits are timed as a safety net. An operator that has
-   all the workers it may have keeps no other one awake: who ends a slice, or begins one after a pause, wakes one for what is left.
-   Tests make the timed waits long and count the ones that hid a missing wake-up (`missed`).
+a) Every worker asks the central scheduler for (operator, budget), works for that slice, accounts for it and
+   asks again (ordered paper 2.2).
+b) A worker that finds no work pauses (only where workers < allowed CPUs), then yields, then parks in an
+   event count. It counts itself in `parked` before it looks for work a last time (totally ordered with
+   operator_release's load). An operator that has all the workers it may have keeps no other worker awake: a
+   worker that ends a slice, or begins one after a pause, wakes another for the work that is left. Waits are
+   timed as a safety net. Tests make the times long and count the waits that hid a missing wake-up
+   (`missed`).
 c) workers = 0: the caller runs the loop itself between feeding and reading ("embedded").
-d) workers="auto": whoever ends a slice when an observation is due lets the controller (elastic.pxd) look, under the scheduler's lock.
-   Workers that should not be active wait in a gate of their own, where no wake-up meant for an active one can end up.
-e) After an error, a cancel or the end, `drain` gives every chunk back; a debug run asserts that nothing is live.
+d) workers="auto": the worker that ends a slice when an observation is due calls the controller
+   (elastic.pxd), under the scheduler's lock. Workers that should not be active wait in a gate of their own,
+   which no wake-up meant for an active worker can reach.
+e) After an error, a cancel or the end, `drain` gives every chunk back; a debug run asserts that nothing is
+   live.
 """
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -16,7 +21,9 @@ from libc.stdlib cimport free
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.egress cimport egress_publish
-from ordstream._core.flow.elastic cimport elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled
+from ordstream._core.flow.elastic cimport (
+    elastic_hurry, elastic_observe, elastic_restart, elastic_set, elastic_stalled,
+)
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.ground.mpmc cimport mpmc_try_take
@@ -28,7 +35,9 @@ from ordstream._core.flow.reorder_buffer cimport NON_BLOCKING, reorder_ready
 from ordstream._core.flow.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.ground.threads cimport SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff
+from ordstream._core.ground.threads cimport (
+    SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff,
+)
 
 cdef enum:
     ADAPT_EVERY = 16               # choices between two looks at the chunk size
@@ -38,7 +47,7 @@ cdef enum:
 # ---------------------------------------------------------------- waits
 
 cdef Waits waits
-waits.park_ns = 50_000_000           # each one in vain is followed by one twice as long
+waits.park_ns = 50_000_000           # after a wait that found no work the next one is twice as long
 waits.longest_park_ns = 800_000_000  # 8 workers of an idle stream: 10 wake-ups a second
 waits.gate_ns = 1_000_000_000
 waits.grace_ns = 0
@@ -48,7 +57,7 @@ cdef a64 missed_waits
 
 
 cdef Waits* waits_of_new_runs() noexcept nogil:
-    """The timed waits of runs to come. Written by tests, with the GIL; read where a run is made."""
+    """The timed waits of runs that are made from now on. Tests write them, with the GIL."""
     return &waits
 
 
@@ -58,8 +67,9 @@ cdef a64* missed_of_closed_runs() noexcept nogil:
 
 
 cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
-    """Tests: stay here until this is not the place any more. Cost otherwise: a load."""
-    if load_relaxed(&rt.hold_at) != place:                    # written by a test's thread, which looks at `held`; no partner
+    """Tests: keep this worker here until `hold_at` names another place. Cost outside tests: one load."""
+    # written by a test's thread, which looks at `held`; no partner
+    if load_relaxed(&rt.hold_at) != place:
         return
     add_seq(&rt.held, 1)
     while load_acquire(&rt.hold_at) == place:
@@ -68,8 +78,11 @@ cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
 
 
 cdef bint left_waiting(Runtime* rt) noexcept nogil:
-    """Tests: there is something to do, or the run is over, and no worker is in a slice, whose end would tell the others. (What an
-    open-loop schedule makes due is no wake-up's business.)"""
+    """Tests: True when there is work, or the run is over, and no worker is in a slice (the end of a slice
+    would wake others).
+
+    Tuples that become due by an open-loop schedule do not count: no wake-up announces them.
+    """
     cdef bint found = False
     cdef int32_t i
     lock_scheduler(rt)
@@ -83,8 +96,12 @@ cdef bint left_waiting(Runtime* rt) noexcept nogil:
 
 
 cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
-    """Tests: a worker's timed wait is over. Count it where it hid a missing wake-up: something was left, nobody told since epoch `seen`,
-    and nobody does within `grace_ns`, as who has made the change but not yet told does."""
+    """Tests: called when a worker's timed wait ran out. Counts the wait as `missed` if it hid a missing
+    wake-up.
+
+    That is so when there is work, no wake-up came since epoch `seen`, and none comes within `grace_ns`: a
+    thread that has made a change may be about to send its wake-up.
+    """
     if rt.grace_ns and left_waiting(rt) and not rt.run.work.wait(seen, rt.grace_ns) and left_waiting(rt):
         add_relaxed(&rt.missed, 1)                            # statistic
 
@@ -93,7 +110,8 @@ cdef void note_missed(Runtime* rt, int64_t seen) noexcept nogil:
 
 cdef inline void lock_scheduler(Runtime* rt) noexcept nogil:
     cdef int rounds = 0
-    while load_relaxed(&rt.lock) != 0 or exchange_acq_rel(&rt.lock, 1) != 0:   # pairs with store_release in unlock
+    # pairs with store_release in unlock
+    while load_relaxed(&rt.lock) != 0 or exchange_acq_rel(&rt.lock, 1) != 0:
         spin_lock_backoff(&rounds)
 
 
@@ -102,20 +120,23 @@ cdef inline void unlock_scheduler(Runtime* rt) noexcept nogil:
 
 
 cdef inline bint runnable(Operator* op) noexcept nogil:
-    """Input that may be processed, or a ready unit that may be delivered."""
+    """True when the operator has input that may be processed, or a ready unit that may be delivered."""
     if reorder_ready(&op.rb):
         return operator_can_release(op)
     return operator_has_input(op)
 
 
 cdef void adapt_chunk(Runtime* rt) noexcept nogil:
-    """Aim at `chunk_ns` of work per chunk in the operator that is busiest per input tuple. Under lock."""
+    """Set the chunk size: aim at `chunk_ns` of work per chunk in the operator with the most work per input
+    tuple. Under lock."""
     cdef int32_t i
     for i in range(rt.n):
         if rt.operators[i].shed != NULL and rt.stats[i].tuples_in == 0:
-            return                                # nothing is known of an operator that needs protection: chunks stay small
+            # a protected operator has not been measured yet: chunks stay small
+            return
     # read by the ingress; no partner
-    store_relaxed(&rt.ingress.target_rows, chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
+    store_relaxed(&rt.ingress.target_rows,
+                  chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
 
 
 # ---------------------------------------------------------------- how many workers
@@ -126,7 +147,7 @@ cdef inline bint outside(Runtime* rt, Worker* w) noexcept nogil:
 
 
 cdef void set_active(Runtime* rt, int32_t n) noexcept nogil:
-    """The number of workers that should be active, and tell those who wait for it. Under lock."""
+    """Set the number of workers that should be active, and wake those that wait for it. Under lock."""
     store_release(&rt.active, n)                              # pairs with load_acquire in outside
     rt.gate.notify_all()
     if n > load_relaxed(&rt.running):
@@ -134,7 +155,7 @@ cdef void set_active(Runtime* rt, int32_t n) noexcept nogil:
 
 
 cdef bint input_waits(Runtime* rt) noexcept nogil:
-    """Tuples that are there, or due, have not been taken."""
+    """True when tuples that are there (or due, by a schedule) have not been taken."""
     cdef int64_t issued = load_relaxed(&rt.ingress.issued_serial)
     if issued >= load_relaxed(&rt.ingress.queued_tuples):
         return False
@@ -142,10 +163,12 @@ cdef bint input_waits(Runtime* rt) noexcept nogil:
 
 
 cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
-    """An observation for the controller. Under lock. Cost: ~10 ns per operator and worker, four times per interval.
+    """Give the controller an observation. Under lock. Cost: ~10 ns per operator and worker, four times per
+    interval.
 
-    Work is counted in tuples of all operators, weighted by what they cost when the search began: smoother than the source's
-    tuples, which go in batches through one operator after the other.
+    Work is the number of tuples that all operators have processed, each weighted by its cost when the search
+    began. This is smoother than the number of source tuples, which pass in batches through one operator
+    after the other.
     """
     cdef double work = 0.0
     cdef double busy = rt.slice_ns
@@ -154,7 +177,7 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
     cdef int32_t i
     rt.look_at = now + rt.elastic.interval_ns // 4
     if load_relaxed(&rt.ingress.ended) != 0:
-        # All that is left is the flush, whose buckets can be flushed in parallel.
+        # Only the final flush is left, and its buckets are flushed in parallel.
         if load_relaxed(&rt.active) < running:
             set_active(rt, running)
         return
@@ -170,8 +193,9 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
         elastic_restart(&rt.elastic, now)                     # threads are being started
         return
     if rt.elastic.began == 0 and rt.stats[0].tuples_in > 0 and rt.ingress.schedule == NULL:
-        # What the first operator's tuples have cost so far, for all that wait.
-        if elastic_hurry(&rt.elastic, now, busy / rt.stats[0].tuples_in * load_relaxed(&rt.ingress.queued_tuples)) != before:
+        # Backlog: the cost per tuple so far of the first operator, times the tuples that wait.
+        if elastic_hurry(&rt.elastic, now,
+                         busy / rt.stats[0].tuples_in * load_relaxed(&rt.ingress.queued_tuples)) != before:
             set_active(rt, rt.elastic.target)
             return
     if rt.units != rt.elastic.searches:
@@ -189,8 +213,12 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
 
 
 cdef bint notice_stall(Runtime* rt) noexcept nogil:
-    """One more worker where every active one has been in one slice for STALL_NS while another operator has work: a function that
-    sleeps, or waits for another process. Called by the reading thread while it waits; true: the number was raised."""
+    """Activate one more worker when every active one has been in one slice for STALL_NS and another operator
+    has work.
+
+    A user's function that sleeps, or waits for another process, causes this. The reading thread calls it
+    while it waits. Returns True when the number was raised.
+    """
     cdef int64_t now = now_ns()
     cdef bint stalled = False
     cdef int32_t active
@@ -213,7 +241,7 @@ cdef bint notice_stall(Runtime* rt) noexcept nogil:
 
 
 cdef bint anything_runnable(Runtime* rt) noexcept nogil:
-    """A look without the lock: whether asking the scheduler is worth it."""
+    """Whether asking the scheduler is worth it. Takes no lock; an estimate."""
     cdef int32_t i
     for i in range(rt.n):
         if runnable(&rt.operators[i]):
@@ -222,7 +250,8 @@ cdef bint anything_runnable(Runtime* rt) noexcept nogil:
 
 
 cdef bint anything_schedulable(Runtime* rt) noexcept nogil:
-    """As anything_runnable, but without operators that have all the workers they may have. Takes the lock."""
+    """anything_runnable, not counting operators that already have all the workers they may have. Takes the
+    lock."""
     cdef bint found = load_relaxed(&rt.egress.wanted) != 0
     cdef int32_t i
     lock_scheduler(rt)
@@ -235,7 +264,7 @@ cdef bint anything_schedulable(Runtime* rt) noexcept nogil:
 
 
 cdef inline void wake_another(Runtime* rt) noexcept nogil:
-    """Wake a parked worker if there is one and there is something for it. Cost where none is parked: a load."""
+    """Wake a parked worker if there is one and there is work for it. Cost when none is parked: one load."""
     if load_relaxed(&rt.run.parked) > 0 and anything_schedulable(rt):
         rt.run.work.notify_one()
 
@@ -243,7 +272,8 @@ cdef inline void wake_another(Runtime* rt) noexcept nogil:
 cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
     """Wait until this worker should be active again, or the run ends."""
     cdef int64_t seen
-    wake_another(rt)                                          # a wake-up that was meant for an active worker may have come here
+    # this worker may have got a wake-up meant for an active one: pass it on
+    wake_another(rt)
     while outside(rt, w) and not finished(rt):
         seen = rt.gate.prepare()
         if outside(rt, w) and not finished(rt):
@@ -256,9 +286,10 @@ cdef void sit_out(Runtime* rt, Worker* w) noexcept nogil:
 
 # ---------------------------------------------------------------- choosing, continued
 
-cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done, int64_t now, int64_t* budget) noexcept nogil:
-    """Account for the slice just done (previous >= 0) and choose the next operator; -1: nothing is schedulable, or this worker
-    should not be active."""
+cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done, int64_t now,
+                    int64_t* budget) noexcept nogil:
+    """Account for the slice just done (previous >= 0) and choose the next operator; -1: nothing is
+    schedulable, or this worker should not be active."""
     cdef int32_t i
     cdef int best
     cdef OperatorStats* o
@@ -291,7 +322,8 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
 
 
 cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
-    """Idle: give the reader what has been written so far, if it asks and nobody holds the last release flag."""
+    """For an idle worker: publish the rows written so far, if the reader asks for them and nobody holds the
+    last release flag."""
     cdef Operator* last = &rt.operators[rt.n - 1]
     if load_relaxed(&rt.egress.wanted) == 0:
         return
@@ -312,7 +344,8 @@ cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
 
 
 cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
-    """How long a worker may park: until the next tuple of an open-loop schedule is due, at most `longest`."""
+    """How long a worker may park: until the next tuple of an open-loop schedule is due, at most
+    `longest`."""
     cdef int64_t issued
     cdef int64_t wait
     if rt.ingress.schedule == NULL:
@@ -327,7 +360,8 @@ cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
 
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
-    """Work until the run ends. Embedded (workers = 0): also return when there is nothing to do or output is ready.
+    """Work until the run ends. Embedded (workers = 0): also return when there is nothing to do or output is
+    ready.
 
     Thread safety: one call per Worker. Ownership: none. Never takes the GIL itself (kernels may).
     """
@@ -341,7 +375,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     cdef int op
     cdef int idle = 0
     if not embedded:
-        add_relaxed(&rt.running, 1)                           # read by adapt_workers; a stale value drops a slot
+        # read by adapt_workers; a stale value drops a slot
+        add_relaxed(&rt.running, 1)
     op = next_slice(rt, w, -1, 0, &done, start, &budget)
     while True:
         if op >= 0:
@@ -358,7 +393,9 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                 break
             if embedded and spsc_size_approx(&rt.egress.ready) > 0:
                 break
-            wake_another(rt)                                  # a window, a cap, the ingress or an operator's place: nobody else says so
+            # This slice may have opened a window, a cap, the ingress, or a place in its operator. No other
+            # wake-up says so.
+            wake_another(rt)
             continue
         if finished(rt):
             break
@@ -385,7 +422,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             if wait > 50_000:
                 hold(rt, HOLD_BEFORE_PARKING)
                 seen = rt.run.work.prepare()
-                add_seq(&rt.run.parked, 1)                    # totally ordered with load_seq in operator_release
+                # totally ordered with load_seq in operator_release
+                add_seq(&rt.run.parked, 1)
                 add_relaxed(&rt.parks, 1)
                 if ingress_wakes_feeder(&rt.ingress):         # nothing to do is room for input
                     store_relaxed(&rt.ingress.feeder_waits, 0)
@@ -408,7 +446,8 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             start = now_ns()
             op = next_slice(rt, w, -1, 0, &done, start, &budget)
             if op >= 0:
-                wake_another(rt)                              # not only after a slice, which may be a function's that takes long
+                # not only after a slice, which may be a function's that takes long
+                wake_another(rt)
     if op >= 0:
         # chosen, but the run ended: give the place back
         lock_scheduler(rt)

@@ -9,7 +9,8 @@ cdef enum:
 
 
 cdef int64_t clock_cost_ns() noexcept nogil:
-    """Nanoseconds that a row's measurement adds to what it measures: the smallest of many empty measurements.
+    """Nanoseconds that a row's measurement adds to what it measures: the smallest of many empty
+    measurements.
 
     Thread safety: any. Ownership: none. Cost: ~3 us; ask once per run and worker.
     """
@@ -30,11 +31,13 @@ cdef int32_t sample_rows(
 ) noexcept nogil:
     """As kernel.process for the same rows, one at a time: costs_ns[i] is what rows[i] took.
 
-    grown_bytes[i] (NULL: not asked for) is by how much the bucket's state grew; state_bytes[0] (NULL: not asked for) its size
-    afterwards; both are 0 where the kernel does not count bytes. Works for in-place kernels (`out` NULL) and others.
+    grown_bytes[i] (NULL: not asked for) is by how much the bucket's state grew; state_bytes[0] (NULL: not
+    asked for) its size afterwards; both are 0 where the kernel does not count bytes. Works for in-place
+    kernels (`out` NULL) and others.
 
-    Thread safety: the worker that holds the bucket. Ownership: as process. Returns: rows done; n, or j when rows[j] failed (f is
-    filled; costs_ns[j] is not). Cost: process on single rows plus ~50 ns each; Python kernels take the GIL per row.
+    Thread safety: the worker that holds the bucket. Ownership: as process. Returns: rows done; n, or j when
+    rows[j] failed (f is filled; costs_ns[j] is not). Cost: process on single rows plus ~50 ns each; Python
+    kernels take the GIL per row.
     """
     cdef int64_t clock = clock_cost_ns()
     cdef int64_t t

@@ -1,7 +1,8 @@
 """Schedulers QST, LP, ET, CT (ordered paper, section 6) behind one interface, in the paper's quantities.
 
-The interface knows no queues and no threads: whoever drives it (runtime.pyx in real time, a simulator in virtual time) fills an
-array of OperatorStats, calls scheduler_choose under its own lock, and reports each slice with stats_account.
+The interface knows no queues and no threads: whoever drives it (runtime.pyx in real time, a simulator in
+virtual time) fills an array of OperatorStats, calls scheduler_choose under its own lock, and reports each
+slice with stats_account.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -49,9 +50,13 @@ cdef struct Scheduler:
     uint64_t rng
     int (*choose)(Scheduler*, OperatorStats*, int32_t n) noexcept nogil
 
-cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, double window_ns, double capacity, uint64_t seed) noexcept nogil
+cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, double window_ns, double capacity,
+                         uint64_t seed) noexcept nogil
 cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil
-cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now, int64_t* budget) noexcept nogil
-cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out, int64_t chunks) noexcept nogil
+cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now,
+                          int64_t* budget) noexcept nogil
+cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out,
+                        int64_t chunks) noexcept nogil
 cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil
-cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows, int64_t max_rows) noexcept nogil
+cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
+                            int64_t max_rows) noexcept nogil

@@ -1,14 +1,15 @@
 """Scheduling heuristics of the ordered paper, section 6, with defined values for corner input.
 
-a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / (in + 1), so that an operator that has dropped
-   everything so far divides nothing by zero. Every priority is finite.
+a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / (in + 1), so that an operator
+   that has dropped everything so far divides nothing by zero. Every priority is finite.
 b) The number of tuples of a slice is clamped to [1, 2^20]: a cost above the slice still processes one tuple.
-c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with any heuristic, every
-   operator with input runs within max_wait + n choices.
-d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long as slices were.
-   A window of CT begins with what waits already: an operator has processed that many tuples more than those behind it. From zero,
-   an operator that the caps then hold back would look like the bottleneck for the rest of the window, and be preferred to the operator
-   whose queue is full (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
+c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with
+   any heuristic, every operator with input runs within max_wait + n choices.
+d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long
+   as slices were. A window of CT begins with what waits already: an operator has processed that many tuples
+   more than those behind it. From zero, an operator that the caps then hold back would look like the
+   bottleneck for the rest of the window, and be preferred to the operator whose queue is full
+   (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
 e) "Schedulable" is the driver's: input and a free place (w < M), or a ready output with room downstream.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -44,7 +45,8 @@ cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
     o.worker_ns = 0.0
 
 
-cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out, int64_t chunks) noexcept nogil:
+cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out,
+                        int64_t chunks) noexcept nogil:
     """Add one slice to an operator's measurements. Caller holds the scheduler's lock. Cost: ~10 ns."""
     o.worker_ns += ns
     o.T += ns
@@ -82,8 +84,10 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
         ops[i].cs = cs
 
 
-cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows, int64_t max_rows) noexcept nogil:
-    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows, max_rows]."""
+cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
+                            int64_t max_rows) noexcept nogil:
+    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows,
+    max_rows]."""
     cdef double reach = 1.0
     cdef double worst = 1.0
     cdef double cost
@@ -105,7 +109,8 @@ cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns
 
 
 cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
-    """Queue-size throttling (6.1): the earliest operator whose output queue is below T_i = C cs_i / sum cs (eq. 1)."""
+    """Queue-size throttling (6.1): the earliest operator whose output queue is below T_i = C cs_i / sum cs
+    (eq. 1)."""
     cdef double total = 0.0
     cdef int32_t i
     cdef int32_t last = -1
@@ -155,7 +160,8 @@ cdef inline double slice_length(const Scheduler* s, const OperatorStats* o) noex
 
 
 cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
-    """T of each operator: the worker time of the tuples that it has processed and a later operator has not, as far as they wait."""
+    """T of each operator: the worker time of the tuples that it has processed and a later operator has not,
+    as far as they wait."""
     cdef double ahead = 0.0            # source tuples
     cdef double before
     cdef int32_t i = n - 1
@@ -167,7 +173,8 @@ cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
 
 
 cdef int choose_ct(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
-    """Current throughput (6.4): the lowest n_i = (T_i + w_i s) / (c_i cs_i) (eq. 3): the bottleneck of the window."""
+    """Current throughput (6.4): the lowest n_i = (T_i + w_i s) / (c_i cs_i) (eq. 3): the bottleneck of the
+    window."""
     cdef int32_t k
     cdef int32_t i
     cdef int32_t best = -1
@@ -222,7 +229,8 @@ cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, doubl
         s.choose = choose_ct
 
 
-cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now, int64_t* budget) noexcept nogil:
+cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now,
+                          int64_t* budget) noexcept nogil:
     """The operator to work on next and in `budget` the tuples to process; -1: nothing is schedulable.
 
     Thread safety: under the driver's lock. Ownership: none. Cost: O(n), about 5 ns per operator.
@@ -276,23 +284,27 @@ cdef class PySchedulerDoor:
     cdef OperatorStats[64] ops
     cdef public int n
 
-    def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0, seed=1):
+    def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0,
+                 seed=1):
         if heuristic not in HEURISTICS:
             raise ValueError(f"unknown scheduler {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
         self.n = len(max_parallelism)
         if not 1 <= self.n <= 64:
             raise ValueError("1 to 64 operators")
-        scheduler_init(&self.scheduler, HEURISTICS[heuristic], slice_us * 1e3, window_us * 1e3, capacity, seed)
+        scheduler_init(&self.scheduler, HEURISTICS[heuristic], slice_us * 1e3, window_us * 1e3, capacity,
+                       seed)
         for i in range(self.n):
             stats_init(&self.ops[i], max_parallelism[i])
 
     def choose(self, int64_t now_ns, worklists, workers, schedulable=None):
-        """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0 and w_i < M_i."""
+        """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0
+        and w_i < M_i."""
         cdef int64_t budget = 0
         for i in range(self.n):
             self.ops[i].I = worklists[i]
             self.ops[i].w = workers[i]
-            self.ops[i].schedulable = (worklists[i] > 0 and workers[i] < self.ops[i].M) if schedulable is None else schedulable[i]
+            self.ops[i].schedulable = (worklists[i] > 0
+                    and workers[i] < self.ops[i].M) if schedulable is None else schedulable[i]
         best = scheduler_choose(&self.scheduler, self.ops, self.n, now_ns, &budget)
         return None if best < 0 else (best, budget)
 

@@ -1,19 +1,26 @@
-"""Load-aware shedding in the node: what the stage that sheds and the operator that it protects tell each other.
+"""Load-aware shedding in the node: what the stage that sheds and the operator that it protects tell each
+other.
 
-The shed stage (kernels_shed) runs in front of the protected operator, in arrival order and on one worker at a time. It decides per
-tuple by the arithmetic of las.pxd, narrows the selection, and hands the rest on; a tuple that is shed has its serial and its place
-in the order like one that a filter drops. The protected operator measures what its rows take and how long they waited.
+The shed stage (kernels/shed.pyx) runs in front of the protected operator, in arrival order and on one worker
+at a time. It decides per tuple by the arithmetic of las.pxd, narrows the selection, and hands the rest on; a
+tuple that is shed has its serial and its place in the order like one that a filter drops. The protected
+operator measures what its rows take and how long they waited.
 
-a) Clock: `elapsed` of the paper is here the worker time that the protected operator has received, completed and in progress, since
-   its share of the workers varies. Backlog / share of the workers = time until a tuple that is admitted now would begin.
-b) A tuple's queueing latency counts from its arrival at the node: its intended send time, or the time at which a live source gave
-   it, or (sources that are asked, and so cannot overload) its dispatch. What it has waited so far is known, the rest is estimated.
-c) What was estimated for a tuple is replaced by what it did wait once it has been processed: the goal holds for true latencies.
-d) Costs are learnt from rows that were timed alone: chunks and parts of one row, and sampled parts. One learner; a worker that finds it
-   busy skips its sample. Stable matrices are posted, the shed stage takes them at its next chunk.
-e) A cold start does not wait for stable matrices: those of the first 16, 32, 64... rows are posted as well, until the first stable ones. An
-   item that was not among them counts as the mean. Waiting for 2 N rows, as the paper does, admits all of them under overload.
-Nothing here blocks. Memory ownership: ShedKernel (kernels_shed) owns the control and what it points to.
+a) Clock: `elapsed` of the paper is here the worker time that the protected operator has received, completed
+   and in progress, since its share of the workers varies. Backlog / share of the workers = time until a
+   tuple that is admitted now would begin.
+b) A tuple's queueing latency counts from its arrival at the node: its intended send time, or the time at
+   which a live source gave it, or (sources that are asked, and so cannot overload) its dispatch. What it has
+   waited so far is known, the rest is estimated.
+c) Once a tuple has been processed, its true waiting time replaces the estimate: the goal holds for true
+   latencies.
+d) Costs are learnt from rows that were timed alone: chunks and parts of one row, and sampled parts. There is
+   one learner; a worker that finds it busy skips its sample. Stable matrices are posted, and the shed stage
+   takes them at its next chunk.
+e) A cold start does not wait for stable matrices: until the first stable ones, the matrices of the first 16,
+   32, 64... rows are posted as well. An item that was not among those rows counts as the mean. The paper
+   waits for 2 N rows, which under overload admits all of them.
+Nothing here blocks. Memory ownership: ShedKernel (kernels/shed.pyx) owns the control and what it points to.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
@@ -24,11 +31,13 @@ from ordstream._core.balance.las cimport CheckState, ShedState
 
 cdef enum ShedMode:
     SHED_LIVE = 0
-    SHED_FROZEN = 1            # decisions are a pure function of (partition, serial, seed, model, tuples before)
+    # decisions are a pure function of (partition, serial, seed, model, tuples before)
+    SHED_FROZEN = 1
     SHED_REPLAY = 2            # decisions are read from a log
 
 cdef struct ShedEntry:
-    # One shed tuple. What it would have waited and cost, and when it was decided, are estimates at that moment.
+    # One shed tuple. What it would have waited and cost, and when it was decided, are estimates at that
+    # moment.
     int64_t serial
     int64_t index              # position among the tuples of this serial that reached the stage, from 0
     int64_t at_ns              # after the start of the run; frozen: virtual time
@@ -55,7 +64,8 @@ cdef struct ShedControl:
     void* model                # TimeMatrices; borrowed
     const Ingress* ingress
     int64_t started_ns
-    double share               # workers that the protected operator received lately; frozen: that it is taken to have
+    # workers that the protected operator received lately; frozen: that it is taken to have
+    double share
     int64_t looked_ns
     int64_t looked_work
     int32_t looked_full        # all its workers had work then, with what was just admitted
@@ -114,6 +124,7 @@ cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil
 cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64_t now) noexcept nogil
 cdef double virtual_arrival(const ShedControl* s, int64_t serial) noexcept nogil
 cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n) noexcept nogil
-cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n, int64_t began) noexcept nogil
+cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n,
+                   int64_t began) noexcept nogil
 cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nogil
 cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil

@@ -5,7 +5,9 @@ from ordstream._core.ground.atomics cimport (
     a64, add_acq_rel, add_relaxed, exchange_acq_rel, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport Chunk, Worker, row_slot, slot_serial
-from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_add, time_copy
+from ordstream._core.balance.cost_learner cimport (
+    CostLearner, learner_reset, learner_update, time_add, time_copy,
+)
 from ordstream._core.balance.count_min cimport TimeMatrices
 from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.threads cimport now_ns
@@ -15,10 +17,11 @@ cdef enum:
 
 
 cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, int32_t nrunning) except -1:
-    """Connect a shed stage with a run: `workers` that the protected operator may have, `nrunning` ids of workers there are.
+    """Connect a shed stage with a run: `workers` that the protected operator may have, `nrunning` ids of
+    workers there are.
 
-    Thread safety: construction of a run only. Ownership: ShedKernel frees `running`. Raises: RuntimeError where the control serves
-    a run already, MemoryError.
+    Thread safety: construction of a run only. Ownership: ShedKernel frees `running`. Raises: RuntimeError
+    where the control serves a run already, MemoryError.
     """
     if s.running != NULL:
         raise RuntimeError("a shed stage's kernel serves one run")
@@ -36,8 +39,8 @@ cdef int shed_attach(ShedControl* s, const Ingress* ingress, int32_t workers, in
 cdef int64_t shed_elapsed(ShedControl* s, int64_t now) noexcept nogil:
     """Worker time that the protected operator has received, runs in progress included, ns.
 
-    Thread safety: any worker; a run that ends meanwhile is counted twice or not at all for a moment. Ownership: none. Cost: one load
-    per worker.
+    Thread safety: any worker; a run that ends meanwhile is counted twice or not at all for a moment.
+    Ownership: none. Cost: one load per worker.
     """
     cdef int64_t total = load_relaxed(&s.worked_ns)           # statistics: no partner
     cdef int64_t began
@@ -66,15 +69,18 @@ cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64
 
 
 cdef double virtual_arrival(const ShedControl* s, int64_t serial) noexcept nogil:
-    """Frozen mode: virtual time at which a serial arrives, ns: `gap_ns` apart, each moved within its gap. Pure; ascending."""
+    """Frozen mode: virtual time at which a serial arrives, ns: `gap_ns` apart, each moved within its gap.
+    Pure; ascending."""
     cdef uint64_t drawn = mix64(s.jitter ^ mix64(<uint64_t> serial)) >> 11
     return (<double> (serial - 1) + <double> drawn * (1.0 / 9007199254740992.0)) * s.gap_ns
 
 
 cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n) noexcept nogil:
-    """The protected operator begins with rows of a chunk (NULL: its first n selected ones): count how long they waited.
+    """The protected operator begins with rows of a chunk (NULL: its first n selected ones): count how long
+    they waited.
 
-    Thread safety: any worker. Ownership: none. Returns: now, for shed_end. Cost: one clock reading, a few instructions per row.
+    Thread safety: any worker. Ownership: none. Returns: now, for shed_end. Cost: one clock reading, a few
+    instructions per row.
     """
     cdef ShedRows* sent = <ShedRows*> c.shed
     cdef int64_t now = now_ns()
@@ -88,13 +94,15 @@ cdef int64_t shed_begin(ShedControl* s, Worker* w, Chunk* c, const int32_t* rows
         waited += one
         if one > most:
             most = one
-    add_relaxed(&sent.waited_ns, waited)                      # read by the last part's worker: ordered by Chunk.pending
+    # read by the last part's worker: ordered by Chunk.pending
+    add_relaxed(&sent.waited_ns, waited)
     if most > load_relaxed(&s.waited_max_ns):
         store_relaxed(&s.waited_max_ns, most)                 # statistic; a lost update loses one candidate
     return now
 
 
-cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n, int64_t began) noexcept nogil:
+cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* rows, int32_t n,
+                   int64_t began) noexcept nogil:
     """The kernel has run over those rows. A row that ran alone is learnt. `rows` NULL: unknown slots.
 
     Thread safety: any worker. Ownership: none. Cost: one clock reading; ~50 ns per row that is learnt.
@@ -105,7 +113,7 @@ cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* row
     cdef int32_t k
     store_relaxed(&s.running[w.id], 0)
     add_relaxed(&s.worked_ns, took)                           # statistic
-    store_relaxed(&s.ended_ns, now)                           # statistic, see look in kernels_shed
+    store_relaxed(&s.ended_ns, now)                           # statistic, see look in kernels/shed.pyx
     took -= s.clock_ns
     if took < 0:
         took = 0
@@ -119,10 +127,12 @@ cdef void shed_end(ShedControl* s, Worker* w, ShedRows* sent, const int32_t* row
 cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nogil:
     """One measured row. Does nothing where another worker is learning.
 
-    Thread safety: any worker; never waits. Ownership: none. Cost: ~50 ns; 32 r c bytes of copying every few thousand rows.
+    Thread safety: any worker; never waits. Ownership: none. Cost: ~50 ns; 32 r c bytes of copying every few
+    thousand rows.
     """
     cdef int64_t n
-    if load_relaxed(&s.learning) != 0 or exchange_acq_rel(&s.learning, 1) != 0:   # pairs with store_release below
+    # pairs with store_release below
+    if load_relaxed(&s.learning) != 0 or exchange_acq_rel(&s.learning, 1) != 0:
         return
     add_relaxed(&s.learnt, 1)                                 # statistic
     if learner_update(<CostLearner> s.learner, word, cost_ns):
@@ -140,7 +150,8 @@ cdef void shed_learn(ShedControl* s, uint64_t word, double cost_ns) noexcept nog
 
 
 cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil:
-    """All rows of a chunk have been processed: true latencies replace the estimates, the awaited mark is answered.
+    """All rows of a chunk have been processed: true latencies replace the estimates, the awaited mark is
+    answered.
 
     Thread safety: the worker of the chunk's last part. Ownership: none. Cost: a few additions.
     """
@@ -148,7 +159,8 @@ cdef void shed_completed(ShedControl* s, ShedRows* sent) noexcept nogil:
     add_relaxed(&s.waited_ns, waited)                         # statistic
     add_relaxed(&s.waited_rows, sent.rows)                    # statistic
     if sent.counted:
-        add_relaxed(&s.correction_ns, waited - <int64_t> sent.latency_ns)   # a sum: the order does not matter
+        # a sum: the order does not matter
+        add_relaxed(&s.correction_ns, waited - <int64_t> sent.latency_ns)
     if sent.mark:
         store_relaxed(&s.answer_ns, shed_elapsed(s, now_ns()))
         store_release(&s.answered, sent.mark)                 # pairs with load_acquire in the shed stage

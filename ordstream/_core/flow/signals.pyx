@@ -24,9 +24,11 @@ cdef int take_signals(Worker* w) noexcept with gil:
 
 
 cdef int look_for_signals(Worker* w) noexcept nogil:
-    """Worker.look of workers = 0. Python runs no handler while its thread is in the core, and a flush of millions of keys takes seconds.
+    """Worker.look of workers = 0. Python runs no handler while its thread is in the core, and a flush of
+    millions of keys takes seconds.
 
-    Returns: 1 where the run was stopped. Thread safety: the caller's thread. Cost: a reading of the clock; every 20 ms the GIL.
+    Returns: 1 where the run was stopped. Thread safety: the caller's thread. Cost: a reading of the clock;
+    every 20 ms the GIL.
     """
     cdef int64_t now = now_ns()
     if waits_of_new_runs().look != NULL and waits_of_new_runs().look(w):

@@ -1,4 +1,5 @@
-"""A worker's time slice in one operator: take chunks or parts from the worklist, run the kernel, send what it made."""
+"""A worker's time slice in one operator: take chunks or parts from the worklist, run the kernel, send what
+it made."""
 from libc.stdint cimport int64_t
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.ground.chunk cimport Worker

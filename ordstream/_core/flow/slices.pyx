@@ -1,5 +1,7 @@
-"""Time slices (slices.pxd; operator.pxd states the design). Everything here is nogil and non-blocking; no worker ever
-waits while it holds a release flag or a bucket."""
+"""Time slices (slices.pxd; operator.pxd states the design).
+
+Everything here is nogil and non-blocking. No worker waits while it holds a release flag or a bucket.
+"""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.flow.delivery cimport (
     fail_unit, inherit, operator_can_release, operator_release, operator_send, operator_send_run, out_of_memory, prepare_rows,
@@ -11,7 +13,9 @@ from ordstream._core.flow.parts cimport process_part
 from ordstream._core.flow.reorder_buffer cimport reorder_limit, reorder_put, reorder_ready
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end
 from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
-from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim
+from ordstream._core.flow.worklist.hybrid cimport (
+    CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim,
+)
 from ordstream._core.flow.worklist.partition_queues cimport pq_enter, pq_has_work, pq_leave, pq_next
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -28,7 +32,7 @@ cdef enum:
     CLAIM_PART = 12            # ... parts that are claimed together have, and chunks that are sent together
     QUICK = 64                 # ... a run of chunks has that is over in no time
 
-# 0, 1, 2, ...: the rows of a chunk that nothing has selected from. Read-only after import.
+# 0, 1, 2, ...: the row numbers of a chunk without a selection. Read-only after import.
 cdef int32_t[MOST_FIRST_ROWS] FIRST_ROWS
 for _row in range(MOST_FIRST_ROWS):
     FIRST_ROWS[_row] = _row
@@ -37,10 +41,11 @@ for _row in range(MOST_FIRST_ROWS):
 # ---------------------------------------------------------------- what waits
 
 cdef inline int64_t take_limit(Operator* op) noexcept nogil:
-    """First ticket that may not be taken from the worklist: the reorder buffer's limit. Where what is in flight has reached its cap only
-    the oldest ticket passes, whose outputs the next operator, or the reader, waits for: what an operator makes of one tuple may be large.
+    """First ticket that may not be taken from the worklist: the limit of the reorder buffer.
 
-    Cost: two loads. `bytes` may be stale; who frees memory looks for work to wake a worker for afterwards.
+    Once the bytes in flight have reached their cap, only the oldest ticket passes: the next operator, or the
+    reader, waits for its outputs, and an operator may make much out of one tuple. Cost: two loads. `bytes`
+    may be stale. A worker that frees memory looks afterwards whether another one should be woken.
     """
     cdef int64_t next = load_acquire(&op.rb.next)             # pairs with store_release in release_*
     if load_relaxed(op.run.bytes) >= op.run.max_bytes:
@@ -49,7 +54,7 @@ cdef inline int64_t take_limit(Operator* op) noexcept nogil:
 
 
 cdef bint operator_has_input(Operator* op) noexcept nogil:
-    """True when a worker would probably find a chunk to process. Any thread."""
+    """True when a worker would probably find a chunk to process. Any thread; an estimate."""
     cdef int64_t position
     if op.ingress != NULL:
         return ingress_has_work(op.ingress, reorder_limit(&op.rb))
@@ -73,7 +78,7 @@ cdef int64_t operator_waiting(Operator* op) noexcept nogil:
 # ---------------------------------------------------------------- stateless
 
 cdef inline int32_t* copied_rows(Worker* w, const Chunk* c) noexcept nogil:
-    """The selected slots, in the worker's scratch; NULL: no memory."""
+    """A copy of the selected slots in the worker's scratch memory. NULL: no memory."""
     cdef int32_t* rows = <int32_t*> scratch_alloc(w, <int64_t> c.n * 4)
     cdef int32_t k
     if rows != NULL:
@@ -83,7 +88,7 @@ cdef inline int32_t* copied_rows(Worker* w, const Chunk* c) noexcept nogil:
 
 
 cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
-    """Run an SL kernel on a chunk: the unit to send."""
+    """Run a stateless kernel on a chunk. Returns the unit to send."""
     cdef Chunk* out
     cdef Failure* failure
     cdef Column* cols = NULL
@@ -103,7 +108,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         out_of_memory(op)
         return c
     for j in range(op.kernel.input.ncols):
-        cols[j] = c.cols[j]                                   # an in-place kernel may rearrange them before it fails
+        # an in-place kernel may rearrange them before it fails
+        cols[j] = c.cols[j]
     if op.shed != NULL and c.shed != NULL:
         sent = <ShedRows*> c.shed
         rows = copied_rows(w, c)                              # the kernel may narrow the selection in place
@@ -138,8 +144,12 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
 
 
 cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
-    """The first operator: chunks of a few tuples, or that take little time, are taken several at a time, each with its own ticket
-    (all of them are sent, unless the run is cancelled), and sent together as far as they are a small part of a slice."""
+    """A slice of a stateless first operator.
+
+    Chunks of a few tuples, or that take little time, are taken from the ingress several at a time, each with
+    a ticket of its own. They are sent together while they are a small part of a slice. All of them are sent,
+    unless the run is cancelled.
+    """
     cdef Chunk* run[16]                                       # INGRESS_RUN
     cdef int64_t sent[16]
     cdef int64_t waiting
@@ -157,7 +167,8 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         most = min(max(INGRESS_RUN, quick) // rows, <int64_t> INGRESS_RUN)
         most = min(most, max(budget // HOLD_PART // rows, <int64_t> 1))
         if waiting < 4 * INGRESS_RUN * rows or most < 1:
-            most = 1                                          # little is there: leave some to the others
+            # little input is there: leave some for other workers
+            most = 1
         n = ingress_take_run(op.ingress, w, reorder_limit(&op.rb), <int32_t> most, run)
         if n == 0:
             return
@@ -165,7 +176,8 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         held = 0
         together = budget // CLAIM_PART
         if op.kernel.unbounded:
-            together = quick if most * rows <= quick else 0   # what is done must not wait for what takes long
+            # a finished chunk must not wait for a slow function
+            together = quick if most * rows <= quick else 0
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
@@ -182,9 +194,11 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
                 ticket += held
                 held = 0
             if run[k].kind == DATA:
-                chunk_free(w, run[k])                         # cancelled: a slow kernel must not hold the run up; the gap delivers nothing
+                # cancelled. Its ticket is never offered: nothing behind it is delivered
+                chunk_free(w, run[k])
             else:
-                reorder_put(&op.rb, ticket, as_int(run[k]))   # a failure's exception is dropped with the GIL, when the run is closed
+                # dropping a failure's exception needs the GIL: close() does it
+                reorder_put(&op.rb, ticket, as_int(run[k]))
             ticket += 1
 
 
@@ -211,8 +225,9 @@ cdef void run_stateless(Operator* op, Worker* w, int64_t budget, Slice* slice) n
 cdef inline void work_bucket(
     Operator* op, Worker* w, int32_t b, int64_t run, Part* part, int64_t most, int64_t budget, Slice* slice
 ) noexcept nogil:
-    """Process `run` parts of a bucket that this worker has entered, and what is delegated to it meanwhile, until the slice is over or
-    `most` parts are done: then the bucket is handed over. part: the first one where it is known, else NULL."""
+    """Process `run` parts of a bucket that this worker has entered, and the parts that others delegate to it
+    meanwhile. When the slice is over, or `most` parts are done, the bucket is handed over. part: the first
+    part if it is known, else NULL."""
     cdef int64_t k
     cdef int64_t end = slice.chunks + most
     cdef bint over
@@ -235,11 +250,15 @@ cdef inline void work_bucket(
         run = pq_leave(&op.pq, b, k, over)
 
 
-cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget, Slice* slice) noexcept nogil:
-    """Parts claimed together (a few microseconds of work) one after the other; the units that they complete are sent together.
+cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t budget,
+                     Slice* slice) noexcept nogil:
+    """Process parts that were claimed together (a few microseconds of work), and send the units that they
+    complete together.
 
-    Where the units in front of them are not out yet they stay held, until the next unit is complete or the slice is over: two workers that
-    wait for their turn at the end of a run do it at the end of every run, one always right behind the other.
+    If the units in front of them have not been delivered yet, the new units stay held until this worker
+    completes another unit or its slice ends. If workers instead waited for their turn at the end of each
+    group, two of them would fall into step, one always right behind the other, and would wait after every
+    group.
     """
     cdef int64_t run = 0
     cdef int32_t k
@@ -249,14 +268,15 @@ cdef void run_claims(Operator* op, Worker* w, Claims* claims, int32_t n, int64_t
     prefetch_claim(&op.pq, claims, 0)
     for k in range(n):
         if load_relaxed(&op.run.stop) != 0:
-            break                                             # what is left in the bucket is freed with the run
+            break                                             # the rest is freed with the run
         if k + 1 < n:
             prefetch_claim(&op.pq, claims, k + 1)
         else:
             slice.holding = 2
         b = hybrid_enter_claim(&op.pq, claims, k, &run, &part)
         if b != PQ_NOTHING:
-            # What is delegated to a busy bucket must not keep the other claims, which all later tickets wait for.
+            # Delegated parts must not keep this worker from its other claims: all later tickets wait for
+            # those.
             work_bucket(op, w, b, run, part, CLAIM_MAX if k + 1 < n else budget, budget, slice)
     slice.holding = 0
     if load_acquire(&op.rb.next) == slice.held_ticket:        # pairs with store_release in release_*
@@ -270,13 +290,16 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int32_t n
     cdef int32_t b
     cdef Part* part = NULL
-    cdef int64_t first = w.id if w.id < op.run.workers else 0   # partitioned-queue workers begin at different buckets
+    # partitioned scheme: workers start at different buckets
+    cdef int64_t first = w.id if w.id < op.run.workers else 0
     cdef int32_t start = <int32_t> (first * op.pq.p // op.run.workers)
-    cdef int64_t limit = take_limit(op)                       # read again when it stops us, and after what takes long
-    # Chunks that are a small part of a slice, a few microseconds: by the mean number of rows so far.
+    # read again when it stops this worker, and after long work
+    cdef int64_t limit = take_limit(op)
+    # How many chunks are a small part of a slice (a few microseconds), judged by the mean number of rows so
+    # far.
     cdef int64_t mean = load_relaxed(&op.tuples_enqueued) // max(load_relaxed(&op.enqueued), <int64_t> 1)
     cdef int64_t most = min(budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
-    if op.kernel.unbounded or op.shed != NULL:                # the rows behind .shed are timed one by one
+    if op.kernel.unbounded or op.shed != NULL:                # behind a shed stage rows are timed one by one
         most = 1
     while slice.tuples_in + slice.chunks < budget and load_relaxed(&op.run.stop) == 0:
         if most > 1:
@@ -336,8 +359,9 @@ cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) no
                     return
                 for k in range(c.n):
                     part.rows[k] = k
-            c.hash = NULL                                     # what an operator before may have left
-            if op.keys != NULL and op.kernel.uses_hash and not op.keys.simple:   # a partitioned operator with one bucket
+            c.hash = NULL                                     # an earlier operator may have left its own
+            # a partitioned operator with one bucket
+            if op.keys != NULL and op.kernel.uses_hash and not op.keys.simple:
                 c.hash = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
                 if c.hash == NULL:
                     out_of_memory(op)
@@ -352,7 +376,7 @@ cdef void run_stateful(Operator* op, Worker* w, int64_t budget, Slice* slice) no
 # ---------------------------------------------------------------- a slice
 
 cdef void operator_run(Operator* op, Worker* w, int64_t budget, Slice* slice) noexcept nogil:
-    """One slice of at most about `budget` tuples; returns early when the worklist is empty or the run stops.
+    """One slice of about `budget` tuples at most. Returns early when the worklist is empty or the run stops.
 
     Thread safety: up to M workers at a time (the scheduler's w). Never blocks.
     """

@@ -1,8 +1,8 @@
 """Split: divide a chunk's rows by bucket, in the producing worker, before the serial section.
 
-Hash partitioning takes the upper half of the 64-bit key hash times p (the keyed map uses other bits); range partitioning finds
-the first bound above the key (ordered paper, section 2.1: the user gives key and strategy). Null and NaN keys go to bucket 0
-and p - 1 under ranges.
+Hash partitioning takes the upper half of the 64-bit key hash times p (the keyed map uses other bits); range
+partitioning finds the first bound above the key (ordered paper, section 2.1: the user gives key and
+strategy). Null and NaN keys go to bucket 0 and p - 1 under ranges.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Layout, Worker

@@ -77,7 +77,8 @@ cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
     cdef uint16_t* bucket                                     # p is below 65,536
     cdef int32_t* fill
     cdef int32_t* rows
-    cdef const uint64_t* words = NULL                         # the key column, if it is one of 64 bits without nulls
+    # the key column, if it is one of 64 bits without nulls
+    cdef const uint64_t* words = NULL
     cdef uint64_t* hash
     cdef uint64_t h
     cdef Part* part
@@ -178,7 +179,8 @@ cdef int split_chunk(const Partitioner* pt, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef int split_everywhere(int32_t p, Worker* w, Chunk* c) noexcept nogil:
-    """One part without rows for every bucket: how a punctuation enters a partitioned operator. 0, or -1: no memory."""
+    """One part without rows for every bucket: how a punctuation enters a partitioned operator. 0, or -1: no
+    memory."""
     cdef int32_t b
     c.parts = <Part*> chunk_alloc(w, c, p * <int64_t> sizeof(Part))
     if c.parts == NULL:

@@ -44,7 +44,8 @@ cdef inline uint64_t ordered_float(uint64_t bits) noexcept nogil:
 cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noexcept nogil:
     """Add a step with the key of a key record; `keys` NULL: the empty key.
 
-    Thread safety: one writer. Ownership: the bytes are copied. Returns: 0, or -1: no memory. Cost: ~2 ns per byte of the key.
+    Thread safety: one writer. Ownership: the bytes are copied. Returns: 0, or -1: no memory. Cost: ~2 ns per
+    byte of the key.
     """
     cdef uint64_t nulls
     cdef const View* view
@@ -64,7 +65,8 @@ cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noe
         nulls = (<const uint64_t*> record)[0]
         for j in range(keys.ncols):
             view = <const View*> (record + keys.offset[j])
-            if reserve(log, 16 + (2 * view.size if keys.type[j] == PT_VIEW and not (nulls >> j) & 1 else 0)) != 0:
+            if reserve(log,
+                       16 + (2 * view.size if keys.type[j] == PT_VIEW and not (nulls >> j) & 1 else 0)) != 0:
                 return -1
             if (nulls >> j) & 1:
                 log.bytes[log.size] = 0

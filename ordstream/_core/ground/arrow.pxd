@@ -1,7 +1,8 @@
 """Crossing Arrow's C data interface, without libarrow: its structs, and the export of output batches.
 
-Import is in imported_batch.pxd. Facts relied on: ../docs/decisions.md, "Arrow capsules". Release callbacks may take the GIL themselves, so
-nothing here holds a core lock over them; our own release callback never touches Python.
+Import is in imported_batch.pxd. Facts relied on: ../docs/decisions.md, "Arrow capsules". Release callbacks
+may take the GIL themselves, so nothing here holds a core lock over them; our own release callback never
+touches Python.
 """
 from libc.stdint cimport int64_t
 from ordstream._core.ground.output_batch cimport Output

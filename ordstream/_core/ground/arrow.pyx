@@ -52,7 +52,8 @@ cdef void destroy_array_capsule(object capsule) noexcept:
     free(a)
 
 
-cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffers, int64_t n_children) noexcept nogil:
+cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffers,
+                            int64_t n_children) noexcept nogil:
     cdef ArrowArray* a = <ArrowArray*> calloc(1, sizeof(ArrowArray))
     if a == NULL:
         return NULL
@@ -157,7 +158,8 @@ class _Exported:
 
 
 cdef object output_export(Output* o, object schema):
-    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`. `schema`: core_schema of the output."""
+    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`. `schema`: core_schema
+    of the output."""
     cdef ArrowArray* a
     with nogil:
         a = export_output(o)
@@ -169,7 +171,8 @@ cdef object output_export(Output* o, object schema):
 
 
 def core_schema(schema):
-    """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list column."""
+    """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list
+    column."""
     import pyarrow.types as pt
 
     def plain(t):

@@ -1,12 +1,15 @@
-"""A stream as an Arrow C stream: a consumer (Polars, DuckDB, pyarrow) pulls a run's batches itself, whenever and wherever it likes.
+"""A stream as an Arrow C stream: a consumer (Polars, DuckDB, pyarrow) pulls a run's batches itself, whenever
+and wherever it likes.
 
-a) Lazy: nothing runs before the first pull, and a consumer that only looks at the schema (DuckDB does, twice a query) leaves the
-   stream as it is. A stream is read once: a second handover that is pulled gets an error, not the rows that were left.
-b) Errors go to the consumer as text, which is all that the interface carries, and stay: no pull after an error says "end". An interrupt
-   goes on to Python as well: the consumer's own error is all that a pull can cause.
+a) Lazy: nothing runs before the first pull, and a consumer that only looks at the schema (DuckDB does, twice
+   a query) leaves the stream as it is. A stream is read once: a second handover that is pulled gets an
+   error, not the rows that were left.
+b) Errors go to the consumer as text, which is all that the interface carries, and stay: no pull after an
+   error says "end". An interrupt goes on to Python as well: the consumer's own error is all that a pull can
+   cause.
 c) A consumer that has pulled and lets go, early or at the end, closes the stream.
-d) The callbacks take the GIL themselves: a consumer may call them from any thread, with or without it. It must not hold the GIL on one
-   thread while it waits for a pull on another.
+d) The callbacks take the GIL themselves: a consumer may call them from any thread, with or without it. It
+   must not hold the GIL on one thread while it waits for a pull on another.
 """
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
@@ -27,7 +30,8 @@ from ordstream.errors import told
 
 # Between an interrupt of a pull and the same interrupt for the program.
 INTERRUPT_S = 0.1
-# A pull on another thread than the main one does not hear Ctrl-C, and the consumer only between pulls (DuckDB): so long is one at most.
+# A pull on another thread than the main one does not hear Ctrl-C, and the consumer only between pulls
+# (DuckDB): so long is one at most.
 PULL_S = 0.1
 
 cdef extern from *:
@@ -52,7 +56,8 @@ cdef extern from *:
 
 
 cdef class Handover:
-    """One consumer's view of a stream. Thread safety: one call at a time, from any thread, as Arrow asks of a consumer.
+    """One consumer's view of a stream. Thread safety: one call at a time, from any thread, as Arrow asks of
+    a consumer.
 
     Ownership: holds the stream; the ArrowArrayStream holds the Handover, until its release.
     """
@@ -97,12 +102,15 @@ cdef void fail(Handover h, int code, str text) noexcept:
 
 
 cdef void interrupt_again() noexcept:
-    """Raise the interrupt, which ends here as a consumer's error, on the main thread once more: when that error has got through.
+    """Raise the interrupt, which ends here as a consumer's error, on the main thread once more: when that
+    error has got through.
 
-    At once would be too soon: the next Python code may be that which prints the error, or the consumer's own.
+    At once would be too soon: the next Python code may be that which prints the error, or the consumer's
+    own.
     """
     if hasattr(signal, "pthread_kill"):    # a blocking call there ends by it as well
-        again = threading.Timer(INTERRUPT_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again = threading.Timer(INTERRUPT_S, signal.pthread_kill,
+                                (threading.main_thread().ident, signal.SIGINT))
     else:
         again = threading.Timer(INTERRUPT_S, interrupt_main)
     again.daemon = True
@@ -122,8 +130,8 @@ cdef int get_schema(ArrowArrayStream* s, ArrowSchema* out) noexcept nogil:
 
 
 cdef int get_next(ArrowArrayStream* s, ArrowArray* out) noexcept nogil:
-    """Arrow C stream interface: the next batch, or a released array at the end. Any thread; takes the GIL, and waits for the run
-    without it. Ownership: `out` is the caller's. Cost: a batch of the run, and ~2 us.
+    """Arrow C stream interface: the next batch, or a released array at the end. Any thread; takes the GIL,
+    and waits for the run without it. Ownership: `out` is the caller's. Cost: a batch of the run, and ~2 us.
     """
     with gil:
         h = <Handover> s.private_data
@@ -154,7 +162,8 @@ cdef const char* get_last_error(ArrowArrayStream* s) noexcept nogil:
 
 
 cdef void let_go(ArrowArrayStream* s) noexcept:
-    """Close the stream, surely. An interrupt meanwhile goes on to Python; another exception has nowhere to go: Python shows it."""
+    """Close the stream, surely. An interrupt meanwhile goes on to Python; another exception has nowhere to
+    go: Python shows it."""
     h = <Handover> s.private_data
     s.release = NULL
     s.private_data = NULL
@@ -168,8 +177,8 @@ cdef void let_go(ArrowArrayStream* s) noexcept:
 
 
 cdef void release(ArrowArrayStream* s) noexcept nogil:
-    """The consumer is done: a stream of which it pulled is closed. Any thread; takes the GIL, and leaves alone the exception that the
-    consumer may be raising meanwhile.
+    """The consumer is done: a stream of which it pulled is closed. Any thread; takes the GIL, and leaves
+    alone the exception that the consumer may be raising meanwhile.
     """
     cdef PyObject* kind
     cdef PyObject* value
@@ -212,7 +221,8 @@ def export_stream(stream, requested_schema=None):
             raise ValueError(f"the stream has the columns {h.schema.names}, asked for were {wanted.names}")
         h.casts = not wanted.equals(h.schema)
         if h.casts:
-            cast(pa.RecordBatch.from_pylist([], schema=h.schema), wanted)    # an impossible cast fails here, not in the middle
+            # an impossible cast fails here, not in the middle
+            cast(pa.RecordBatch.from_pylist([], schema=h.schema), wanted)
             h.schema = wanted
     s = <ArrowArrayStream*> calloc(1, sizeof(ArrowArrayStream))
     if s == NULL:

@@ -1,13 +1,14 @@
 """Every atomic access of the core, one function per (operation, memory order).
 
-The core stores integers and pointers in one atomic type, `a64`. A call site never names a memory order: it names a
-function of this file, and its comment names the partner access. Orders and partners are listed in docs/core-rules.md.
+The core stores integers and pointers in one atomic type, `a64`. A call site never names a memory order: it
+names a function of this file, and its comment names the partner access. Orders and partners are listed in
+docs/core-rules.md.
 
-No fences: ThreadSanitizer cannot see them. The sequentially consistent functions exist for the four accesses of the
-non-blocking reorder buffer that must be totally ordered, and for the park/notify handshake.
+No fences: ThreadSanitizer cannot see them. The sequentially consistent functions exist for the four accesses
+of the non-blocking reorder buffer that must be totally ordered, and for the park/notify handshake.
 
-Thread safety: all functions, any thread. Ownership: none. Cost: one instruction on x86-64; `seq` stores and all
-read-modify-writes are locked instructions (about 5 ns uncontended).
+Thread safety: all functions, any thread. Ownership: none. Cost: one instruction on x86-64; `seq` stores and
+all read-modify-writes are locked instructions (about 5 ns uncontended).
 """
 from libc.stdint cimport int64_t, intptr_t
 from libcpp cimport bool as cbool

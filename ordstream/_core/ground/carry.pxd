@@ -1,4 +1,5 @@
-"""Repeating input values in front of the rows that one input row causes. Inline only: there is no module of this name at run time."""
+"""Repeating input values in front of the rows that one input row causes. Inline only: there is no module of
+this name at run time."""
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport Chunk, Column, Layout, Worker, chunk_set_valid
@@ -7,9 +8,11 @@ from ordstream._core.ground.chunk cimport Chunk, Column, Layout, Worker, chunk_s
 cdef inline int carry_values(
     const int32_t* carry, int32_t ncarry, const Layout* layout, Worker* w, const Chunk* c, Chunk* out, int32_t slot, int32_t n,
 ) noexcept nogil:
-    """Repeat columns `carry` of row `slot` in `n` reserved rows from out.n on, into columns 0..ncarry-1, and set their origin.
+    """Repeat columns `carry` of row `slot` in `n` reserved rows from out.n on, into columns 0..ncarry-1, and
+    set their origin.
 
-    Thread safety: the owner of `out`. Ownership: views still point into `c`. Returns: 0, or -1: no memory. Cost: ~1 ns per value.
+    Thread safety: the owner of `out`. Ownership: views still point into `c`. Returns: 0, or -1: no memory.
+    Cost: ~1 ns per value.
     """
     cdef const Column* source
     cdef char* to

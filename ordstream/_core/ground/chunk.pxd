@@ -107,14 +107,14 @@ cdef struct Chunk:
     int32_t capacity       # slots allocated by chunk_reserve (0: columns belong to a batch)
     int32_t ncols
     int32_t nparts
-    int32_t counted        # 1: made by the ingress (or took such a chunk's place): counts as in flight until egress
+    int32_t counted        # 1: counts as in flight until the egress (made by the ingress, or took such a chunk's place)
     int32_t failed_operator
     int32_t* sel
     Column* cols           # capacity: ChunkPool.max_cols
     int64_t ticket         # of the operator that the chunk is in
     # second line
     int64_t first_serial   # serial of slot 0 where serials is NULL
-    int64_t last_serial    # last input tuple that this unit answers for
+    int64_t last_serial    # last input tuple whose outputs are in this unit or before it
     int64_t dispatched_ns  # marker: when it was dispatched to the first operator; 0: no marker
     uint64_t* hash         # key hash per slot, written by the split
     uint8_t* keep          # in-place keyed kernels that may drop rows: 0 = dropped; NULL: all kept

@@ -218,7 +218,8 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil:
 
 
 cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil:
-    """Release what a chunk holds. A failure's exception must have been taken before (it needs the GIL to drop)."""
+    """Release what a chunk holds. A failure's exception must have been taken before (it needs the GIL to
+    drop)."""
     cdef Chunk* h = c.held
     cdef Chunk* following
     c.held = NULL
@@ -243,9 +244,10 @@ cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil:
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil:
     """Room for `extra` more rows in an output chunk (columns and origin; flush arrays if they exist).
 
-    The caller appends at slots out.n .. and then sets out.n and out.slots. A fresh chunk gets its columns here (valid = NULL;
-    use chunk_set_valid before writing a null). Capacity at least doubles.
-    Thread safety: owner. Ownership: arrays belong to out's arena. Returns: 0, or -1 when memory is exhausted (out unchanged).
+    The caller appends at slots out.n .. and then sets out.n and out.slots. A fresh chunk gets its columns
+    here (valid = NULL; use chunk_set_valid before writing a null). Capacity at least doubles. Thread safety:
+    owner. Ownership: arrays belong to out's arena. Returns: 0, or -1 when memory is exhausted (out
+    unchanged).
     """
     cdef int64_t need = <int64_t> out.n + extra
     cdef int64_t cap = out.capacity
@@ -325,7 +327,8 @@ cdef void failure_set(Failure* f, int32_t slot, int32_t code, const char* messag
 
 
 cdef Failure* failure_new(int32_t slot, int32_t code, const char* message) noexcept nogil:
-    """A malloc'ed failure without an exception; NULL: no memory. Ownership: the chunk that it is put into."""
+    """A malloc'ed failure without an exception; NULL: no memory. Ownership: the chunk that it is put
+    into."""
     cdef Failure* f = <Failure*> calloc(1, sizeof(Failure))
     if f != NULL:
         failure_set(f, slot, code, message)
@@ -371,7 +374,8 @@ PHYSICAL_TYPES = {
 
 
 def physical_type(t):
-    """(PhysicalType, element PhysicalType or -1) of a pyarrow type that a pipeline may carry (ordstream/ground/types.py checks).
+    """(PhysicalType, element PhysicalType or -1) of a pyarrow type that a pipeline may carry
+    (ordstream/ground/types.py checks).
 
     Raises TypeError for a type without a physical class.
     """

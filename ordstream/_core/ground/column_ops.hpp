@@ -202,7 +202,7 @@ ORD_BINARY(MinF, double, double, { return (a <= b) | (b != b) ? a : b; });
 ORD_BINARY(MaxF, double, double, { return (a >= b) | (b != b) ? a : b; });
 ORD_BINARY(PowF, double, double, { return std::pow(a, b); });
 ORD_BINARY(Atan2F, double, double, { return std::atan2(a, b); });
-// CPython's float.__mod__ and float.__floordiv__, total: what stands in program.py for a zero divisor.
+// CPython's float.__mod__ and float.__floordiv__, total: what stands in expressions/bound.py for a zero divisor.
 ORD_BINARY(ModF, double, double, {
     if (b == 0.0) return std::numeric_limits<double>::quiet_NaN();
     double m = std::fmod(a, b);

@@ -1,57 +1,18 @@
-"""Expression machine: runs a `BoundExpr` (ordstream/expressions/bound.py: the meaning of each instruction) over the selected rows of a chunk.
+"""Expression machine: runs a `BoundExpr` (ordstream/expressions/bound.py: the meaning of each instruction)
+over the selected rows of a chunk.
 
-a) One instruction at a time over all rows, dense temporaries in the worker's scratch; the element loops are column_ops.hpp.
-b) A value on the stack is n values, or one that stands for all rows (constants and what is computed from constants).
-c) A row fails when any instruction fails on valid operands at that row; `Evaluation.bad` remembers the first reason per row. What
-   a failed row holds afterwards is garbage that no later instruction looks at.
+a) One instruction at a time over all rows, dense temporaries in the worker's scratch; the element loops are
+   column_ops.hpp.
+b) A value on the stack is n values, or one that stands for all rows (constants and what is computed from
+   constants).
+c) A row fails when any instruction fails on valid operands at that row; `Evaluation.bad` remembers the first
+   reason per row. What a failed row holds afterwards is garbage that no later instruction looks at.
 d) Validity bytes are exactly 0 or 1. A View under a null is cleared when it is loaded.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.ground.chunk cimport Chunk, LayoutOwner, Worker
+from libc.stdint cimport int32_t, uint8_t
+from ordstream._core.ground.chunk cimport Chunk, Worker
+from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport Kernel
-
-cdef extern from "column_ops.hpp" namespace "ord" nogil:
-    ctypedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil
-    ctypedef void (*mark2_t)(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil
-    ctypedef int64_t (*unary_t)(void* r, const void* a, int64_t n) noexcept nogil
-    ctypedef void (*mark1_t)(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n) noexcept nogil
-
-cdef enum Opcode:
-    OP_COLUMN = 0
-    OP_LITERAL = 1
-    OP_UNARY = 2
-    OP_BINARY = 3
-    OP_AND = 4
-    OP_OR = 5
-    OP_IS_NULL = 6
-    OP_IS_NOT_NULL = 7
-    OP_COALESCE = 8
-    OP_IF = 9
-    OP_IN_I64 = 10
-    OP_IN_VIEW = 11
-    OP_LOOKUP = 12
-
-cdef struct Instruction:
-    int32_t op             # Opcode
-    int32_t width          # bytes per result value: 1, 8 or 16
-    int32_t column         # OP_COLUMN: index in the input layout
-    int32_t type           # OP_COLUMN: PhysicalType of that column
-    binary_t binary        # OP_BINARY
-    mark2_t mark2          # OP_BINARY that can fail, else NULL
-    unary_t unary          # OP_UNARY; OP_COLUMN of uint64: its range check
-    mark1_t mark1          # OP_UNARY that can fail, else NULL
-    int64_t[2] constant    # OP_LITERAL: the value (also a readable zero for results that are null in every row)
-    uint8_t constant_valid  # OP_LITERAL: 0 = null
-    const void* table      # OP_IN_*: sorted members; OP_LOOKUP: 8-byte values. Borrowed from the owner of the code
-    const uint8_t* table_valid  # OP_LOOKUP: NULL: all valid
-    int64_t size           # entries of `table`
-
-cdef struct Code:
-    # A compiled program. Read-only while a run lasts. Memory ownership: its CodeOwner.
-    int32_t n
-    int32_t depth          # deepest stack
-    int32_t type           # PhysicalType of the result column
-    Instruction* instructions
 
 cdef struct Value:
     char* data             # dense, or one value
@@ -60,20 +21,14 @@ cdef struct Value:
     int32_t width          # bytes per value
 
 cdef struct Evaluation:
-    # Rows that programs run over, and which of them failed. Lives on the caller's stack; `bad` in the worker's scratch.
+    # Rows that programs run over, and which of them failed. Lives on the caller's stack; `bad` in the
+    # worker's scratch.
     int32_t n
     const int32_t* sel     # slots of the rows; NULL: 0..n-1
     uint8_t* bad           # FailureCode per row, 0 = fine; NULL: none failed so far
 
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil
+cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
+                      int32_t column) noexcept nogil
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil
-
-cdef class CodeOwner:
-    # Memory ownership: allocates and frees `code.instructions`; keeps tables and literals alive.
-    cdef Code code
-    cdef list references
-    cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100
-    cdef int load_literal(self, Instruction* op, str vm, value) except -1
-    cdef int load_table(self, Instruction* op, str name, list operands) except -1

@@ -1,10 +1,14 @@
-"""The expression machine's loader and interpreter. See expression.pxd; the kernels that use it are kernels_expression.pyx."""
+"""The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use
+it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, LayoutOwner, View, Worker, chunk_alloc, row_slot,
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
+)
+from ordstream._core.ground.expression_code cimport (
+    Code, Instruction, OP_AND, OP_COALESCE, OP_COLUMN, OP_IF, OP_IN_I64, OP_IS_NOT_NULL, OP_IS_NULL,
+    OP_LITERAL, OP_LOOKUP, OP_OR, OP_BINARY, OP_UNARY,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
 from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
@@ -13,28 +17,19 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     cppclass ByteView "ord::View":
         const char* data
         int64_t size
-    cppclass BinaryEntry:
-        binary_t run
-        mark2_t mark
-        char operand
-        char result
-    cppclass UnaryEntry:
-        unary_t run
-        mark1_t mark
-        char operand
-        char result
-    const BinaryEntry* find_binary(const char* name)
-    const UnaryEntry* find_unary(const char* name)
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     void clear_null_views(ByteView* views, const uint8_t* valid, int64_t n)
     int64_t store(void* data, int type, const int32_t* sel, const void* values, int scalar, int64_t n)
     void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar, int64_t n)
-    void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b, const uint8_t* bv,
+    void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b,
+                const uint8_t* bv,
                 int64_t n)
-    void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb, int64_t n)
+    void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb,
+                int64_t n)
     void in_i64(uint8_t* r, const int64_t* a, int64_t n, const int64_t* members, int64_t m)
     void in_view(uint8_t* r, const ByteView* a, int64_t n, const ByteView* members, int64_t m)
-    void lookup(int64_t* r, uint8_t* rv, const int64_t* a, const uint8_t* av, int64_t n, const int64_t* table, const uint8_t* valid,
+    void lookup(int64_t* r, uint8_t* rv, const int64_t* a, const uint8_t* av, int64_t n,
+                const int64_t* table, const uint8_t* valid,
                 int64_t size)
     void both_valid(uint8_t* r, const uint8_t* a, const uint8_t* b, int64_t n)
     int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n)
@@ -49,7 +44,7 @@ memset(ZERO, 0, 16)
 
 
 cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
-    """`e.bad` exists. 0, or -1: no memory."""
+    """Make sure that `e.bad` exists. 0, or -1: no memory."""
     if e.bad == NULL:
         e.bad = <uint8_t*> scratch_alloc(w, e.n)
         if e.bad == NULL:
@@ -59,7 +54,7 @@ cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
 
 
 cdef int fail_all(Evaluation* e, Worker* w, uint8_t code) noexcept nogil:
-    """Every row failed with `code` (keeps earlier reasons). 0, or -1: no memory."""
+    """Mark every row as failed with `code`; earlier reasons stay. 0, or -1: no memory."""
     cdef int32_t i
     if mark_begin(e, w) != 0:
         return -1
@@ -76,12 +71,14 @@ cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
     v.width = width
 
 
-cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity, Value* v) noexcept nogil:
-    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With `validity` a null test
-    follows: the values are not touched (there may be none)."""
+cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity,
+                    Value* v) noexcept nogil:
+    """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With
+    `validity` a null test follows: the values are not touched (there may be none)."""
     cdef const char* data = c.cols[op.column].data
     cdef uint8_t* valid = c.cols[op.column].valid
-    cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL or op.type == PT_U64
+    cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL
+                                          or op.type == PT_U64
                                           or (op.type == PT_VIEW and valid == NULL) or op.type == PT_LIST)
     v.scalar = 0
     v.width = op.width
@@ -177,7 +174,7 @@ cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, V
 
 
 cdef int densify(Value* v, Worker* w, Evaluation* e) noexcept nogil:
-    """A bool scalar becomes n values. 0, or -1: no memory."""
+    """Turn a bool scalar into n values. 0, or -1: no memory."""
     cdef uint8_t value
     if v.scalar:
         value = v.data[0]
@@ -199,7 +196,8 @@ cdef int run_logic(bint is_or, Worker* w, Evaluation* e, Value* a, Value* b) noe
     """a = a and/or b, Kleene."""
     cdef uint8_t* r
     cdef uint8_t* rv = NULL
-    if a.scalar and a.valid == NULL:                         # a constant, such as "x is not null" of a chunk without nulls
+    # a constant, such as "x is not null" of a chunk without nulls
+    if a.scalar and a.valid == NULL:
         if (a.data[0] != 0) != is_or:
             a[0] = b[0]
         return 0
@@ -244,7 +242,8 @@ cdef int run_is_null(bint negated, Worker* w, Evaluation* e, Value* v) noexcept 
     return 0
 
 
-cdef int choose(Worker* w, Evaluation* e, const uint8_t* pick, const Value* a, const Value* b, Value* r) noexcept nogil:
+cdef int choose(Worker* w, Evaluation* e, const uint8_t* pick, const Value* a, const Value* b,
+                Value* r) noexcept nogil:
     """r[i] = a[i] where pick[i], else b[i]; r may be a."""
     cdef char* data = scratch_alloc(w, <int64_t> e.n * a.width)
     cdef uint8_t* valid = NULL
@@ -291,7 +290,8 @@ cdef int run_member(const Instruction* op, Worker* w, Evaluation* e, Value* v) n
         v.valid = <uint8_t*> scratch_alloc(w, m)
         if v.valid == NULL:
             return -1
-        lookup(<int64_t*> v.data, v.valid, <int64_t*> a, valid, m, <const int64_t*> op.table, op.table_valid, op.size)
+        lookup(<int64_t*> v.data, v.valid, <int64_t*> a, valid, m, <const int64_t*> op.table, op.table_valid,
+               op.size)
     elif op.op == OP_IN_I64:
         in_i64(<uint8_t*> v.data, <int64_t*> a, m, <const int64_t*> op.table, op.size)
     else:
@@ -308,9 +308,9 @@ cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
     """Run a program over the rows of `e` (at least one).
 
-    Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the code: valid until the
-    next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in e.bad. Cost: ~5 ns per instruction plus
-    0.1-1 ns per row and instruction.
+    Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the
+    code: valid until the next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in
+    e.bad. Cost: ~5 ns per instruction plus 0.1-1 ns per row and instruction.
     """
     cdef Value* stack = <Value*> scratch_alloc(w, code.depth * <int64_t> sizeof(Value))
     cdef Value* top                                          # the last value
@@ -358,10 +358,13 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
     return 0
 
 
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value, int32_t column) noexcept nogil:
-    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of range is a failure).
+cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
+                      int32_t column) noexcept nogil:
+    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of
+    range is a failure).
 
-    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1 ns per row.
+    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1
+    ns per row.
     """
     cdef int64_t size = c.slots
     cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
@@ -372,7 +375,8 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
         if not is_null_scalar(value):
             if mark_begin(e, w) != 0:
                 return -1
-            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data, value.scalar, e.n)
+            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data,
+                       value.scalar, e.n)
     if value.valid != NULL:
         valid = <uint8_t*> chunk_alloc(w, c, size)
         if valid == NULL:
@@ -384,18 +388,19 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
 
 
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil:
-    """All selected rows of a chunk, none failed."""
+    """Start an evaluation: all selected rows of a chunk, none failed yet."""
     e.n = c.n
     e.sel = c.sel
     e.bad = NULL
 
 
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil:
-    """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the chunk's selection.
+    """Apply the error policy: rows from the first failing one on (fail) or all failing rows (skip) leave the
+    chunk's selection.
 
     With the policy "fail" the chunk gets its failure; with "skip" the first row is noted in the kernel.
-    Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows skipped, or -1: no memory.
-    Cost: nothing when no row failed.
+    Thread safety: the chunk's owner. Ownership: a new selection lies in the chunk's arena. Returns: rows
+    skipped, or -1: no memory. Cost: nothing when no row failed.
     """
     cdef int64_t k
     cdef int64_t serial
@@ -427,177 +432,3 @@ cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) n
     c.sel = sel
     c.n = m
     return e.n - m
-
-
-# ---------------------------------------------------------------------------------------------- loader
-
-
-cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16}
-cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16}
-
-
-cdef class CodeOwner:
-    """A program compiled against a layout.
-
-    Parameters
-    ----------
-    program : ordstream.expressions.bound.BoundExpr
-    layout : LayoutOwner
-        Of the operator's input.
-    type : int
-        PhysicalType of the result column.
-
-    Raises
-    ------
-    ValueError
-        An instruction is unknown or the stack does not balance: a defect of the lowering.
-    """
-
-    def __cinit__(self, program, LayoutOwner layout, int type):
-        cdef Instruction* op
-        cdef int32_t depth = 0
-        self.references = []
-        self.code.n = <int32_t> len(program.code)
-        self.code.type = type
-        self.code.instructions = <Instruction*> calloc(self.code.n + 1, sizeof(Instruction))
-        if self.code.instructions == NULL:
-            raise MemoryError
-        op = self.code.instructions
-        for name, *operands in program.code:
-            depth += self.load(op, name, operands, layout)
-            self.code.depth = max(self.code.depth, depth)
-            if depth < 1:
-                raise ValueError(f"the stack runs empty at {name} in {program!r}")
-            op += 1
-        if depth != 1:
-            raise ValueError(f"{program!r} leaves {depth} values")
-
-    def __dealloc__(self):
-        free(self.code.instructions)
-
-    cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
-        """Fill one instruction; returns by how much it grows the stack."""
-        cdef const BinaryEntry* binary
-        cdef const UnaryEntry* unary
-        cdef bytes encoded = name.encode()
-        kind, _, vm = name.rpartition("_")
-        if kind == "col":
-            op.op = OP_COLUMN
-            op.column = operands[0]
-            if not 0 <= op.column < layout.layout.ncols:
-                raise ValueError(f"{name}: no column {op.column}")
-            op.type = layout.layout.type[op.column]
-            op.width = STACK_WIDTH[vm]
-            if op.type == PT_U64:
-                unary = find_unary(b"load_u64")
-                op.unary = unary.run
-                op.mark1 = unary.mark
-            return 1
-        if name == "len_list":
-            op.op = OP_COLUMN
-            op.column = operands[0]
-            op.type = PT_LIST
-            op.width = 8
-            unary = find_unary(b"len_view")
-            op.unary = unary.run
-            return 1
-        if kind == "lit":
-            self.load_literal(op, vm, operands[0])
-            return 1
-        if name in ("and", "or"):
-            op.op = OP_AND if name == "and" else OP_OR
-            op.width = 1
-            return -1
-        if kind in ("is_null", "is_not_null"):
-            op.op = OP_IS_NULL if kind == "is_null" else OP_IS_NOT_NULL
-            op.width = 1
-            return 0
-        if kind in ("coalesce", "if"):
-            op.op = OP_COALESCE if kind == "coalesce" else OP_IF
-            op.width = STACK_WIDTH[vm]
-            return -1 if kind == "coalesce" else -2
-        if kind in ("in", "lookup"):
-            self.load_table(op, name, operands)
-            return 0
-        binary = find_binary(encoded)
-        if binary != NULL:
-            op.op = OP_BINARY
-            op.binary = binary.run
-            op.mark2 = binary.mark
-            op.width = RESULT_WIDTH[chr(binary.result)]
-            return -1
-        unary = find_unary(encoded)
-        if unary == NULL:
-            raise ValueError(f"unknown instruction {name!r}")
-        op.op = OP_UNARY
-        op.unary = unary.run
-        op.mark1 = unary.mark
-        op.width = RESULT_WIDTH[chr(unary.result)]
-        return 0
-
-    cdef int load_literal(self, Instruction* op, str vm, value) except -1:
-        cdef bytes data
-        cdef double real
-        op.op = OP_LITERAL
-        op.constant_valid = vm != "null"
-        if vm == "null":
-            op.width = STACK_WIDTH[value]
-            return 0
-        op.width = STACK_WIDTH[vm]
-        if vm == "i64":
-            op.constant[0] = value
-        elif vm == "f64":
-            real = value
-            memcpy(op.constant, &real, 8)
-        elif vm == "bool":
-            (<uint8_t*> op.constant)[0] = bool(value)
-        else:
-            data = bytes(value)
-            self.references.append(data)
-            (<View*> op.constant).data = data
-            (<View*> op.constant).size = len(data)
-        return 0
-
-    cdef int load_table(self, Instruction* op, str name, list operands) except -1:
-        """Members of isin, sorted; or the arrays of a lookup."""
-        import numpy as np
-
-        cdef int64_t i
-        cdef int64_t address
-        cdef View* views
-        cdef bytes member
-        if name == "in_i64":
-            op.op = OP_IN_I64
-            op.width = 1
-            table = np.array(sorted(set(operands[0])), dtype=np.int64)
-        elif name == "in_view":
-            op.op = OP_IN_VIEW
-            op.width = 1
-            members = sorted({bytes(m) for m in operands[0]})
-            table = np.zeros((len(members) + 1, 2), dtype=np.int64)
-            address = table.ctypes.data
-            views = <View*> address
-            for i, member in enumerate(members):
-                views[i].data = member
-                views[i].size = len(member)
-            self.references.append(members)
-            op.size = len(members)
-            self.references.append(table)
-            op.table = <const void*> address
-            return 0
-        else:
-            op.op = OP_LOOKUP
-            op.width = 8
-            table = np.ascontiguousarray(operands[0], dtype=np.int64 if name == "lookup_i64" else np.float64)
-            if len(operands) > 1 and operands[1] is not None:
-                valid = np.ascontiguousarray(operands[1], dtype=np.bool_)
-                if len(valid) != len(table):
-                    raise ValueError(f"{name}: {len(table)} values but {len(valid)} validity flags")
-                self.references.append(valid)
-                address = valid.ctypes.data
-                op.table_valid = <const uint8_t*> address
-        self.references.append(table)
-        address = table.ctypes.data
-        op.table = <const void*> address
-        op.size = len(table)
-        return 0

@@ -1,17 +1,20 @@
-"""Imported record batches: no copy of fixed-width columns; booleans, strings, lists and validity are converted once."""
+"""Imported record batches: no copy of fixed-width columns; booleans, strings, lists and validity are
+converted once."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.arrow cimport ArrowArray
 from ordstream._core.ground.chunk cimport Column, Layout
 
 cdef struct Batch:
-    # One imported record batch, or a control element. Ownership: the ingress, until its last serial has been emitted.
+    # One imported record batch, or a control element. Ownership: the ingress, until its last serial has been
+    # emitted.
     Batch* next
     int32_t kind           # ChunkKind: DATA, END_OF_STREAM, FAILURE
     int32_t ncols
     int64_t rows
     int64_t first_serial   # serial of row 0
     int64_t arrived_ns     # when the batch reached the node
-    int64_t bytes          # memory pinned: the batch's part of its buffers, of all its columns, and what import allocated
+    # memory pinned: the batch's part of its buffers, of all its columns, and what import allocated
+    int64_t bytes
     ArrowArray array       # moved out of its capsule; release == NULL when nothing is owned
     Column* cols
     const int32_t* widths  # of the source layout; borrowed
@@ -21,8 +24,10 @@ cdef struct Batch:
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil
-cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const char** formats) noexcept nogil
-# ^ fills b.cols from b.array (already moved in). 0; -1: no memory; -2-j: column j has a layout that is not supported.
+cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
+                      const char** formats) noexcept nogil
+# ^ fills b.cols from b.array (already moved in). 0; -1: no memory; -2-j: column j has a layout that is not
+# supported.
 cdef void batch_free(Batch* b) noexcept nogil
 
 cdef class BatchFormats:

@@ -67,9 +67,11 @@ cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* o
         i += 1
 
 
-cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type, const char* format,
+cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type,
+                       const char* format,
                        char** out) noexcept nogil:
-    """Values of `n` rows from `start` (the child's own offset included): a pointer into the array, or a converted copy."""
+    """Values of `n` rows from `start` (the child's own offset included): a pointer into the array, or a
+    converted copy."""
     cdef View* views
     cdef const int32_t* o32
     cdef const int64_t* o64
@@ -109,7 +111,8 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
 
 
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil:
-    """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns per column."""
+    """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns
+    per column."""
     cdef int32_t j
     cdef const ArrowArray* a
     for j in range(layout.ncols):
@@ -120,9 +123,11 @@ cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* us
     return False
 
 
-cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type, int32_t element, const char* format,
+cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type, int32_t element,
+                    const char* format,
                     const char* element_format) noexcept nogil:
-    """Bytes of the rows from `start` in a column's buffers: what a batch, or a slice of one, keeps in memory. Cost: a few ns."""
+    """Bytes of the rows from `start` in a column's buffers: what a batch, or a slice of one, keeps in
+    memory. Cost: a few ns."""
     cdef int64_t bytes = 0
     cdef int64_t first
     cdef int64_t last
@@ -147,10 +152,12 @@ cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type,
         return bytes + last - first
     if last == first:
         return bytes
-    return bytes + extent(a.children[0], a.children[0].offset + first, last - first, element, -1, element_format, element_format)
+    return bytes + extent(a.children[0], a.children[0].offset + first, last - first, element, -1,
+                          element_format, element_format)
 
 
-cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const char** formats) noexcept nogil:
+cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
+                      const char** formats) noexcept nogil:
     """Make b.cols from b.array. `formats`: Arrow format per column, then per list element at ncols + j.
 
     Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say).
@@ -175,7 +182,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
     if b.rows:
         for j in range(layout.ncols):
             a = b.array.children[j]
-            b.bytes += extent(a, b.array.offset + a.offset, b.rows, layout.type[j], layout.element[j], formats[j],
+            b.bytes += extent(a, b.array.offset + a.offset, b.rows, layout.type[j], layout.element[j],
+                              formats[j],
                               formats[layout.ncols + j])
     for j in range(layout.ncols):
         if not used[j]:
@@ -198,7 +206,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
                 for i in range(total):
                     if not bit(<const uint8_t*> child.buffers[0], child.offset + first + i):
                         return -2 - j
-            rc = import_values(b, child, child.offset + first, total, layout.element[j], formats[layout.ncols + j], &elements)
+            rc = import_values(b, child, child.offset + first, total, layout.element[j],
+                               formats[layout.ncols + j], &elements)
             if rc != 0:
                 return -1 if rc == -1 else -2 - j
             views = <View*> batch_alloc(b, b.rows * 16)
@@ -230,7 +239,8 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used, const
 
 
 cdef class BatchFormats:
-    """Arrow format strings of a source schema, for batch_import. Memory ownership: holds the bytes it points to."""
+    """Arrow format strings of a source schema, for batch_import. Memory ownership: holds the bytes it points
+    to."""
 
     def __cinit__(self, schema):
         import pyarrow.types as pt
@@ -252,7 +262,8 @@ cdef class BatchFormats:
 
         n = len(schema)
         self.kept = [letter(f.type) for f in schema]
-        self.kept += [letter(f.type.value_type) if (pt.is_list(f.type) or pt.is_large_list(f.type)) else b"-" for f in schema]
+        self.kept += [letter(f.type.value_type) if (pt.is_list(f.type)
+                                                    or pt.is_large_list(f.type)) else b"-" for f in schema]
         self.formats = <const char**> calloc(2 * n + 1, sizeof(char*))
         if self.formats == NULL:
             raise MemoryError

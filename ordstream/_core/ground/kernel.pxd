@@ -4,7 +4,7 @@
 a) SL: `apply(k, w, in)` returns the output chunk: `in` itself (narrowed or with other columns) or a new chunk whose `origin`
    names the input slot of each row, ascending. On a failing row it sets `in.failure` (slot, code, message or exc) and returns the
    outputs of the rows before it. With on_error == ON_ERROR_SKIP it drops failing rows itself, counts them in `skipped`, and tells
-   `skip_note` or `skip_note_error` which and why where `skip_is_first`.
+   `skip_note` or `skip_note_error` which row and why, if `skip_is_first`.
 b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, in arrival order) of one bucket, in order, and returns
    how many it finished: n, or j < n when rows[j] failed (f is filled; the state is as before that row; outputs of rows[:j] are
    kept). An in-place kernel (`in_place`) writes into columns that `prepare` made in `in` and may clear `in.keep[slot]`; otherwise
@@ -55,7 +55,7 @@ cdef struct Kernel:
     int32_t max_workers    # 0: no bound of its own (1 for a Python function under the GIL)
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
-    int32_t unbounded      # a row may take as long as it likes (a user's function): nothing waits in the worker's hands meanwhile
+    int32_t unbounded      # a row may take any time (a user's function): the worker holds no finished units meanwhile
     int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
     const Layout* input
     const Layout* output

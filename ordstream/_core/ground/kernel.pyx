@@ -11,8 +11,8 @@ from ordstream.errors import told
 cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const char* text) noexcept nogil:
     """Keep which row was skipped, and why, if it is the first in the order so far.
 
-    Thread safety: any worker. Ownership: a copy of `text`. Without memory nothing is noted; the count tells of the row. Cost: one
-    allocation, for the few rows that come before all that were noted until then.
+    Thread safety: any worker. Ownership: `text` is copied. Without memory nothing is noted, but the row is
+    still counted. Cost: one allocation, for the few rows that precede all rows noted so far.
     """
     cdef Skip* s = <Skip*> calloc(1, sizeof(Skip))
     if s == NULL:
@@ -26,8 +26,10 @@ cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const 
         if s.later != NULL and s.later.serial <= serial:
             free(s)
             return
-        # A linked one is never freed while the run lasts: whoever has read its address may look at its serial.
-        if cas_acq_rel(&k.first_skip, as_int(s.later), as_int(s)):   # pairs with load_acquire here and in skip_is_first
+        # A linked one is never freed while the run lasts: whoever has read its address may look at its
+        # serial.
+        # pairs with load_acquire here and in skip_is_first
+        if cas_acq_rel(&k.first_skip, as_int(s.later), as_int(s)):
             return
 
 
@@ -35,13 +37,15 @@ cdef void skip_note_error(Kernel* k, int64_t serial, bint at_end, object error) 
     """skip_note for an exception: its type and text, never the exception itself. With the GIL."""
     try:
         text = told(error).encode("utf-8", "replace")
-    except BaseException:                                     # memory, an interrupt: the count tells of the row
+    # memory, an interrupt: the count tells of the row
+    except BaseException:
         return
     skip_note(k, serial, at_end, FAIL_PYTHON, text)
 
 
 cdef object skip_first(Kernel* k):
-    """None, or (serial, whether it is a step of the final flush, FailureCode, text) of the first row that was skipped. Any thread."""
+    """None, or (serial, whether it is a step of the final flush, FailureCode, text) of the first row that
+    was skipped. Any thread."""
     cdef Skip* s = <Skip*> as_pointer(load_acquire(&k.first_skip))   # pairs with cas_acq_rel in skip_note
     if s == NULL:
         return None
@@ -51,7 +55,8 @@ cdef object skip_first(Kernel* k):
 
 
 cdef class KernelOwner:
-    """Base of every kernel's owner. Subclasses fill `kernel` in __cinit__/__init__ and free `kernel.ctx` in __dealloc__.
+    """Base of every kernel's owner. Subclasses fill `kernel` in __cinit__/__init__ and free `kernel.ctx` in
+    __dealloc__.
 
     Memory ownership: see kernel.pxd. Thread safety: read-only while a run lasts.
     """
@@ -61,7 +66,8 @@ cdef class KernelOwner:
         self.references = []
 
     def __dealloc__(self):
-        cdef Skip* s = <Skip*> as_pointer(load_relaxed(&self.kernel.first_skip))   # no run uses the kernel any more
+        # no run uses the kernel any more
+        cdef Skip* s = <Skip*> as_pointer(load_relaxed(&self.kernel.first_skip))
         cdef Skip* later
         while s != NULL:
             later = s.later
@@ -88,5 +94,6 @@ cdef class KernelOwner:
 
     @property
     def first_skip(self):
-        """Of the first one: None, or (serial, whether it is a step of the final flush, FailureCode, text)."""
+        """Of the first one: None, or (serial, whether it is a step of the final flush, FailureCode,
+        text)."""
         return skip_first(&self.kernel)

@@ -1,4 +1,5 @@
-"""What built-in kernels share: setting an owner up, reporting a failing row, reserving output rows of a punctuation.
+"""What built-in kernels share: setting an owner up, reporting a failing row, reserving output rows of a
+punctuation.
 
 Inline only: there is no module of this name at run time.
 """
@@ -15,8 +16,9 @@ from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel,
 cdef inline int owner_setup(KernelOwner owner, operator, int32_t kind) except -1:
     """Fill the fields of `owner.kernel` that every kernel has: kind, error policy, layouts of both edges.
 
-    Thread safety: construction only, with the GIL. Ownership: the owner keeps the layouts. Raises: TypeError for a type that has
-    no physical class, ValueError for an unknown error policy. Cost: one pass over both schemas.
+    Thread safety: construction only, with the GIL. Ownership: the owner keeps the layouts. Raises: TypeError
+    for a type that has no physical class, ValueError for an unknown error policy. Cost: one pass over both
+    schemas.
     """
     from ordstream._core.ground.chunk import layout_of
 
@@ -49,8 +51,8 @@ cdef inline const char* failure_text(int32_t code) noexcept nogil:
 cdef inline void chunk_fail(Chunk* c, int32_t slot, int32_t code) noexcept nogil:
     """Record the failure of an SL kernel in its input chunk (keeps an earlier one).
 
-    Thread safety: the chunk's owner. Ownership: the failure belongs to the chunk. Returns: nothing; when even the failure can't be
-    allocated the chunk has none. Cost: one calloc.
+    Thread safety: the chunk's owner. Ownership: the failure belongs to the chunk. Returns: nothing; when
+    even the failure can't be allocated the chunk has none. Cost: one calloc.
     """
     if c.failure == NULL:
         c.failure = failure_new(slot, code, failure_text(code))
@@ -70,9 +72,11 @@ cdef inline void count_skipped(Kernel* k, int64_t rows) noexcept nogil:
 
 
 cdef inline int flush_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil:
-    """chunk_reserve for the outputs of a punctuation: flush_time and flush_key exist afterwards, zeroed where unwritten.
+    """chunk_reserve for the outputs of a punctuation: flush_time and flush_key exist afterwards, zeroed
+    where unwritten.
 
-    Thread safety: the owner of `out`. Ownership: out's arena. Returns: 0, or -1: no memory. Cost: as chunk_reserve.
+    Thread safety: the owner of `out`. Ownership: out's arena. Returns: 0, or -1: no memory. Cost: as
+    chunk_reserve.
     """
     if chunk_reserve(w, out, layout, extra) != 0:
         return -1

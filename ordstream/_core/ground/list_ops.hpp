@@ -1,4 +1,4 @@
-// Loops over list elements and repeated values (kernels_flat.pyx). Portable C++17; no exceptions, no allocation.
+// Loops over list elements and repeated values (kernels/pairs.pyx, pair_up.pyx). Portable C++17; no exceptions, no allocation.
 // Thread safety: pure functions. Ownership: none.
 #ifndef ORDSTREAM_LIST_OPS_HPP
 #define ORDSTREAM_LIST_OPS_HPP

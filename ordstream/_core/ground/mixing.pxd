@@ -1,12 +1,14 @@
 """The one mixer of 64-bit words: what hash maps, sketches, deployed maps and the split into buckets share.
 
-Inline only: there is no module of this name at run time. Its values are part of saved models and of the partitioning: never change it.
+Inline only: there is no module of this name at run time. Its values are part of saved models and of the
+partitioning: never change it.
 """
 from libc.stdint cimport uint64_t
 
 
 cdef inline uint64_t mix64(uint64_t x) noexcept nogil:
-    """SplitMix64's output function (public domain, after D. Stafford). Bijective: both halves depend on every input bit.
+    """SplitMix64's output function (public domain, after D. Stafford). Bijective: both halves depend on
+    every input bit.
 
     Thread safety: pure. Ownership: none. Cost: ~1 ns.
     """

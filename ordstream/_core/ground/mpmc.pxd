@@ -1,15 +1,19 @@
-"""MPMC queue: bounded ring after D. Vyukov (1024cores.net, "Bounded MPMC queue"). The worklists are built from it (flow/worklist).
+"""MPMC queue: bounded ring after D. Vyukov (1024cores.net, "Bounded MPMC queue"). The worklists are built
+from it (flow/worklist).
 
-Deviations: positions start at a chosen value and are handed out with the item, so that a position can serve as a ticket; a
-take has a `limit`, the gate at dispatch (ordered paper 3.2, with the correction that no worker may hold a ticket that the
-reorder buffer cannot place); `mpmc_try_push_single` is for one producer at a time and costs no read-modify-write.
-Each cell's `sequence` equals its position when free for it, position + 1 when filled, position + capacity when taken.
-Memory ownership: `cells` is allocated by mpmc_init and freed by mpmc_free.
+Deviations: positions start at a chosen value and are handed out with the item, so that a position can serve
+as a ticket; a take has a `limit`, the gate at dispatch (ordered paper 3.2, with the correction that no
+worker may hold a ticket that the reorder buffer cannot place); `mpmc_try_push_single` is for one producer at
+a time and costs no read-modify-write. Each cell's `sequence` equals its position when free for it, position
++ 1 when filled, position + capacity when taken. Memory ownership: `cells` is allocated by mpmc_init and
+freed by mpmc_free.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from ordstream._core.ground.atomics cimport a64, cas_relaxed, load_acquire, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    a64, cas_relaxed, load_acquire, load_relaxed, store_relaxed, store_release,
+)
 
 cdef enum:
     MPMC_EMPTY = 0         # items are never 0 or negative
@@ -66,16 +70,19 @@ cdef inline bint mpmc_try_push_single(Mpmc* q, int64_t item) noexcept nogil:
 
 
 cdef inline bint mpmc_try_push_tagged(Mpmc* q, int64_t item, int64_t part, int64_t place) noexcept nogil:
-    """mpmc_try_push_single of an item `ticket << 16 | tag` that knows its part and where that lies in its partition queue."""
+    """mpmc_try_push_single of an item `ticket << 16 | tag` that knows its part and where that lies in its
+    partition queue."""
     cdef int64_t position = load_relaxed(&q.tail)             # own index
     cdef MpmcCell* cell = &q.cells[position & q.mask]
-    if load_acquire(&cell.sequence) != position:              # pairs with store_release in mpmc_try_take_tagged
+    # pairs with store_release in mpmc_try_take_tagged
+    if load_acquire(&cell.sequence) != position:
         return False
     store_relaxed(&cell.item, item)
     store_relaxed(&cell.part, part)
     store_relaxed(&cell.place, place)
     store_relaxed(&q.tail, position + 1)
-    store_release(&cell.sequence, position + 1)               # pairs with load_acquire in mpmc_try_take_tagged
+    # pairs with load_acquire in mpmc_try_take_tagged
+    store_release(&cell.sequence, position + 1)
     return True
 
 
@@ -127,15 +134,18 @@ cdef inline int64_t mpmc_try_take(Mpmc* q, int64_t limit, int64_t* taken) noexce
     return item
 
 
-cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, int64_t* place) noexcept nogil:
-    """As mpmc_try_take for items of mpmc_try_push_tagged: MPMC_GATED when the oldest item's ticket is >= limit."""
+cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part,
+                                         int64_t* place) noexcept nogil:
+    """As mpmc_try_take for items of mpmc_try_push_tagged: MPMC_GATED when the oldest item's ticket is >=
+    limit."""
     cdef int64_t position = load_relaxed(&q.head)
     cdef int64_t sequence
     cdef int64_t item
     cdef MpmcCell* cell
     while True:
         cell = &q.cells[position & q.mask]
-        sequence = load_acquire(&cell.sequence)               # pairs with store_release in mpmc_try_push_tagged
+        # pairs with store_release in mpmc_try_push_tagged
+        sequence = load_acquire(&cell.sequence)
         if sequence == position + 1:
             item = load_relaxed(&cell.item)                   # ours only if the claim below succeeds
             if item >> 16 >= limit:
@@ -147,7 +157,8 @@ cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, 
                 store_release(&cell.sequence, position + q.mask + 1)
                 return item
             if cas_relaxed(&q.head, position, position + 1):  # claims the item
-                store_release(&cell.sequence, position + q.mask + 1)   # pairs with load_acquire in mpmc_try_push_tagged
+                # pairs with load_acquire in mpmc_try_push_tagged
+                store_release(&cell.sequence, position + q.mask + 1)
                 return item
         elif sequence <= position:
             return MPMC_EMPTY
@@ -157,7 +168,8 @@ cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part, 
 cdef inline int32_t mpmc_try_take_tagged_run(
     Mpmc* q, int64_t limit, int32_t most, int64_t* items, int64_t* parts, int64_t* places
 ) noexcept nogil:
-    """As mpmc_try_take_tagged for up to `most` items in a row, claimed together. Returns how many; 0: empty or gated."""
+    """As mpmc_try_take_tagged for up to `most` items in a row, claimed together. Returns how many; 0: empty
+    or gated."""
     cdef int64_t position = load_relaxed(&q.head)
     cdef int64_t sequence
     cdef MpmcCell* cell
@@ -168,7 +180,8 @@ cdef inline int32_t mpmc_try_take_tagged_run(
         sequence = 0
         while n < most:
             cell = &q.cells[(position + n) & q.mask]
-            sequence = load_acquire(&cell.sequence)           # pairs with store_release in mpmc_try_push_tagged
+            # pairs with store_release in mpmc_try_push_tagged
+            sequence = load_acquire(&cell.sequence)
             if sequence != position + n + 1:
                 break
             items[n] = load_relaxed(&cell.item)               # ours only if the claim below succeeds
@@ -192,7 +205,8 @@ cdef inline bint mpmc_has_room(Mpmc* q, int64_t n) noexcept nogil:
     cdef int64_t position = load_relaxed(&q.tail)             # own index
     cdef int64_t end = position + n
     while position < end:
-        if load_acquire(&q.cells[position & q.mask].sequence) != position:   # pairs with store_release in mpmc_try_take
+        # pairs with store_release in mpmc_try_take
+        if load_acquire(&q.cells[position & q.mask].sequence) != position:
             return False
         position += 1
     return True

@@ -14,17 +14,21 @@ cdef struct OutputColumn:
     int64_t child_capacity
 
 cdef struct Output:
-    # An output batch under construction: `rows` rows, in order. One writer (the holder of the last operator's release flag).
+    # An output batch under construction: `rows` rows, in order. One writer (the holder of the last
+    # operator's release flag).
     int32_t ncols
-    int32_t over           # column that had no room for the row at which the last append stopped; -1: rows are as many as may be
+    # column that had no room for the row at which the last append stopped; -1: rows are as many as may be
+    int32_t over
     int64_t rows
     int64_t capacity
     int64_t bytes          # memory taken for columns
     int64_t budget         # memory that it may take; a first row passes however wide it is
     int64_t keep           # how much released memory may be kept when it is freed (output_memory.hpp)
     ChunkPool* pool        # where `bytes` count as in flight; NULL: nowhere
-    int64_t emitted_through  # serial: every output caused by it or an earlier one is in this or an earlier batch
-    int64_t point_serial     # commit point: the greatest order tag that no output behind this batch has or is below
+    # serial: every output caused by it or an earlier one is in this or an earlier batch
+    int64_t emitted_through
+    # commit point: the greatest order tag that no output behind this batch has or is below
+    int64_t point_serial
     int64_t point_index
     const Layout* layout
     OutputColumn* cols
@@ -32,8 +36,11 @@ cdef struct Output:
     Output* next
 
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil
-cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil   # rows; -1: no memory
-cdef int64_t limit_offsets(int64_t limit) noexcept nogil               # for tests: lower it, returns what it was
-cdef int64_t offset_limit                                             # most bytes, or elements, of a column: 2^31 - 1; tests lower it
+# rows; -1: no memory
+cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil
+# for tests: lower it, returns what it was
+cdef int64_t limit_offsets(int64_t limit) noexcept nogil
+# most bytes, or elements, of a column: 2^31 - 1; tests lower it
+cdef int64_t offset_limit
 cdef int64_t rows_within(const Layout* layout, bint tags, int64_t bytes) noexcept nogil
 cdef void output_free(Output* o) noexcept nogil

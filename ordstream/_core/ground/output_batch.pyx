@@ -30,7 +30,8 @@ cdef inline void count(Output* o, int64_t bytes) noexcept nogil:
 
 
 cdef inline void* taken(Output* o, void* data, int64_t had, int64_t size) noexcept nogil:
-    """`data` of `had` bytes (NULL: new) with room for `size`, counted; NULL: no memory, and `data` is as it was."""
+    """`data` of `had` bytes (NULL: new) with room for `size`, counted; NULL: no memory, and `data` is as it
+    was."""
     cdef void* p = output_larger(data, size, o.keep)
     if p != NULL:
         count(o, size - had)
@@ -38,9 +39,11 @@ cdef inline void* taken(Output* o, void* data, int64_t had, int64_t size) noexce
 
 
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
-    """An empty output batch with room for `capacity` rows; NULL: no memory. Ownership: caller, until output_export/free.
+    """An empty output batch with room for `capacity` rows; NULL: no memory. Ownership: caller, until
+    output_export/free.
 
-    It may grow as long as offsets allow, and is counted nowhere, unless its owner says otherwise (budget, pool).
+    It may grow as long as offsets allow, and is counted nowhere, unless its owner says otherwise (budget,
+    pool).
     """
     cdef Output* o = <Output*> calloc(1, sizeof(Output))
     cdef int32_t j
@@ -81,7 +84,8 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
 cdef void output_free(Output* o) noexcept nogil:
     cdef int32_t j
     if o.pool != NULL:
-        add_relaxed(&o.pool.bytes, -o.bytes)                  # no partner: only a batch that nobody takes any more comes here
+        # no partner: only a batch that nobody takes any more comes here
+        add_relaxed(&o.pool.bytes, -o.bytes)
     for j in range(o.ncols):
         output_give(o.cols[j].data, o.keep)
         output_give(o.cols[j].valid, o.keep)
@@ -111,7 +115,8 @@ cdef int64_t rows_within(const Layout* layout, bint tags, int64_t bytes) noexcep
 
 
 cdef int output_grow(Output* o, int64_t need) noexcept nogil:
-    """Capacity for `need` rows, or as many as the budget allows. 0, or -1: no memory (the batch stays usable)."""
+    """Capacity for `need` rows, or as many as the budget allows. 0, or -1: no memory (the batch stays
+    usable)."""
     cdef int64_t most = o.capacity
     cdef int64_t cap
     cdef int32_t j
@@ -145,10 +150,13 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
     return 0
 
 
-cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, int64_t wish, int64_t width, bint first) noexcept nogil:
-    """Capacity (values of `width` bytes) for at least `need` in a column that has too little: `wish` where the budget allows it.
+cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, int64_t wish, int64_t width,
+                             bint first) noexcept nogil:
+    """Capacity (values of `width` bytes) for at least `need` in a column that has too little: `wish` where
+    the budget allows it.
 
-    -1: the row does not fit: `need` is more than offsets can say, or more than the budget and the row is not the batch's first.
+    -1: the row does not fit: `need` is more than offsets can say, or more than the budget and the row is not
+    the batch's first.
     """
     cdef int64_t most
     if need > offset_limit:
@@ -164,7 +172,8 @@ cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, in
 
 
 cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noexcept nogil:
-    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size, oc.heap_capacity * 2 + size + 1024, 1, first)
+    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size,
+                                       oc.heap_capacity * 2 + size + 1024, 1, first)
     cdef void* p
     if cap < 0:
         return -2
@@ -177,7 +186,8 @@ cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noex
 
 
 cdef inline int heap_append(Output* o, OutputColumn* oc, const View* v, bint first) noexcept nogil:
-    """The bytes of one value. 0; -1: no memory; -2: the row does not fit. Capacity never passes offset_limit: no further check here."""
+    """The bytes of one value. 0; -1: no memory; -2: the row does not fit. Capacity never passes
+    offset_limit: no further check here."""
     cdef int rc
     if oc.heap_size + v.size > oc.heap_capacity:
         rc = heap_larger(o, oc, v.size, first)
@@ -190,7 +200,8 @@ cdef inline int heap_append(Output* o, OutputColumn* oc, const View* v, bint fir
 
 
 cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element, bint first) noexcept nogil:
-    """Append the elements of one list to the child column. Returns as heap_append; what a row that does not fit has left is cut off."""
+    """Append the elements of one list to the child column. Returns as heap_append; what a row that does not
+    fit has left is cut off."""
     cdef OutputColumn* child = oc.child
     cdef int64_t need = oc.child_rows + v.size
     cdef int64_t cap
@@ -233,11 +244,12 @@ cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t ro
 
 
 cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil:
-    """Append `n` of the chunk's selected rows from the start-th on. Returns how many: fewer where the next one has no room (`over`), none
-    where the batch has no room at all; -1: no memory, and the batch is as it was. An empty batch takes a row of any width that offsets
-    can say.
+    """Append `n` of the chunk's selected rows from the start-th on. Returns how many: fewer where the next
+    one has no room (`over`), none where the batch has no room at all; -1: no memory, and the batch is as it
+    was. An empty batch takes a row of any width that offsets can say.
 
-    Thread safety: one writer. Ownership: values are copied. Cost: one gather per column; bytes are counted where a buffer grows.
+    Thread safety: one writer. Ownership: values are copied. Cost: one gather per column; bytes are counted
+    where a buffer grows.
     """
     cdef int64_t base = o.rows
     cdef int32_t j

@@ -1,9 +1,9 @@
 // Memory of output batches: large blocks that a reader gave back are used again, by whichever run asks next.
 //
-// First touches are dear (2 us per page on a virtual machine), and the C library returns blocks of this size to the system. A stream's
-// reader drops one batch after the other, a program one result after the other. So a few lists, by size, keep up to KEPT bytes.
-// Portable C++17. Thread safety: any thread; memory that is in use at the moment is passed by, never waited for, so that a process forked
-// in the middle of a call cannot get stuck. Ownership: whoever took a block, until it gives it back. Cost: ~50 ns.
+// The first access to a page is slow (2 us on a virtual machine), and the C library returns blocks of this size to the system. A stream's
+// reader drops one batch after another, and a program one result after another. So a few lists, by size, keep up to KEPT bytes.
+// Portable C++17. Thread safety: any thread. The lists' mutex is only tried, never waited for, so that a process that was forked in the
+// middle of a call cannot get stuck. Ownership: whoever took a block, until it gives it back. Cost: ~50 ns.
 #ifndef ORDSTREAM_OUTPUT_MEMORY_HPP
 #define ORDSTREAM_OUTPUT_MEMORY_HPP
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <mutex>
 #if defined(__SANITIZE_ADDRESS__)
-#define ORD_NO_RECYCLING 1  // a block that is used after it was given back shall be seen
+#define ORD_NO_RECYCLING 1  // so that the sanitizer sees the use of a block that was given back
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define ORD_NO_RECYCLING 1

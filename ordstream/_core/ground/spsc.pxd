@@ -1,10 +1,11 @@
-"""SPSC queue: bounded ring for one producer and one consumer at a time (worklist of a stateful operator, partition queues).
+"""SPSC queue: bounded ring for one producer and one consumer at a time (worklist of a stateful operator,
+partition queues).
 
-Lamport's ring with each side's index on its own line, beside everything else that this side touches: the ring's address and the
-other side's index as it was last seen, so that the other side's line is read only when the ring looks full or empty. The roles may
-move between threads when the hand-over itself is ordered (a reorder buffer's flag for the producer, a bucket's count or the
-scheduler's lock for the consumer).
-Memory ownership: `slots` is allocated by spsc_init and freed by spsc_free; items belong to whoever takes them.
+Lamport's ring with each side's index on its own line, beside everything else that this side touches: the
+ring's address and the other side's index as it was last seen, so that the other side's line is read only
+when the ring looks full or empty. The roles may move between threads when the hand-over itself is ordered (a
+reorder buffer's flag for the producer, a bucket's count or the scheduler's lock for the consumer). Memory
+ownership: `slots` is allocated by spsc_init and freed by spsc_free; items belong to whoever takes them.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -18,7 +19,8 @@ cdef struct Spsc:
     a64* slots
     int64_t mask
     char[96] pad1
-    # The consumer's 32 bytes come last: who embeds a queue may put more of the consumer's beside them, or a pad.
+    # The consumer's 32 bytes come last: who embeds a queue may put more of the consumer's beside them, or a
+    # pad.
     a64 head               # next position to take; written by the consumer
     int64_t seen_tail      # the consumer's: `tail` as last seen
     a64* ring              # = slots
@@ -72,7 +74,8 @@ cdef inline int64_t spsc_try_take(Spsc* q) noexcept nogil:
 
 
 cdef inline void spsc_skip(Spsc* q) noexcept nogil:
-    """Take the oldest item, which the consumer knows from elsewhere: neither the producer's line nor the ring is read. Consumer only."""
+    """Take the oldest item, which the consumer knows from elsewhere: neither the producer's line nor the
+    ring is read. Consumer only."""
     store_release(&q.head, load_relaxed(&q.head) + 1)         # pairs with load_acquire in spsc_try_push
 
 

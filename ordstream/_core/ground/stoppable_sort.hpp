@@ -10,7 +10,7 @@
 
 static constexpr int64_t ORD_SORT_BLOCK = 4096;
 
-// Sort v[0..n) by `before`, a strict total order. `spare`: room for n. False: `stops(context)` said so, and v holds its entries no more.
+// Sort v[0..n) by `before`, a strict total order. `spare`: room for n. False: `stops(context)` returned true, and v is undefined.
 // Cost: as std::sort; n <= ORD_SORT_BLOCK: std::sort itself.
 template <class T, class Before>
 bool ord_sort_unless(T* v, T* spare, int64_t n, Before before, int (*stops)(void*), void* context) {

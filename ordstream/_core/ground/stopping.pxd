@@ -1,8 +1,9 @@
 """Leaving a long loop when the run is stopped.
 
-A flush, a merge or a sort may go over millions of keys while nobody asks the scheduler. Each loop whose length is a number of keys (or
-of rows that one unit may hold any number of) looks at the stop flag every STOP_EVERY steps, and leaves. What it has made so far is
-dropped: nothing that was begun after a stop is delivered, and nothing half made is (operator.pyx, process_part).
+A flush, a merge or a sort may go over millions of keys without a return to the scheduler. Each loop over
+keys (or over the rows of one unit, of which there is no bound) checks the stop flag every STOP_EVERY steps,
+and leaves when it is set. What the loop has made is then dropped: nothing half made, and nothing begun after
+a stop, is delivered (flow/parts.pyx, process_part).
 
 Inline only: there is no module of this name at run time.
 """
@@ -11,17 +12,21 @@ from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.chunk cimport Worker
 
 cdef enum:
-    STOP_EVERY = 4096      # keys between two looks: well below a millisecond each, but for a user's function, which looks at every key
+    # keys between two looks: well below a millisecond each, but for a user's function, which looks at every
+    # key
+    STOP_EVERY = 4096
 
 
 cdef inline bint stop_asked(Worker* w) noexcept nogil:
-    """Whether what this worker does is not wanted any more: the run is stopped, or (workers = 0) Ctrl-C came, which stops it.
+    """Whether this worker should give up what it does: the run was stopped, or (workers = 0) Ctrl-C came,
+    which stops it.
 
     Thread safety: the worker. Ownership: none. Cost: a load; workers = 0: and a call of `look`.
     """
     if w.stop == NULL:                                        # outside a run
         return False
-    if load_relaxed(w.stop) != 0:                             # a hint: the worker loop's acquire load decides
+    # a hint: the worker loop's acquire load decides
+    if load_relaxed(w.stop) != 0:
         return True
     return w.look != NULL and w.look(w)
 

@@ -1,4 +1,5 @@
-"""Bytes per value of each PhysicalType (chunk.pxd). Inline only: there is no module of this name at run time."""
+"""Bytes per value of each PhysicalType (chunk.pxd). Inline only: there is no module of this name at run
+time."""
 
 cdef extern from *:
     """

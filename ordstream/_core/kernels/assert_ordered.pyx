@@ -1,8 +1,9 @@
-"""assert_ordered: rows pass as they are, and one that comes before the row before it fails. Contract: kernel.pxd (b).
+"""assert_ordered: rows pass as they are, and one that comes before the row before it fails. Contract:
+kernel.pxd (b).
 
-A state is one row's columns as words that compare as signed numbers: a byte whether there was a row, a byte per column whether it is
-null, then 8 bytes per column. Nulls come first, NaN last, -0.0 equals 0.0, as everywhere (keyed_state.pxd); so does `ordercheck.py`
-compare whole batches.
+A state is one row's columns as words that compare as signed numbers: a byte whether there was a row, a byte
+per column whether it is null, then 8 bytes per column. Nulls come first, NaN last, -0.0 equals 0.0, as
+everywhere (keyed_state.pxd); so does `ordercheck.py` compare whole batches.
 """
 from libc.math cimport isnan
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -54,7 +55,8 @@ cdef void told(char* text, size_t size, int64_t word, int32_t type, bint null) n
         snprintf(text, size, "%lld", <long long> turned(word, type))
 
 
-cdef void fail(const OrderedContext* x, Failure* f, int32_t row, int32_t j, int64_t word, bint null, const char* state) noexcept nogil:
+cdef void fail(const OrderedContext* x, Failure* f, int32_t row, int32_t j, int64_t word, bint null,
+               const char* state) noexcept nogil:
     """The row differs from the one before it in the j-th column, and is earlier."""
     cdef char[32] now
     cdef char[32] before
@@ -75,8 +77,9 @@ cdef int32_t ordered_process(
 ) noexcept nogil:
     """Compare each row with the row before it of its key, or of all.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] comes before the row before it (the state untouched),
-    or without memory. Cost: ~1.5 ns per row and column, and keyed_lookup with a key.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] comes before the row
+    before it (the state untouched), or without memory. Cost: ~1.5 ns per row and column, and keyed_lookup
+    with a key.
     """
     cdef OrderedContext* x = <OrderedContext*> k.ctx
     cdef Bucket* b = <Bucket*> state

@@ -1,13 +1,14 @@
 """Kernels that call a compiled user function (Numba, C, Cython) once per chunk, without the GIL.
 
-a) The contract with the function is ordstream/include/ordstream_kernel.h; this file adds nothing to it that a user must know.
-b) Room for n * fan_out outputs is reserved before the call, and keys get their records before it, so that no pointer that the
-   function sees moves while it runs.
-c) Rollback of a failed row's state. A Numba kernel saves a row's record before each row (constant size, a few vector moves) and
-   restores it itself: `trusted`. For an opaque C function the records of all rows are copied before the call (`preimage`);
-   when row k fails, they are put back and rows 0..k-1 run again.
-d) With `liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its first row succeeded: a key whose
-   only rows failed has no state, as in a run that never saw them.
+a) The contract with the function is ordstream/include/ordstream_kernel.h; this file adds nothing to it that
+   a user must know.
+b) Room for n * fan_out outputs is reserved before the call, and keys get their records before it, so that no
+   pointer that the function sees moves while it runs.
+c) Rollback of a failed row's state. A Numba kernel saves a row's record before each row (constant size, a
+   few vector moves) and restores it itself: `trusted`. For an opaque C function the records of all rows are
+   copied before the call (`preimage`); when row k fails, they are put back and rows 0..k-1 run again.
+d) With `liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its first row
+   succeeded: a key whose only rows failed has no state, as in a run that never saw them.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
@@ -46,14 +47,17 @@ cdef struct CompiledContext:
     int32_t fan_out
     int32_t exact              # every row must emit exactly fan_out rows (checked here where not `trusted`)
     int32_t nreads
-    int32_t* reads             # nullable input columns that the function reads: these decide between plain and nulls
+    # nullable input columns that the function reads: these decide between plain and nulls
+    int32_t* reads
     uint8_t* may_be_null       # per output column: the function may write a null
     int32_t state_size         # bytes of one user state (multiple of 8); 0: stateless
     int32_t liveness           # 0, or 8: bytes before the user state
     int32_t keyed              # 1: PS, 0: SF
-    int32_t trusted            # 1: compiled by ordstream.udf.functions: rolls its state back, and origins are right by construction
+    # 1: compiled by ordstream.udf.functions: rolls its state back, and origins are right by construction
+    int32_t trusted
     int32_t has_replay
-    int32_t unsigned_          # 1: rows or state may hold a uint64, which a compiled function takes only below 2**63
+    # 1: rows or state may hold a uint64, which a compiled function takes only below 2**63
+    int32_t unsigned_
     const KeySpec* keys
     ChunkPool* heap            # counts the keys' string bytes
     void* owner                # borrowed: the CompiledKernel
@@ -80,4 +84,5 @@ cdef class CompiledKernel(KernelOwner):
     cdef CompiledStates states       # None: stateless
     cdef object output_schema
     cdef object key_spec             # KeySpecOwner, or None
-    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record,
+                       Chunk* out) except -1

@@ -1,4 +1,5 @@
-"""Compiled kernels: the call, its checks, rollback, and the plain-Python replay that names what went wrong."""
+"""Compiled kernels: the call, its checks, rollback, and the plain-Python replay that names what went
+wrong."""
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -8,9 +9,13 @@ from ordstream._core.ground.chunk cimport (
     FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new, chunk_reserve,
     chunk_set_valid, failure_new, failure_set, pool_free, pool_init, scratch_alloc, slot_serial,
 )
-from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error
+from ordstream._core.ground.kernel cimport (
+    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
+)
 from ordstream._core.ground.kernel_tools cimport owner_setup
-from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup
+from ordstream._core.state.keyed_state cimport (
+    KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+)
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
 
@@ -34,7 +39,8 @@ cdef extern from *:
 
 cdef enum:
     CALL_NO_MEMORY = -1
-    CALL_OUTPUTS = 1 << 16     # outputs that one call reserves room for; a larger fan_out gets fewer rows per call
+    # outputs that one call reserves room for; a larger fan_out gets fewer rows per call
+    CALL_OUTPUTS = 1 << 16
 
 cdef struct CallRuntime:
     Worker* worker
@@ -60,8 +66,10 @@ cdef inline row_function choose(const CompiledContext* x, const Chunk* c) noexce
     return x.plain
 
 
-cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n, int64_t done) noexcept nogil:
-    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`: are the rows)."""
+cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call, int64_t n,
+                           int64_t done) noexcept nogil:
+    """Whether the origins ascend, lie among the chunk's rows, and repeat at most fan_out times (`exact`:
+    equal the rows)."""
     cdef const int32_t* origin = call.origin
     cdef int64_t m = call.n_out
     cdef int64_t fan_out = x.fan_out
@@ -153,7 +161,8 @@ cdef inline int64_t rows_per_call(const CompiledContext* x, int64_t n) noexcept 
 
 
 cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept nogil:
-    """Count the outputs of a call; forget validity that is all ones (a later kernel then takes its path without nulls)."""
+    """Count the outputs of a call. Drop validity that is all ones, so that a later kernel takes its path
+    without nulls."""
     cdef int32_t j
     out.n += <int32_t> outputs
     out.slots = out.n
@@ -165,28 +174,32 @@ cdef void commit(const CompiledContext* x, Chunk* out, int64_t outputs) noexcept
 cdef bint settled(
     Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, const char* reason, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Whether a row that failed in the compiled function is done all the same: by the interpreted one, whose word counts.
+    """Give a row that failed in the compiled function to the interpreted one, which decides. True: it was
+    processed there.
 
-    Inside a compiled function integers have 64 bits with a sign, so it refuses what the interpreted one takes (uint64 from 2**63 on). If
-    the row fails there as well, or there is none, `f` is filled. A row that is skipped is only tried again where such values can be, or to
-    say why where it is the first.
+    Inside a compiled function integers are signed 64-bit, so it rejects values that the interpreted one
+    takes (uint64 from 2**63 on). If the row fails there as well, or there is no interpreted function, `f` is
+    filled. With on_error="skip" the row is tried again only if it may hold such values, or, if it is the
+    first row skipped, to learn the reason.
 
-    Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new reference. Cost: ~50 us
-    with a replay.
+    Thread safety: the worker that owns chunk, out and state; without core locks. Ownership: f.exc gets a new
+    reference. Cost: ~50 us with a replay.
     """
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     failure_set(f, slot, FAIL_COMPILED, "the compiled function reported a failing row")
     if reason != NULL:
         failure_set(f, slot, FAIL_COMPILED, reason)
         return False
-    if not x.has_replay or (k.on_error == ON_ERROR_SKIP and not x.unsigned_ and not skip_is_first(k, slot_serial(c, slot))):
+    if not x.has_replay or (k.on_error == ON_ERROR_SKIP and not x.unsigned_
+                            and not skip_is_first(k, slot_serial(c, slot))):
         return False
     with gil:
         return replay_row(<CompiledKernel> x.owner, k, w, c, slot, state, out, f)
 
 
 cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept nogil:
-    """A row of a stateless function is skipped: keep which it was and why, if it is the first. Ownership of f.exc: taken."""
+    """Skip a row of a stateless function; note the row and the reason if it is the first. Ownership of
+    f.exc: taken."""
     if f.exc != NULL:
         with gil:
             if skip_is_first(k, slot_serial(c, slot)):
@@ -196,8 +209,10 @@ cdef void note_skipped(Kernel* k, Chunk* c, int32_t slot, Failure* f) noexcept n
         skip_note(k, slot_serial(c, slot), False, f.code, f.message)
 
 
-cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state, Chunk* out, Failure* f) noexcept:
-    """Run one row through the interpreted function: True when its outputs and its state were written; else `f` has what it raised.
+cdef bint replay_row(CompiledKernel owner, Kernel* k, Worker* w, Chunk* c, int32_t slot, char* state,
+                     Chunk* out, Failure* f) noexcept:
+    """Run one row through the interpreted function: True when its outputs and its state were written; else
+    `f` has what it raised.
 
     Never raises. GIL held. A failure leaves `out` and `state` as they were.
     """
@@ -325,10 +340,11 @@ cdef int64_t call_undoable(
     Kernel* k, Worker* w, Chunk* c, const int32_t* rows, int64_t n, Chunk* out, char* base, int64_t stride,
     const int32_t* records, char* copy, CallResult* result,
 ) noexcept nogil:
-    """call_rows for a function that cannot undo a row: when row r fails, states go back to before the call and rows 0..r-1 run again.
+    """call_rows for a function that cannot undo a row: when row r fails, states go back to before the call
+    and rows 0..r-1 run again.
 
-    Thread safety, ownership: as call_rows; `copy` is room for n states. Returns: as call_rows. Cost: a copy of every row's state
-    (2.3 ns per row of 16 bytes, measured); a second call where a row fails.
+    Thread safety, ownership: as call_rows; `copy` is room for n states. Returns: as call_rows. Cost: a copy
+    of every row's state (2.3 ns per row of 16 bytes, measured); a second call where a row fails.
     """
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     cdef int64_t size = x.state_size
@@ -344,7 +360,8 @@ cdef int64_t call_undoable(
             if reason != NULL:
                 result.reason = reason
             return done
-        r = done                            # shorter each round; the second one succeeds if the function keeps its promise
+        # fewer in each round; the second one succeeds if the function is deterministic
+        r = done
         if reason == NULL:
             reason = result.reason
         for i in range(n):
@@ -354,8 +371,10 @@ cdef int64_t call_undoable(
             return 0
 
 
-cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending order."""
+cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                            Failure* f) noexcept nogil:
+    """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending
+    order."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
     cdef CompiledBucket* b = <CompiledBucket*> state
     with gil:
@@ -432,7 +451,8 @@ def _holds_uint64(type_):
 cdef class CompiledKernel(KernelOwner):
     """Kernel of a compiled function.
 
-    Memory ownership: kernels_compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread safe.
+    Memory ownership: compiled.pxd. Thread safety: read-only while a run lasts; the function must be thread
+    safe.
 
     Parameters
     ----------
@@ -440,8 +460,9 @@ cdef class CompiledKernel(KernelOwner):
         Op "compiled".
     compiled : ordstream.udf.functions.CompiledFunction
     interpret : callable
-        `interpret(function, output schema, fan_out, exact, row, state)`: runs the interpreted function on one row by the
-        rules of run_serial and returns its outputs as storage values (ordstream.udf.functions.interpret).
+        `interpret(function, output schema, fan_out, exact, row, state)`: runs the interpreted function on
+        one row by the rules of run_serial and returns its outputs as storage values
+        (ordstream.udf.functions.interpret).
     """
 
     def __cinit__(self, operator, compiled, interpret):
@@ -505,14 +526,17 @@ cdef class CompiledKernel(KernelOwner):
         if x.liveness:
             self.kernel.punctuate = compiled_punctuate
 
-    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record, Chunk* out) except -1:
-        """Run the interpreted function on one row as run_serial would; raises what it raises, else writes outputs and state."""
+    cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record,
+                       Chunk* out) except -1:
+        """Run the interpreted function on one row as run_serial would; raises what it raises, else writes
+        outputs and state."""
         cdef bytes before
         state = None
         if self.states is not None:
             before = record[:self.context.state_size]
             state = self.states.state_of(before)
-        rows = self.interpret(self.function, self.output_schema, self.context.fan_out, bool(self.context.exact), row, state)
+        rows = self.interpret(self.function, self.output_schema, self.context.fan_out,
+                              bool(self.context.exact), row, state)
         if chunk_reserve(w, out, k.output, <int32_t> len(rows) + 1) < 0:
             raise MemoryError
         for values in rows:
@@ -526,4 +550,5 @@ CALL_OFFSETS = {
     "columns": offsetof_columns, "rows": offsetof_rows, "states": offsetof_states, "state_stride": offsetof_stride,
     "records": offsetof_records, "out": offsetof_out, "origin": offsetof_origin, "n_out": offsetof_n_out,
 }
-"""Byte offsets in ordstream_call, for code that is generated without a C compiler (ordstream/udf/numba_compiler.py)."""
+"""Byte offsets in ordstream_call, for code that is generated without a C compiler
+(ordstream/udf/numba_compiler.py)."""

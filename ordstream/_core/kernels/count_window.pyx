@@ -1,4 +1,4 @@
-"""Counting tuples per key and tumbling window, and counts above a bound. Plain counts are in kernels_keyed.pyx.
+"""Counting tuples per key and tumbling window, and counts above a bound. Plain counts are in count.pyx.
 Contract: kernel.pxd (b), (c)."""
 from libc.stdint cimport INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -8,7 +8,9 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
+)
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
@@ -20,7 +22,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef struct WindowCount:
     # State of a key.
     int64_t count          # 0: no tuple yet
-    int64_t last           # time of the latest tuple: the window that is counted is the one that it lies in
+    int64_t last           # time of the latest tuple, which tells the window that is being counted
 
 cdef struct WindowContext:
     # Read-only while a run lasts. Memory ownership: WindowCountKernel.
@@ -29,7 +31,8 @@ cdef struct WindowContext:
     int32_t time           # input column
     int32_t time_type
     int32_t result         # PhysicalType of the window column
-    int32_t first          # added columns: count, window; behind the input's
+    # index of the first added column (count, then window); they follow the input's columns
+    int32_t first
     int64_t lowest         # value of the result type
     int64_t above          # only counts of more than this; -1: all
 
@@ -39,7 +42,8 @@ cdef void* window_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef int window_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Add the count, the window and, where there is a bound, which rows are kept."""
+    """Add the columns for the count and the window, and, with a bound, the flags of the rows that are
+    kept."""
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef int32_t j
     for j in range(2 if x.window else 1):
@@ -69,11 +73,12 @@ cdef inline bint window_start(const WindowContext* x, int64_t* time) noexcept no
 cdef int32_t window_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Count rows; in place: write each row's count and window into the prepared columns, and whether it is kept.
+    """Count rows; in place: write each row's count and window into the prepared columns, and whether it is
+    kept.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null, its window starts out of range
-    or it is earlier than the time before (no state changed), or without memory. Cost: keyed_lookup plus ~2 ns per row; a division with
-    windows.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when the time of rows[j] is null,
+    its window starts out of range or it is earlier than the time before (no state changed), or without
+    memory. Cost: keyed_lookup plus ~2 ns per row; a division with windows.
     """
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -109,7 +114,8 @@ cdef int32_t window_process(
             if x.keys != NULL:
                 s = <WindowCount*> keyed_state(&b.keyed, slots[i])
             if x.window:
-                if s.last < starts[i]:                       # another window; a key's first row may look like one
+                # another window; a key's first row may look like one
+                if s.last < starts[i]:
                     s.count = 0
                 elif times[i] < s.last and s.count:
                     failure_earlier(f, row, x.time, times[i], s.last)
@@ -153,8 +159,10 @@ cdef int window_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """emit="final" (without windows): at the end of the stream one row per key whose count is above the bound."""
+cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
+    """emit="final" (without windows): at the end of the stream one row per key whose count is above the
+    bound."""
     cdef WindowContext* x = <WindowContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef int32_t nkeys = 0
@@ -192,8 +200,8 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
 
 
 cdef class WindowCountKernel(KernelOwner):
-    """Operator "count" with windows or a bound: attributes {"emit", "window": length | None, "time": column | None, "above": int | None};
-    the key is operator.key (empty: SF)."""
+    """Operator "count" with windows or a bound: attributes {"emit", "window": length | None, "time": column |
+    None, "above": int | None}; the key is operator.key (empty: SF)."""
 
     cdef WindowContext context
     cdef KeySpecOwner keys
@@ -210,7 +218,8 @@ cdef class WindowCountKernel(KernelOwner):
             self.context.time = operator.time
             self.context.time_type = self.input_layout.types[self.context.time]
             self.context.result = self.output_layout.types[len(operator.key)]
-            if self.context.window < 1 or self.context.result not in (PT_I32, PT_I64) or operator.emit != "updates":
+            if self.context.window < 1 or self.context.result not in (PT_I32,
+                                                                      PT_I64) or operator.emit != "updates":
                 raise ValueError(f"{operator.name!r}: windows need a length of at least 1, a 32 or 64-bit start, and emit='updates'")
             self.context.lowest = INT32_MIN if self.context.result == PT_I32 else INT64_MIN
         self.kernel.ctx = <void*> &self.context

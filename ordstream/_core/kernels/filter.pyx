@@ -2,7 +2,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, Chunk, Worker, chunk_alloc, scratch_alloc
-from ordstream._core.ground.expression cimport Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish
+from ordstream._core.ground.expression cimport (
+    Evaluation, Value, evaluate, evaluation_begin, evaluation_finish,
+)
+from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, count_skipped, owner_setup
 
@@ -13,8 +16,8 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef Chunk* filter_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """Keep the rows where the predicate is true. Contract: kernel.pxd (a).
 
-    Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c. Cost: the program plus
-    about 1 ns per row.
+    Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c.
+    Cost: the program plus about 1 ns per row.
     """
     return keep_rows(k, <const Code*> k.ctx, w, c)
 
@@ -52,7 +55,8 @@ cdef Chunk* keep_rows(Kernel* k, const Code* code, Worker* w, Chunk* c) noexcept
 
 
 cdef Chunk* filter_with_failures(Kernel* k, Worker* w, Chunk* c, Evaluation* e, Value* v) noexcept nogil:
-    """The rare half of filter_apply: predicate and failures are indexed by row, so both are joined before anything narrows."""
+    """The rare half of filter_apply: predicate and failures are indexed by row, so both are joined before
+    anything narrows."""
     cdef uint8_t* keep = <uint8_t*> scratch_alloc(w, e.n)
     cdef uint8_t* bad = <uint8_t*> scratch_alloc(w, e.n)
     cdef int32_t* sel

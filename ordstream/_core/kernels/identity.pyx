@@ -1,4 +1,5 @@
-"""The kernel that changes nothing: in front of a partitioned first operator, where splitting is all the work, done in parallel."""
+"""The kernel that changes nothing: in front of a partitioned first operator, where splitting is all the
+work, done in parallel."""
 from ordstream._core.ground.chunk cimport Chunk, LayoutOwner, Worker
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, SL, Kernel, KernelOwner
 

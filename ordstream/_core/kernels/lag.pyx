@@ -1,13 +1,15 @@
-"""Lag: each row with values of the row before it that has the same key. With no key it is a stateful (SF) operator with a single
-state. Contract: kernel.pxd (b).
+"""Lag: each row with values of the row before it that has the same key. With no key it is a stateful (SF)
+operator with a single state. Contract: kernel.pxd (b).
 
-A state is one byte per column whether the last row had a value there (zeroed memory: there was no row), then the values in 8 bytes
-each, in the column's own width. A block of rows is looked up first; then column after column is exchanged with the states, so that
-what depends on a column's type is decided once per block and not once per row. Rows of one key within a block meet in order all the
-same: no column's value depends on another column.
+A state starts with one byte per column: whether the last row had a value there (zeroed memory: there was no
+row yet). The values follow, 8 bytes for each, in the column's own width. The keys of a block of rows are
+looked up first. Then the kernel exchanges values with the states column by column, so that it decides by the
+column's type once per block and not once per row. Rows of one key still meet in order, because no column's
+value depends on another column.
 
-The parts of a chunk are processed by several workers at the same time, and rows of all parts lie side by side in a cache line. So the
-rows of a part get their values in memory of the part's own, and the last worker puts them where they belong (`lag_finish`).
+Several workers process the parts of a chunk at the same time, and rows of different parts share cache lines.
+So the values of a part are written to memory of its own, and the last worker moves them to the rows' slots
+(`lag_finish`).
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -47,7 +49,8 @@ cdef void* lag_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef int lag_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Add the columns of earlier values behind the input's; behind them, where the chunk has several parts, the same part after part."""
+    """Add the columns of earlier values after the input's columns. A chunk with several parts gets a second
+    set, ordered part by part."""
     cdef LagContext* x = <LagContext*> k.ctx
     cdef int32_t j
     cdef int64_t n
@@ -62,10 +65,14 @@ cdef int lag_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef void exchange(State* states, int32_t flag, int32_t value, const Column* source, const int32_t* rows, int32_t n, Column* to,
+cdef void exchange(State* states, int32_t flag, int32_t value, const Column* source, const int32_t* rows,
+                   int32_t n, Column* to,
                    int64_t at, Word width) noexcept nogil:
-    """Give each row the value that its key's state holds, and the state the row's. `flag`, `value`: offsets in a state; `at`: where the
-    first row's value goes, the others behind it, or -1: each to its slot; `width`: only its type says something."""
+    """Swap values: each row gets the value in its key's state, and the state gets the row's value.
+
+    `flag`, `value`: offsets in a state. `at`: index of the first row's output, the others follow; -1: each
+    row's output goes to its slot. `width`: only its type matters.
+    """
     cdef const Word* given = <const Word*> source.data
     cdef Word* taken = <Word*> to.data
     cdef char* s
@@ -87,8 +94,8 @@ cdef int32_t lag_process(
 ) noexcept nogil:
     """Exchange the rows' values with those of their keys.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or without memory the rows before the block that had none (their
-    states changed, no other). Cost: keyed_lookup plus ~1.5 ns per row and column.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or without memory the rows before the
+    block that had none (only their states changed). Cost: keyed_lookup plus ~1.5 ns per row and column.
     """
     cdef LagContext* x = <LagContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -97,7 +104,8 @@ cdef int32_t lag_process(
     cdef State[LOOKUP_BLOCK] states
     cdef const Column* source
     cdef Column* to
-    cdef int64_t at = rows - c.parts[0].rows if c.nparts > 1 else -1    # the rows of all parts lie behind each other
+    # the rows of all parts lie one after another
+    cdef int64_t at = rows - c.parts[0].rows if c.nparts > 1 else -1
     cdef int32_t behind = x.n if at >= 0 else 0
     cdef int32_t value
     cdef int32_t k0 = 0
@@ -111,10 +119,12 @@ cdef int32_t lag_process(
             for i in range(m):
                 states[i] = b.single
         else:
-            for j in range(x.n):                             # this operator may be the first to touch these columns
+            # this operator may be the first to touch these columns
+            for j in range(x.n):
                 for i in range(0, m, 2):
                     prefetch_write(c.cols[x.source[j]].data + <int64_t> rows[k0 + i] * x.width[j])
-            if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
+            if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK),
+                                  &ahead, slots) != 0:
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
             for i in range(m):
@@ -138,7 +148,8 @@ cdef int32_t lag_process(
 
 
 cdef int lag_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Put each part's values where its rows lie, behind the input's columns. Cost: ~1 ns per row and column; nothing with one part."""
+    """Put each part's values where its rows lie, behind the input's columns. Cost: ~1 ns per row and column;
+    nothing with one part."""
     cdef LagContext* x = <LagContext*> k.ctx
     cdef const Column* made
     cdef const Part* part

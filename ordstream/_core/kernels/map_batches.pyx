@@ -1,11 +1,13 @@
-"""Batch kernels. See kernels_batch.pxd."""
+"""Batch kernels. See map_batches.pxd."""
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_REFCNT, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
-from ordstream._core.ground.chunk cimport Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial
+from ordstream._core.ground.chunk cimport (
+    Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial,
+)
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, skip_is_first, skip_note_error
 from ordstream._core.kernels.python_functions cimport PythonKernel
 from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, gather
@@ -85,7 +87,8 @@ cdef class BatchKernel(PythonKernel):
         self.arrow = operator.format == "arrow"
         self.names = list(operator.input.names)
         self.dtypes = [numpy_memory(f.type) for f in operator.input]
-        self.out_dtypes = [d if d is None or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in operator.output)]
+        self.out_dtypes = [d if d is None
+                or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in operator.output)]
         self.in_place = not self.arrow and None not in self.out_dtypes
         self.makes_chunk = False
         self.spare = []
@@ -117,12 +120,13 @@ cdef class BatchKernel(PythonKernel):
                 self.put_back(held)
                 if out == c:
                     return c
-            except Exception:                            # whose row is it? Only one row at a time can tell
+            except Exception:                            # only running row by row shows which row failed
                 if out == NULL:
                     out = self.new_output(w, n)
                 if self.row_by_row(w, c, rows, n, out):
                     return out
-            except BaseException as error:               # an interrupt belongs to the first row: nothing was delivered
+            # an interrupt belongs to the first row: nothing was delivered
+            except BaseException as error:
                 self.failed(c, row_slot(c, 0), error)
         if out == NULL:
             out = self.new_output(w, 1)
@@ -136,7 +140,8 @@ cdef class BatchKernel(PythonKernel):
         for i in range(n):
             slot = i if rows == NULL else rows[i]
             try:
-                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1, Arrays(1, len(self.names)))
+                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1,
+                        Arrays(1, len(self.names)))
                 self.append(w, c, &slot, 1, out, result)
             except BaseException as error:
                 if self.failed(c, slot, error):
@@ -144,9 +149,11 @@ cdef class BatchKernel(PythonKernel):
         return False
 
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL:
-        """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first null.
+        """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first
+        null.
 
-        Returns: &ALL_ROWS for slots 0..n-1, else slots in the scratch or c.sel. `first_null`: slot of the first row with a null.
+        Returns: &ALL_ROWS for slots 0..n-1, else slots in the scratch or c.sel. `first_null`: slot of the
+        first row with a null.
         """
         cdef int32_t j, i, slot, m
         cdef int32_t* rows
@@ -180,7 +187,8 @@ cdef class BatchKernel(PythonKernel):
         n[0] = m
         return rows
 
-    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, object result) except -1:
+    cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+                    object result) except -1:
         """Append the outputs of one call. An error leaves out.n as it was."""
         cdef int32_t i
         cdef int32_t* origin
@@ -198,7 +206,8 @@ cdef class BatchKernel(PythonKernel):
         return 0
 
     cdef object call_arrow(self, Chunk* c, const int32_t* rows, int32_t n):
-        columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i, reader in enumerate(self.reader.readers)]
+        columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i,
+                   reader in enumerate(self.reader.readers)]
         result = self.fn(pa.RecordBatch.from_arrays(columns, schema=self.input_schema))
         if not isinstance(result, pa.RecordBatch):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
@@ -214,18 +223,21 @@ cdef class BatchKernel(PythonKernel):
         return Arrays(n, len(self.names))
 
     cdef int put_back(self, Arrays held) except -1:
-        """Keep input arrays for the next call, after the result was copied and dropped: it may have been made of them."""
+        """Keep input arrays for the next call. The result must have been copied and dropped before: it may
+        refer to them."""
         cdef int32_t j
         if held is None or not HAS_GIL:
             return 0
         for j in range(<int32_t> len(held.arrays)):
             array = held.arrays[j]
-            if array is not None and Py_REFCNT(array) > 2:   # ours and the list's; more: the function kept it, or a view of it
+            # 2: this name and the list; more: the function kept it, or a view of it
+            if array is not None and Py_REFCNT(array) > 2:
                 held.arrays[j] = None
             array = None
         try:
             self.spare.append(held)
-        except MemoryError:                              # the rows are out already: no reason to run them again one by one
+        # the rows have been written already: do not run them again one by one
+        except MemoryError:
             pass
         return 0
 
@@ -240,7 +252,8 @@ cdef class BatchKernel(PythonKernel):
                 columns[self.names[j]] = reader.arrow(&c.cols[j], rows, n).to_numpy(zero_copy_only=False)
                 continue
             array = held.arrays[j]
-            if array is None or ord_input_array(<PyObject*> array, <PyObject*> dtype, n) != held.data[j]:   # a function may reshape it
+            # a function may reshape it
+            if array is None or ord_input_array(<PyObject*> array, <PyObject*> dtype, n) != held.data[j]:
                 array = NUMPY_EMPTY(n, dtype)
                 held.data[j] = ord_plain_array(<PyObject*> array, <PyObject*> dtype, n)
                 if held.data[j] == NULL:
@@ -254,7 +267,8 @@ cdef class BatchKernel(PythonKernel):
         return result
 
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1:
-        """Make the results the columns of `c` itself. False: one is not an array of exactly its column's memory; `c` is unchanged."""
+        """Make the results the columns of `c` itself. False: one is not an array of exactly its column's
+        memory; `c` is unchanged."""
         cdef int32_t j
         cdef ColumnWriter writer
         cdef PyObject* found
@@ -287,7 +301,8 @@ cdef class BatchKernel(PythonKernel):
         for j in range(self.writer.ncols):
             writer = <ColumnWriter> self.writer.writers[j]
             array = columns[writer.name]
-            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n, writer.width):
+            if copy_plain(array, self.out_dtypes[j], out.cols[j].data + <int64_t> out.n * writer.width, n,
+                          writer.width):
                 if out.cols[j].valid != NULL:
                     memset(out.cols[j].valid + out.n, 1, n)
                 continue
@@ -299,7 +314,8 @@ cdef class BatchKernel(PythonKernel):
 
 
 cdef bint copy_plain(object array, object dtype, char* to, int32_t n, int32_t width) except -1:
-    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else. Cost: a memcpy."""
+    """Copy a one-dimensional contiguous array of exactly `dtype` and length n; False: it is something else.
+    Cost: a memcpy."""
     cdef void* data
     if dtype is None or type(array) is not NUMPY_ARRAY:
         return False

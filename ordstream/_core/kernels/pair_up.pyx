@@ -1,5 +1,5 @@
-"""Pairs: of a list with one of its elements (stateless), and of each new value of a key with the key's earlier ones (partitioned).
-Contract: kernel.pxd (a), (b)."""
+"""Pairs: of a list with one of its elements (stateless), and of each new value of a key with the key's
+earlier ones (partitioned). Contract: kernel.pxd (a), (b)."""
 from libc.math cimport isnan
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -24,7 +24,9 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
 
-# ---------------------------------------------------------------------------------------------- od.pairs with an anchor
+# ---------------------------------------------------------------------------------------------- od.pairs
+# with an anchor
+
 
 cdef struct AnchorContext:
     # Read-only while a run lasts. Memory ownership: AnchoredPairsKernel.
@@ -39,8 +41,9 @@ cdef struct AnchorContext:
 cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """(carried values, x, anchor) for the distinct elements x of each list that holds the anchor.
 
-    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c` when there is no memory for
-    one. Cost: ~1 ns per element of a list without the anchor; the sort and ~2 ns per pair for the others.
+    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c`
+    when there is no memory for one. Cost: ~1 ns per element of a list without the anchor; the sort and ~2 ns
+    per pair for the others.
     """
     cdef const AnchorContext* x = <const AnchorContext*> k.ctx
     cdef const Column* lists = &c.cols[x.column]
@@ -69,7 +72,8 @@ cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         v = &(<const View*> lists.data)[slot]
         if v.size < 2:
             continue
-        if width == 8 and x.element != PT_F64:              # most lists do not hold it: looked through where they lie
+        # most lists do not hold the anchor: search them in place
+        if width == 8 and x.element != PT_F64:
             found = False
             for j in range(v.size):
                 found |= (<const int64_t*> v.data)[j] == (<const int64_t*> x.anchor)[0]
@@ -89,7 +93,8 @@ cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         if not found or m < 2:
             continue
         made = <int32_t> m - 1
-        if m - 1 > 0x7fffffff or (out.n + <int64_t> made > out.capacity and chunk_reserve(w, out, k.output, made) != 0):
+        if m - 1 > 0x7fffffff or (out.n + <int64_t> made > out.capacity
+                                  and chunk_reserve(w, out, k.output, made) != 0):
             chunk_fail(c, slot, FAIL_MEMORY)
             return out
         if carry_values(x.carry, x.ncarry, k.output, w, c, out, slot, made) != 0:
@@ -174,7 +179,8 @@ cdef enum:
     FIRST_CLASS = 7        # smallest block: 128 bytes
 
 cdef struct Values:
-    # State of a key: its distinct values, widened (floats as the bits of a double in normal form), in order of arrival.
+    # State of a key: its distinct values, widened (floats as the bits of a double in normal form), in order
+    # of arrival.
     int64_t* block         # owned by the bucket; NULL: the values lie in `first`
     int32_t n
     int32_t size_class     # block holds 1 << size_class bytes
@@ -267,8 +273,9 @@ cdef int32_t pair_process(
 ) noexcept nogil:
     """Pair each value that is new for its key with the key's earlier values.
 
-    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the value of rows[j] is null
-    (no state changed), or without memory. Cost: keyed_lookup, ~0.3 ns per earlier value to look for, ~2 ns per pair.
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the
+    value of rows[j] is null (no state changed), or without memory. Cost: keyed_lookup, ~0.3 ns per earlier
+    value to look for, ~2 ns per pair.
     """
     cdef PairContext* x = <PairContext*> k.ctx
     cdef PairBucket* b = <PairBucket*> state
@@ -308,7 +315,8 @@ cdef int32_t pair_process(
             if found:
                 continue
             if v.n:
-                if ((out.n + <int64_t> v.n > out.capacity and chunk_reserve(w, out, k.output, max(v.n, <int32_t> 64)) != 0)
+                if ((out.n + <int64_t> v.n > out.capacity
+                     and chunk_reserve(w, out, k.output, max(v.n, <int32_t> 64)) != 0)
                         or carry_values(x.carry, x.ncarry, k.output, w, c, out, rows[k0 + i], v.n) != 0):
                     failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i

@@ -26,8 +26,9 @@ cdef struct FlatContext:
     int32_t* carry         # input columns repeated in front
 
 
-cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out, int32_t slot, int64_t n) noexcept nogil:
-    """Repeat the carried values of a row `n` times behind out.n, and its origin. 0, or -1: no memory."""
+cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out, int32_t slot,
+                   int64_t n) noexcept nogil:
+    """Append the carried values of a row, and its origin, `n` times after out.n. 0, or -1: no memory."""
     cdef const Column* source
     cdef int32_t j
     cdef int32_t width
@@ -38,7 +39,8 @@ cdef int carry_row(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* 
         if source.data == NULL or (source.valid != NULL and source.valid[slot] == 0):
             memset(out.cols[j].data + <int64_t> out.n * width, 0, <size_t> n * width)
         else:
-            repeat(out.cols[j].data + <int64_t> out.n * width, source.data + <int64_t> slot * width, width, n)
+            repeat(out.cols[j].data + <int64_t> out.n * width, source.data + <int64_t> slot * width, width,
+                   n)
         if source.valid != NULL and source.valid[slot] == 0:
             if chunk_set_valid(w, out, j) != 0:
                 return -1
@@ -59,7 +61,8 @@ cdef inline int reserve(Kernel* k, Worker* w, Chunk* out, int64_t n) noexcept no
 
 
 cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noexcept nogil:
-    """Output rows of a chunk if no list repeats an element; at most EXPECTED_MOST: what is over is reserved as it comes."""
+    """Expected output rows of a chunk, if no list repeats an element; at most EXPECTED_MOST. Room for more
+    is reserved when needed."""
     cdef const Column* lists = &c.cols[x.column]
     cdef int64_t total = 1
     cdef int64_t size
@@ -78,8 +81,8 @@ cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noe
 cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """All pairs of the sorted distinct elements of each row's list.
 
-    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c` when there is no memory for
-    one. Cost: the sort plus ~1 ns per pair and column.
+    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c`
+    when there is no memory for one. Cost: the sort plus ~1 ns per pair and column.
     """
     cdef const FlatContext* x = <const FlatContext*> k.ctx
     cdef const Column* lists = &c.cols[x.column]
@@ -126,8 +129,8 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """One row per element of each row's list, in order.
 
-    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c` when there is no memory for
-    one. Cost: ~1 ns per element and column.
+    Thread safety: any worker. Ownership: a new chunk; its carried views point into `c`. Returns: it; `c`
+    when there is no memory for one. Cost: ~1 ns per element and column.
     """
     cdef const FlatContext* x = <const FlatContext*> k.ctx
     cdef const Column* lists = &c.cols[x.column]

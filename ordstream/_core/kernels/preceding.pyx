@@ -1,9 +1,10 @@
 """Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b).
 
-A key's record holds its ring: place of the oldest entry, number of entries, and the entries, of fixed size (time, one byte whether the
-condition on entries was true, one byte per column whether it is null, 8 bytes per column). A small ring lies in the record, and nothing
-is allocated per row. A large one lies apart: it has room for a few entries first and doubles as they come, up to n, so that memory
-follows what is held and not what could be.
+A key's record holds a ring: place of the oldest entry, number of entries, and the entries. An entry has a
+fixed size: time, one byte for whether the condition on entries was true, one byte per column for whether it
+is null, 8 bytes per column. A small ring lies in the record, and nothing is allocated per row. A large ring
+lies apart from the record: it starts with room for a few entries and doubles as they come, up to n, so that
+memory follows the number of entries and not their bound.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -13,7 +14,8 @@ from ordstream._core.ground.chunk cimport (
     chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.expression cimport Code, CodeOwner, Evaluation, Value, evaluate
+from ordstream._core.ground.expression cimport Evaluation, Value, evaluate
+from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.state.keyed_bucket cimport put_word
@@ -26,7 +28,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     int64_t first_bad(const uint8_t* bad, int64_t n)
 
 cdef enum:
-    RING_FIRST = 4         # entries that a ring apart first has room for
+    RING_FIRST = 4         # entries that a ring apart from the record first has room for
     RING_INSIDE = 256      # bytes of entries up to which they lie in the record
 
 cdef struct Ring:
@@ -70,7 +72,8 @@ cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place)
 
 
 cdef int grow(const PrecedingContext* x, PrecedingBucket* b, RingApart* a) noexcept nogil:
-    """Room for one entry more in a ring apart that holds less than n. 0, or -1: no memory, nothing changed.
+    """Make room for one more entry in a ring that lies apart and holds fewer than n. 0, or -1: no memory,
+    nothing changed.
 
     Thread safety: the bucket's holder. Cost: amortized, a copy of each entry.
     """
@@ -99,7 +102,7 @@ cdef inline int64_t latest(const PrecedingContext* x, Ring* ring) noexcept nogil
 
 
 cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t* holds) noexcept nogil:
-    """Where the condition is true, for each row of `e`. 0, or -1: no memory."""
+    """Evaluate the condition for each row of `e`. 0, or -1: no memory."""
     cdef Value v
     cdef int32_t i
     cdef uint8_t all = 1
@@ -119,8 +122,9 @@ cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t
     return 0
 
 
-cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* ring, int32_t row, int64_t now, Chunk* out) noexcept nogil:
-    """Emit what a row sees. 0, or -1: no memory, and nothing was emitted."""
+cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* ring, int32_t row,
+              int64_t now, Chunk* out) noexcept nogil:
+    """Emit the entries that a row sees. 0, or -1: no memory, and nothing was emitted."""
     cdef const char* entry
     cdef int32_t before = out.n
     cdef int32_t place
@@ -150,7 +154,8 @@ cdef int look(const PrecedingContext* x, Kernel* k, Worker* w, Chunk* c, Ring* r
     return 0
 
 
-cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now, uint8_t counts) noexcept nogil:
+cdef void push(const PrecedingContext* x, Chunk* c, Ring* ring, int32_t row, int64_t now,
+               uint8_t counts) noexcept nogil:
     """Put a row into a ring that has room for it, in place of the oldest one when it is full."""
     cdef int32_t place = ring.oldest + ring.n
     cdef char* entry
@@ -202,11 +207,11 @@ cdef int64_t preceding_bytes(Kernel* k, void* state) noexcept nogil:
 cdef int32_t preceding_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Rows look at their keys' rings, then are put into them.
+    """For each row, emit what it sees in its key's ring, then put the row into the ring.
 
-    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the time of rows[j] is null, a
-    condition fails at it or it is earlier than the time before (the ring untouched), or without memory. Cost: keyed_lookup, ~5 ns per
-    row, ~5 ns per output, the conditions.
+    Thread safety: the bucket's holder. Ownership: carried views point into `c`. Returns: n, or j when the
+    time of rows[j] is null, a condition fails at it or it is earlier than the time before (the ring
+    untouched), or without memory. Cost: keyed_lookup, ~5 ns per row, ~5 ns per output, the conditions.
     """
     cdef PrecedingContext* x = <PrecedingContext*> k.ctx
     cdef PrecedingBucket* b = <PrecedingBucket*> state
@@ -272,7 +277,8 @@ cdef int32_t preceding_process(
 
 
 cdef class PrecedingKernel(KernelOwner):
-    """Operator "preceding": attributes {"n", "columns", "carry", "time", "within", "when", "where"}; the key is operator.key."""
+    """Operator "preceding": attributes {"n", "columns", "carry", "time", "within", "when", "where"}; the key is
+    operator.key."""
 
     cdef PrecedingContext context
     cdef KeySpecOwner keys

@@ -4,6 +4,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, Worker, scratch_alloc
 from ordstream._core.ground.expression cimport (
+    Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
+)
+from ordstream._core.ground.expression_code cimport Code, CodeOwner
     Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
 )
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
@@ -21,8 +24,8 @@ cdef struct Projection:
 cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """Drop rows, then replace the columns of a chunk. Contract: kernel.pxd (a).
 
-    Thread safety: any worker. Ownership: new columns lie in the arena of `c`. Returns: c. Cost: filter_apply where there is a
-    condition, ~1 ns per column passed through, the programs for the others.
+    Thread safety: any worker. Ownership: new columns lie in the arena of `c`. Returns: c. Cost: filter_apply
+    where there is a condition, ~1 ns per column passed through, the programs for the others.
     """
     cdef const Projection* p = <const Projection*> k.ctx
     cdef Column* new = <Column*> scratch_alloc(w, (p.n + 1) * <int64_t> sizeof(Column))
@@ -70,7 +73,8 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class ProjectKernel(KernelOwner):
-    """Operator "project": attributes {"columns": [input column index | BoundExpr, ...], "where": BoundExpr | None}."""
+    """Operator "project": attributes {"columns": [input column index | BoundExpr, ...], "where": BoundExpr |
+    None}."""
 
     cdef Projection projection
 

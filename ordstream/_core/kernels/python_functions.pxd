@@ -1,14 +1,18 @@
-"""Kernels that call Python functions row by row, without and with a state per key (batches: kernels_batch.pxd).
+"""Kernels that call Python functions row by row, without and with a state per key (batches:
+map_batches.pxd).
 
-a) The GIL is taken once per kernel call. Values cross as in values.pxd; a function never sees pooled memory.
-b) A row that fails: its outputs are dropped and (policy "skip") its state is put back. Under "fail" the run ends at that row, so
-   nobody can look at the state any more and it is not copied beforehand, which would cost more than the call.
+a) The GIL is taken once per kernel call. Values cross as in python_values.pxd; a function never sees pooled
+   memory.
+b) When a row fails, its outputs are dropped and (policy "skip") its state is restored. Under "fail" the run
+   ends at that row and its state is never read again, so no copy is made beforehand: that would cost more
+   than the call.
 c) `max_workers` is 1 unless the interpreter has no GIL or the function releases it.
-d) Of a BaseException that is no Exception (KeyboardInterrupt, SystemExit) nothing is ever skipped.
-e) A run that is cancelled stops before the next row: one row may take long. That row is then the failing one, with `Cancelled`, so nothing
-   behind it is delivered.
-f) Where the reading thread has been woken and wants the GIL, a worker lets it go first, once. Whoever waits for the GIL is woken whenever
-   it is free, between any two calls, and then mostly finds it taken again: that cost a third of a batch function's time (decisions.md).
+d) A BaseException that is not an Exception (KeyboardInterrupt, SystemExit) is never skipped.
+e) A run that is cancelled stops before the next row: one row may take long. That row is then the failing
+   one, with `Cancelled`, so nothing behind it is delivered.
+f) When the reading thread has been woken and wants the GIL, a worker lets it go first, once. Otherwise the
+   thread is woken each time that the GIL is free, between any two calls, and mostly finds it taken again.
+   That cost a third of a batch function's time (decisions.md).
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
@@ -20,19 +24,23 @@ from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
 from ordstream._core.state.python_values cimport RowReader, RowWriter
 
 cdef enum:
-    TURN_LIMIT = 2_000             # pauses of a worker that lets the reading thread pass, some 15 to 50 ns each
+    # pauses of a worker that lets the reading thread pass, some 15 to 50 ns each
+    TURN_LIMIT = 2_000
 
 
 cdef inline bint is_cancelled(a64* stop) noexcept nogil:
     """Whether the run was cancelled. `stop` NULL: there is none. Cost: one load."""
-    return stop != NULL and load_relaxed(stop) != 0           # a hint: the worker loop's acquire load decides
+    # a hint: the worker loop's acquire load decides
+    return stop != NULL and load_relaxed(stop) != 0
 
 
 cdef inline void let_reader_pass(a64* turn, a64* passed) noexcept nogil:
-    """Before the GIL is taken: give the reading thread some 20 us to take it and do its work, if it has been woken since the last time.
+    """Before taking the GIL, give the reading thread some 20 us to take it and do its work, if it has been
+    woken since the last call.
 
-    turn: RunState.reader_turn, NULL outside a run; passed: the kernel's memory of it. Thread safety: any worker; of several that read the
-    same `passed` each may wait. Cost: two loads, or the wait.
+    turn: RunState.reader_turn, NULL outside a run; passed: the value that this kernel has let pass already.
+    Thread safety: any worker; several workers that read the same `passed` may each wait. Cost: two loads, or
+    the wait.
     """
     cdef int64_t now
     cdef int rounds = 0
@@ -94,7 +102,9 @@ cdef class ProcessKernel(KernelOwner):
     cdef object key_spec       # KeySpecOwner, None for SF
     cdef ChunkPool heap
     cdef int64_t state_bytes   # of one state, a guess
-    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
+                      Chunk* out,
                       Emitter emit, Failure* f) except -1
-    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                         const int32_t* records,
                          Chunk* out, Failure* f) noexcept

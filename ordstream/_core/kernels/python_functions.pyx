@@ -1,4 +1,4 @@
-"""Python kernels. See kernels_python.pxd."""
+"""Python kernels. See python_functions.pxd."""
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -7,7 +7,9 @@ from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set, pool_free, pool_init,
     row_slot, scratch_alloc, slot_serial,
 )
-from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error
+from ordstream._core.ground.kernel cimport (
+    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error,
+)
 from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
@@ -34,7 +36,8 @@ cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
-    """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a row."""
+    """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a
+    row."""
     cdef Chunk* out = NULL
     try:
         if c.n == 0:
@@ -57,7 +60,8 @@ cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
 cdef class PythonKernel(KernelOwner):
     """Base of the SL kernels.
 
-    Memory ownership: keeps the function and the converters. Thread safety: the function is called with the GIL.
+    Memory ownership: keeps the function and the converters. Thread safety: the function is called with the
+    GIL.
 
     Parameters
     ----------
@@ -76,7 +80,8 @@ cdef class PythonKernel(KernelOwner):
         self.kernel.max_workers = 1 if HAS_GIL and not operator.leaves_gil else 0
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
-        """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output chunk."""
+        """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output
+        chunk."""
         raise NotImplementedError
 
     cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL:
@@ -90,7 +95,8 @@ cdef class PythonKernel(KernelOwner):
         return out
 
     cdef list read(self, Chunk* c, const int32_t* rows, int32_t n):
-        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range), None: read each alone."""
+        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range),
+        None: read each alone."""
         try:
             return self.reader.rows(c, rows, n)
         except Exception:
@@ -191,7 +197,8 @@ cdef class FlatKernel(PythonKernel):
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
                 for result in results:
-                    stopped = is_cancelled(self.kernel.stop)    # the function may be a generator without an end
+                    # the function may be a generator without an end
+                    stopped = is_cancelled(self.kernel.stop)
                     if stopped:
                         break
                     if chunk_reserve(w, out, self.kernel.output, 1) < 0:
@@ -228,7 +235,8 @@ cdef int32_t python_process(
         return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
 
 
-cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd."""
     cdef PythonBucket* b = <PythonBucket*> state
     with gil:
@@ -255,7 +263,8 @@ cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
         states = []
     except BaseException:
         return False
-    if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8, &owner.heap) < 0:
+    if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8,
+                                              &owner.heap) < 0:
         return False
     Py_INCREF(states)
     b.states = <void*> states
@@ -359,7 +368,8 @@ cdef class ProcessKernel(KernelOwner):
     def __dealloc__(self):
         pool_free(&self.heap)
 
-    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n, const int32_t* records,
+    cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                         const int32_t* records,
                          Chunk* out, Failure* f) noexcept:
         """Run the rows; see python_process."""
         cdef int32_t i = 0
@@ -381,12 +391,14 @@ cdef class ProcessKernel(KernelOwner):
                 if is_cancelled(self.kernel.stop):
                     exception_set(f, rows[i], Cancelled(CANCELLED))
                     break
-                if not self.one_row(w, b, c, rows[i], &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
+                if not self.one_row(w, b, c, rows[i],
+                        &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
                                     None if values is None else values[i], out, emit, f):
                     break
                 i += 1
             return i
-        except BaseException as error:                   # not the user's: memory, or an interrupt between rows
+        # not the user's: memory, or an interrupt between rows
+        except BaseException as error:
             try:
                 exception_set(f, rows[i], error)
             except BaseException:
@@ -396,9 +408,11 @@ cdef class ProcessKernel(KernelOwner):
             if emit is not None:
                 emit.out = NULL
 
-    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row, Chunk* out,
+    cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
+                      Chunk* out,
                       Emitter emit, Failure* f) except -1:
-        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are as before."""
+        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are
+        as before."""
         cdef int32_t start = out.n
         cdef int64_t position = record[0]
         cdef list states = <list> b.states

@@ -1,8 +1,10 @@
-"""Regression: least squares line of the totals of y at each x, per key, from exact integer sums. Contract: kernel.pxd (b), (c).
+"""Regression: least squares line of the totals of y at each x, per key, from exact integer sums. Contract:
+kernel.pxd (b), (c).
 
-The line through n points (x, Y) needs n, Sx, Sxx, SY and SxY; SxY is linear in the parts of Y, so that rows with one x need not be
-collected. All five are checked int64; slope and intercept are quotients of differences of their products, exact in 128 bits, so both
-are rounded twice (to doubles, then the quotient) whatever the data are, and the sign of the slope is exact.
+The line through n points (x, Y) needs n, Sx, Sxx, SY and SxY. SxY is linear in the parts of Y, so the rows
+with the same x need not be collected. All five are int64 with overflow checks. Slope and intercept are
+quotients of differences of their products, which are exact in 128 bits. So both are rounded exactly twice
+(numerator and denominator to doubles, then the quotient) for any data, and the sign of the slope is exact.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport (
@@ -32,7 +34,7 @@ cdef extern from "wide_ops.hpp" namespace "ord" nogil:
     bint wide_fits(int64_t acc, int64_t a, int64_t b, int64_t* total)
 
 cdef enum Emission:
-    EMIT_UPDATES = 0       # the points before, when x changes
+    EMIT_UPDATES = 0       # when x changes: the line through the points before
     EMIT_EVERY_TUPLE = 1
     EMIT_FINAL = 2
 
@@ -64,17 +66,20 @@ cdef inline bint add_row(Sums* s, int64_t x, int64_t y) noexcept nogil:
     cdef int64_t product
     if s.n == 0 or x != s.last:
         s.n += 1
-        if add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product) or add_overflows(s.xx, product, &s.xx):
+        if add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product) or add_overflows(s.xx, product,
+                &s.xx):
             return False
     s.last = x
     if add_overflows(s.y, y, &s.y):
         return False
-    if mul_overflows(x, y, &product):                        # with a total of the other sign it may still fit
+    # with a total of the other sign it may still fit
+    if mul_overflows(x, y, &product):
         return wide_fits(s.xy, x, y, &s.xy)
     return not add_overflows(s.xy, product, &s.xy)
 
 
-cdef int emit_line(const RegressionContext* x, Worker* w, const char* record, Chunk* out, int32_t origin) noexcept nogil:
+cdef int emit_line(const RegressionContext* x, Worker* w, const char* record, Chunk* out,
+                   int32_t origin) noexcept nogil:
     """Append the line of a key (room is reserved). 0, or -1: no memory."""
     cdef const Sums* s = <const Sums*> (record + x.keys.size)
     cdef int32_t at = x.keys.ncols
@@ -114,8 +119,9 @@ cdef int32_t regression_process(
 ) noexcept nogil:
     """Add rows to their keys' sums.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when x or y of rows[j] is null, x is smaller than the key's last
-    one or a sum overflows (the state untouched), or without memory. Cost: keyed_lookup plus ~3 ns per row, ~50 ns per output.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when x or y of rows[j] is null, x
+    is smaller than the key's last one or a sum overflows (the state untouched), or without memory. Cost:
+    keyed_lookup plus ~3 ns per row, ~50 ns per output.
     """
     cdef RegressionContext* x = <RegressionContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -149,13 +155,16 @@ cdef int32_t regression_process(
             row = rows[k0 + i]
             s = <Sums*> keyed_state(&b.keyed, slots[i])
             after = s[0]
-            if s.n and xs[i] < s.last and (xs[i] >= 0 or x.x_type != PT_U64):   # an unsigned one above int64 is an overflow
+            # an unsigned one above int64 is an overflow
+            if s.n and xs[i] < s.last and (xs[i] >= 0 or x.x_type != PT_U64):
                 failure_earlier(f, row, x.x, xs[i], s.last)
                 return k0 + i
-            if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0) or not add_row(&after, xs[i], ys[i])):
+            if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0)
+                or not add_row(&after, xs[i], ys[i])):
                 failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64")
                 return k0 + i
-            due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1 and xs[i] != s.last)
+            due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1
+                                                     and xs[i] != s.last)
             if due and out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
                 failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
@@ -172,8 +181,10 @@ cdef int32_t regression_process(
     return n
 
 
-cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """At the end of the stream the line of each key with two points or more. Any order: the runtime sorts by flush_key."""
+cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                              Failure* f) noexcept nogil:
+    """At the end of the stream the line of each key with two points or more. Any order: the runtime sorts by
+    flush_key."""
     cdef RegressionContext* x = <RegressionContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef char* record

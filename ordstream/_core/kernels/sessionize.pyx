@@ -1,13 +1,17 @@
-"""Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd (b), (c).
+"""Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd
+(b), (c).
 
-a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected column a list. The
-   first values of a list lie in the record itself (most sessions are short); longer lists move to blocks of the bucket, in sizes
-   of powers of two, which are recycled when the session closes. Without lists a session allocates nothing.
-b) A closed session is copied into the output chunk: list columns are views into its arena, never into the state. Without lists, and
-   where every output is a 64-bit value as it lies in the record, that is one copy per column (`Copied`); columns that nothing
-   behind reads are then not made: they have width 0 in the output layout.
-c) Where moreover the aggregates take 64-bit values as they lie in the chunk and no sum is checked, a key and its session lie in one
-   slot (session_slots.pxd), with other functions. Those here take four times as long for a row that only counts.
+a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected
+   column a list. The first values of a list lie in the record itself (most sessions are short); longer lists
+   move to blocks of the bucket, in sizes of powers of two, which are recycled when the session closes.
+   Without lists a session allocates nothing.
+b) A closed session is copied into the output chunk: list columns are views into that chunk's arena, never
+   into the state. If there are no lists and every output is a 64-bit value of the record, emitting is one
+   copy per column (`Copied`). Columns that no operator downstream reads are then not made: they have width 0
+   in the output layout.
+c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow
+   check, a key and its session lie in one slot (session_slots.pxd), with functions of their own. For a row
+   that only counts, the functions here take four times as long.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -116,7 +120,8 @@ cdef int collected_grow(SessionBucket* b, Collected* list, int32_t width) noexce
     return 0
 
 
-cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width, const char* value) noexcept nogil:
+cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width,
+                              const char* value) noexcept nogil:
     """Append one value. 0, or -1: no memory."""
     cdef int64_t room = INLINE_BYTES if list.block == NULL else (<int64_t> 1) << list.size_class
     cdef char* data
@@ -133,7 +138,8 @@ cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width, 
     return 0
 
 
-cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record, Chunk* out) noexcept nogil:
+cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record,
+                             Chunk* out) noexcept nogil:
     """Write the columns of a session where `plain`. 0, or -1: no memory."""
     cdef const Copied* one
     cdef Column* col
@@ -159,8 +165,10 @@ cdef inline int copy_session(const SessionContext* x, Worker* w, const char* rec
     return 0
 
 
-cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t origin) noexcept nogil:
-    """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session stays."""
+cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
+              int32_t origin) noexcept nogil:
+    """Append a session (room for the row is reserved) and close it. 0, or -1: no memory, and the session
+    stays."""
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef Session* s = <Session*> (record + x.keys.size)
     cdef Collected* list
@@ -207,8 +215,9 @@ cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) no
 
 
 cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
-    """Is there an open session, and could no tuple from `time` on extend it?"""
-    return s.count > 0 and earlier(x, s.last, time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
+    """Whether there is an open session that no tuple from `time` on could extend."""
+    return s.count > 0 and earlier(x, s.last,
+                                   time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
 
 
 cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -244,9 +253,10 @@ cdef int32_t session_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j] holds a null time or a null
-    in a collected column, when an aggregate's condition fails at it, its time is earlier than the key's last one or a sum overflows (the
-    session untouched), or without memory. Cost: keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
+    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j]
+    holds a null time or a null in a collected column, when an aggregate's condition fails at it, its time is
+    earlier than the key's last one or a sum overflows (the session untouched), or without memory. Cost:
+    keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -274,7 +284,8 @@ cdef int32_t session_process(
     cdef int32_t j
     cdef int32_t row
     cdef int32_t clean                                       # rows of the block without nulls
-    cdef int32_t end                                         # of these, rows before one whose condition fails
+    # of these, rows before one whose condition fails
+    cdef int32_t end
     cdef bint opens
     if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -306,7 +317,8 @@ cdef int32_t session_process(
             end = fold_load(fold, w, c, rows + k0, clean, x.conditions, &block, f)
         if clock == NULL:
             load(times, x.time_type, c.cols[x.time].data, rows + k0, end)
-        if end and keyed_lookup_block(&b.keyed, w, c, rows + k0, end, min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0,
+        if end and keyed_lookup_block(&b.keyed, w, c, rows + k0, end,
+                                      min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0,
                                       &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
@@ -325,7 +337,8 @@ cdef int32_t session_process(
                 return k0 + i
             if opens:
                 if s.count > 0:
-                    if ((out.n == out.capacity and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
+                    if ((out.n == out.capacity
+                         and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
                             or emit(k, w, b, record, out, row) != 0):
                         failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                         return k0 + i
@@ -344,16 +357,19 @@ cdef int32_t session_process(
         if end < clean:
             return k0
         if clean < m:
-            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            failure_set(f, rows[k0], FAIL_NULL,
+                        "a null time or collected value: filter such tuples out before sessionize")
             return k0
     return n
 
 
-cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
+    could still extend.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or -1: no memory. Cost: a pass
-    over the bucket's keys.
+    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or
+    -1: no memory. Cost: a pass over the bucket's keys.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -386,7 +402,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
             index = out.n
             key = chunk_alloc(w, out, x.keys.size)
             out.flush_time[index] = 0 if final else s.last
-            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out, 0) != 0:
+            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out,
+                    0) != 0:
                 failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return -1
             out.flush_key[index] = key
@@ -394,8 +411,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
 
 
 cdef class SessionKernel(KernelOwner):
-    """Operator "sessionize": attributes {"time": column, "timeout": int, "collect": [column, ...], "aggregates": [BoundAggregation,
-    ...]}; the key is operator.key."""
+    """Operator "sessionize": attributes {"time": column, "timeout": int, "collect": [column, ...], "aggregates":
+    [BoundAggregation, ...]}; the key is operator.key."""
 
     cdef SessionContext context
     cdef SlotContext slots
@@ -455,8 +472,12 @@ cdef class SessionKernel(KernelOwner):
             self.use_slots(operator.passing)
 
     cdef int find_copies(self, values, nulls) except -1:
-        """What copy_session copies: start, end, count and the aggregates, where each is a 64-bit value and is needed. `values`, `nulls`:
-        output columns whose values, or at least which of them are null, something behind reads; None: all."""
+        """Find out what copy_session copies: of start, end, count and the aggregates those that are 64-bit
+        values and are needed.
+
+        `values`, `nulls`: output columns whose values, or whose validity, an operator downstream reads;
+        None: all.
+        """
         cdef SessionContext* x = &self.context
         cdef LayoutOwner layout = self.output_layout
         cdef Accumulator* a
@@ -468,7 +489,8 @@ cdef class SessionKernel(KernelOwner):
             a = &self.fold.fold.accumulators[j]
             if a.result not in (PT_I64, PT_U64, PT_F64) or a.function in (F_MEAN_I64, F_MEAN_F64):
                 return 0
-        offsets = [session + (<char*> &one.start - <char*> &one), session + (<char*> &one.last - <char*> &one),
+        offsets = [session + (<char*> &one.start - <char*> &one),
+                   session + (<char*> &one.last - <char*> &one),
                    session + (<char*> &one.count - <char*> &one)]
         offsets += [state + self.fold.fold.accumulators[j].offset for j in range(self.fold.fold.n)]
         for j, offset in enumerate(offsets):
@@ -490,7 +512,8 @@ cdef class SessionKernel(KernelOwner):
         return 0
 
     cdef bint fits_slots(self) except -1:
-        """Do the aggregates take 64-bit values as they lie in the chunk, without checks, and do their bits share a byte?"""
+        """Whether the aggregates take 64-bit values of the chunk unchanged and unchecked, and their bits fit
+        into a byte."""
         cdef const Accumulator* a
         cdef int32_t j
         for j in range(self.fold.fold.n):
@@ -500,8 +523,8 @@ cdef class SessionKernel(KernelOwner):
         return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
 
     cdef int use_slots(self, passing) except -1:
-        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found; `passing`:
-        plan.passing_sessions."""
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found;
+        `passing`: ordstream.plan.stages.passing_sessions."""
         cdef SlotContext* s = &self.slots
         cdef const SessionContext* x = &self.context
         cdef SlotColumn* one
@@ -523,7 +546,8 @@ cdef class SessionKernel(KernelOwner):
             one.column = x.values[j].column
             aggregate = one.column - 4
             one.bit = aggregate if aggregate >= 0 else -1
-            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD, META_WORD)[one.column - 1]
+            one.word = s.word[aggregate] if aggregate >= 0 else (START_WORD, LAST_WORD,
+                                                                 META_WORD)[one.column - 1]
         s.nvalues = x.nvalues
         for j in range(x.nflags):
             s.flags[j].column = x.flags[j].column

@@ -1,4 +1,5 @@
-"""The shed stage's kernel. The run finds its `ShedControl` in `Kernel.shed` and connects it with the operator that it protects."""
+"""The shed stage's kernel. The run finds its `ShedControl` in `Kernel.shed` and connects it with the
+operator that it protects."""
 from libc.stdint cimport int32_t
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.flow.shedding cimport ShedControl

@@ -1,13 +1,17 @@
-"""The shed stage (operator "shed"): load-aware shedding in front of an operator, a stateless kernel that narrows the selection.
+"""The shed stage (operator "shed"): load-aware shedding in front of an operator, a stateless kernel that
+narrows the selection.
 
-shedding.pxd states the design. `max_workers` is 1: decisions are made in arrival order. Unlike other kernels one of these serves one run.
+shedding.pxd states the design. `max_workers` is 1: decisions are made in arrival order. Unlike other kernels
+one of these serves one run.
 """
 from libc.stdint cimport int32_t, int64_t, int8_t, int16_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
-from ordstream._core.ground.atomics cimport exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk, Column,
     View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
@@ -84,13 +88,16 @@ cdef inline double mean_time(TimeMatrices m) noexcept nogil:
 
 
 cdef void catch_up(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside) noexcept nogil:
-    """Take in what the protected operator's workers reported since the last chunk. The shed stage only."""
+    """Read what the protected operator's workers reported since the last chunk. Called by the shed stage
+    only."""
     cdef int64_t reported
-    if load_acquire(&s.posted) and exchange_acq_rel(&s.learning, 1) == 0:   # pairs with the releases in shed_learn
+    # pairs with the releases in shed_learn
+    if load_acquire(&s.posted) and exchange_acq_rel(&s.learning, 1) == 0:
         time_copy(<TimeMatrices> s.outbox, <TimeMatrices> s.model)
         store_relaxed(&s.posted, 0)                           # under `learning`
         store_release(&s.learning, 0)                         # pairs with the exchange in shed_learn
-        if not s.state.informed:                              # a cold start: what was admitted blind waits at the mean cost
+        # a cold start: tuples admitted without a model count as the mean
+        if not s.state.informed:
             s.state.cumulated = <double> elapsed + <double> inside * mean_time(<TimeMatrices> s.model)
         shed_renewed(&s.state)
         s.mark = 0
@@ -100,26 +107,30 @@ cdef void catch_up(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside)
         s.mark = 0
         s.synchronised += 1
     if s.check.admitted:
-        reported = load_relaxed(&s.correction_ns)             # a sum that only its own total matters of
+        reported = load_relaxed(&s.correction_ns)             # no partner: only the total matters
         s.check.latency_sum += <double> (reported - s.corrected)
         s.corrected = reported
     if inside <= 0 and s.state.informed and not s.state.awaiting:
-        s.state.cumulated = <double> elapsed                  # nothing waits and nothing runs: known exactly
+        # nothing waits and nothing runs: the backlog is exactly 0
+        s.state.cumulated = <double> elapsed
 
 
 cdef void look(ShedControl* s, int64_t now, int64_t elapsed, int64_t inside, int32_t kept) noexcept nogil:
-    """Measure the protected operator's share of the workers while all of them may work for it. The shed stage only, after each chunk.
+    """Measure the protected operator's share of the workers while it has work for all of them. The shed
+    stage only, after each chunk.
 
-    inside: rows handed on and not completed before this chunk; kept: this chunk's. An interval begins when more rows are inside than
-    workers may have, and ends LOOK_NS later if it is still so, or with the last completed row: many schedules let the shed stage run
-    only when nothing else has input.
+    inside: rows handed on before this chunk and not completed; kept: rows of this chunk that are handed on.
+    An interval begins when more rows are inside than the operator may have workers. It ends LOOK_NS later if
+    that still holds, or with the last completed row: many schedules let the shed stage run only when no
+    other operator has input.
     """
     cdef int64_t end = now
     cdef int64_t least = LOOK_NS
     cdef double share
     if s.looked_full and (inside <= 0 or inside > s.workers):
         if inside <= 0:
-            end = load_relaxed(&s.ended_ns)                   # statistic; written before `done`, which was acquired
+            # statistic; written before `done`, which was acquired
+            end = load_relaxed(&s.ended_ns)
             least = LOOK_NS // 4
         if end - s.looked_ns >= least:
             share = <double> (elapsed - s.looked_work) / <double> (end - s.looked_ns)
@@ -219,8 +230,9 @@ cdef inline bint replayed(ShedControl* s, int64_t serial) noexcept nogil:
 cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """Decide for every row; keep the admitted ones. Contract: kernel.pxd (a).
 
-    Thread safety: one worker at a time (max_workers = 1). Ownership: narrows `c` itself; selection, key words and ShedRows lie in its
-    arena. Returns: c. Cost: ~60 ns per row with 4 rows of hash functions, most of it the estimate.
+    Thread safety: one worker at a time (max_workers = 1). Ownership: narrows `c` itself; selection, key
+    words and ShedRows lie in its arena. Returns: c. Cost: ~60 ns per row with 4 rows of hash functions, most
+    of it the estimate.
     """
     cdef ShedContext* x = <ShedContext*> k.ctx
     cdef ShedControl* s = &x.control
@@ -256,7 +268,8 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     if s.mode == SHED_LIVE:
         now = now_ns()
         at = now - s.started_ns
-        inside = load_relaxed(&s.admitted) - load_acquire(&s.done)   # own value; pairs with add_acq_rel in shed_completed
+        # own value; pairs with add_acq_rel in shed_completed
+        inside = load_relaxed(&s.admitted) - load_acquire(&s.done)
         elapsed = <double> shed_elapsed(s, now)
         catch_up(s, now, <int64_t> elapsed, inside)
         sent.counted = state.informed
@@ -413,7 +426,8 @@ cdef class ShedKernel(KernelOwner):
         return found
 
     def take_side(self, schema):
-        """The side output as record batches of `schema` (the stage's input in core types); once, after the run."""
+        """The side output as record batches of `schema` (the stage's input in core types); once, after the
+        run."""
         cdef ShedControl* s = &self.context.control
         cdef Output* o
         batches = []
@@ -431,15 +445,18 @@ cdef class ShedKernel(KernelOwner):
         rows = load_relaxed(&s.waited_rows)
         return {
             "admitted": load_relaxed(&s.admitted), "shed": s.logged, "blind": s.state.blind,
-            "mode": ("live", "frozen", "replay")[s.mode], "learnt": load_relaxed(&s.learnt), "model_updates": s.updates,
+            "mode": ("live", "frozen",
+                     "replay")[s.mode], "learnt": load_relaxed(&s.learnt), "model_updates": s.updates,
             "synchronised": s.synchronised, "share": s.share,
             "mean_latency_ns": <double> load_relaxed(&s.waited_ns) / rows if rows else None,
             "max_latency_ns": load_relaxed(&s.waited_max_ns) if rows else None,
         }
 
     def model(self):
-        """(F, W, their time) of every row that was learnt in this run, and the hash functions. After the run."""
-        total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work, self.sketches[3].total_time)
+        """(F, W, their time) of every row that was learnt in this run, and the hash functions. After the
+        run."""
+        total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work,
+                             self.sketches[3].total_time)
         total.merge(self.sketches[1].matrices)
         return total
 

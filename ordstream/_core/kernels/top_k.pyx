@@ -1,20 +1,24 @@
-"""Top-k: of the latest row of each key, the k rows with the largest `by`, ties by ascending key; emitted at the end of the stream
-and of each window, and, where updates are asked for, after each row that is among them.
+"""Top-k: of the latest row of each key, the k rows with the largest `by`, ties by ascending key; emitted at
+the end of the stream and of each window, and, where updates are asked for, after each row that is among
+them.
 
-a) Every key has a record: rank, place in the heap, and a copy of its latest row. The rank is an int64 that orders as `by` does
-   (NaN lowest), so that one comparison decides.
-b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a key's place among the
-   best is counted from its front.
-c) grows=True (`by` never falls for a key): only the k best so far matter. As soon as there are k they form a heap whose root is the
-   worst; a row below the root's rank costs one comparison, for such a key can only come back with a larger `by`. Keys that left the
-   heap are forgotten when they outnumber those inside three to one: memory is bounded by k, not by the number of keys.
+a) Every key has a record: rank, place in the heap, and a copy of its latest row. The rank is an int64 that
+   orders as `by` does (NaN lowest), so that one comparison decides.
+b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a
+   key's place among the best is counted from its front.
+c) grows=True (`by` never decreases for a key): only the k best so far matter. As soon as there are k, they
+   form a heap whose root is the worst. A row below the root's rank costs one comparison: its key can enter
+   only by a later row with a larger `by`. When three times as many keys have left the heap as are in it,
+   they are forgotten: memory is bounded by k, not by the number of keys.
 d) The end of a window emits the list as the end of the stream does, and forgets everything.
 """
 from libc.math cimport isnan
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free, size_class
+from ordstream._core.ground.blocks cimport (
+    Blocks, block_give, block_take, blocks_bytes, blocks_free, size_class,
+)
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
     LayoutOwner, View, Worker, arena_alloc, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
@@ -43,7 +47,8 @@ cdef enum:
     EVICTED_SLACK = 1024   # records of evicted keys that are always tolerated
 
 cdef struct Entry:
-    # State of a key, followed by the row: per column 16 bytes (views) or 8, then one validity byte per column.
+    # State of a key, followed by the row: per column 16 bytes (views) or 8, then one validity byte per
+    # column.
     int64_t rank
     int64_t place          # in the heap, plus 1; 0: not in it
 
@@ -87,7 +92,8 @@ cdef inline int64_t float_rank(int64_t bits) noexcept nogil:
     return bits ^ ((bits >> 63) & <int64_t> 0x7FFFFFFFFFFFFFFF)
 
 
-cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int32_t n, int64_t* ranks) noexcept nogil:
+cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int32_t n,
+                   int64_t* ranks) noexcept nogil:
     """Ranks of up to BLOCK rows."""
     cdef int32_t i
     load(ranks, x.by_type, c.cols[x.by].data, rows, n)
@@ -139,7 +145,9 @@ cdef int store_row(const TopContext* x, TopBucket* b, Entry* e, const Chunk* c, 
     return 0
 
 
-# ---------------------------------------------------------------------------------------------- heap, worst at the root
+# ---------------------------------------------------------------------------------------------- heap, worst
+# at the root
+
 
 
 cdef inline bint worse(const TopContext* x, TopBucket* b, int64_t p, int64_t q) noexcept nogil:
@@ -172,7 +180,8 @@ cdef void heap_down(const TopContext* x, TopBucket* b, int64_t at) noexcept nogi
 
 
 cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Keep only the keys in the heap: a fresh map with their records, key strings copied. 0, or -1: no memory, nothing changed."""
+    """Keep only the keys in the heap: a fresh map with their records, key strings copied. 0, or -1: no
+    memory, nothing changed."""
     cdef KeyedState fresh
     cdef int64_t* order = <int64_t*> malloc(b.size * sizeof(int64_t) + 8)
     cdef int64_t* moved = <int64_t*> calloc(b.keyed.count + 1, sizeof(int64_t))   # old slot -> new slot + 1
@@ -208,7 +217,8 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
         order[(<Entry*> (record + x.keys.size)).place - 1] = n
         n += 1
         moved[i] = n
-    for i in range(b.keyed.count):                           # their rows' strings and lists go back to the blocks
+    # their rows' strings and lists go back to the blocks
+    for i in range(b.keyed.count):
         if entry_of(b, i).place == 0:
             for j in range(x.ncols):
                 if x.bytes[j]:
@@ -233,7 +243,7 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
 
 
 cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Room for more keys: k may be far above what comes. 0, or -1: no memory."""
+    """Make room for more keys. (k may be far larger than the number of keys.) 0, or -1: no memory."""
     cdef int64_t room = min(max(2 * b.room, <int64_t> HEAP_FIRST), x.k)
     cdef void* grown = realloc(b.heap, room * sizeof(int64_t))
     if grown == NULL:
@@ -243,9 +253,12 @@ cdef int heap_grow(const TopContext* x, TopBucket* b) noexcept nogil:
     return 0
 
 
-cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* at) noexcept nogil:
-    """A row that is not below the threshold (grows=True). `key` has room for a record. 1: it is in the heap, its slot is in `at`;
-    0: it is not; -1: no memory."""
+cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key,
+               int64_t* at) noexcept nogil:
+    """Offer a row that is not below the threshold (grows=True) to the heap. `key`: room for a record.
+
+    1: it is in the heap, and `at` has its slot; 0: it is not; -1: no memory.
+    """
     cdef uint64_t hash
     cdef int64_t slot
     cdef int64_t place
@@ -254,7 +267,7 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
     if full and rank == b.threshold:
         key_read(x.keys, c, row, key)
         if key_compare(x.keys, key, keyed_record(&b.keyed, b.heap[0])) > 0:
-            return 0                                         # behind the worst, and so not in the heap
+            return 0                                         # worse than the root, and so not in the heap
     if full and b.keyed.count // 4 > x.k + EVICTED_SLACK // 4 and forget_evicted(x, b) != 0:
         return -1
     hash = key_hash_row(x.keys, c, row)
@@ -287,9 +300,12 @@ cdef int offer(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, i
 # ---------------------------------------------------------------------------------------------- output
 
 
-cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int64_t rank, int32_t origin, bint copies) noexcept nogil:
-    """Append a key's row (room is reserved); `copies`: what views point to is copied, for the state may change before they are read.
-    0, or -1: no memory."""
+cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int64_t rank, int32_t origin,
+                  bint copies) noexcept nogil:
+    """Append a key's row; room is reserved. 0, or -1: no memory.
+
+    `copies`: copy strings and lists as well, because the state may change before they are read.
+    """
     cdef const char* base = <const char*> e
     cdef const uint8_t* valid = <const uint8_t*> (base + x.offset[x.ncols])
     cdef View* v
@@ -319,7 +335,8 @@ cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, in
     return 0
 
 
-cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin, bint at_end) noexcept nogil:
+cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin,
+                   bint at_end) noexcept nogil:
     """Append the k best rows in order. 0, or -1: no memory."""
     cdef const TopContext* x = <const TopContext*> k.ctx
     cdef int64_t n = b.size if x.grows else b.keyed.count
@@ -333,7 +350,8 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
     if ranked == NULL or best > 0x7fffffff:
         free(ranked)
         return -1
-    status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output, <int32_t> best)
+    status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output,
+            <int32_t> best)
     if status == 0:
         for i in range(n):
             if at_end and stop_due(w, i):
@@ -366,7 +384,7 @@ cdef int compare_slots(const void* bucket, int64_t a, int64_t b) noexcept nogil:
 
 
 cdef int start(const TopContext* x, TopBucket* b) noexcept nogil:
-    """An empty list. 0, or -1: no memory."""
+    """Start with an empty list. 0, or -1: no memory."""
     b.threshold = INT64_MIN
     b.size = 0
     if keyed_init(&b.keyed, x.keys, x.state_size, &b.blocks.pool) != 0:
@@ -379,7 +397,7 @@ cdef int start(const TopContext* x, TopBucket* b) noexcept nogil:
 
 
 cdef void forget(TopBucket* b) noexcept nogil:
-    """All keys and rows; `start` must follow, or the end."""
+    """Free all keys and rows. `start` must follow, unless the bucket is freed."""
     if b.places != NULL:
         ord_places_free(b.places)
         b.places = NULL
@@ -412,7 +430,7 @@ cdef int64_t top_bytes(Kernel* k, void* state) noexcept nogil:
 
 
 cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noexcept nogil:
-    """How many of the heap are better than a member, plus 1."""
+    """The rank of a member of the heap: 1 plus the number of better ones."""
     cdef int64_t place = 1
     cdef int64_t i
     for i in range(b.size):
@@ -421,8 +439,10 @@ cdef int64_t place_in_heap(const TopContext* x, TopBucket* b, int64_t slot) noex
     return place
 
 
-cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key, int64_t* slot) noexcept nogil:
-    """A row becomes its key's. Its place among the k best where updates are asked for, else 0; -1: no memory."""
+cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key,
+                  int64_t* slot) noexcept nogil:
+    """Make a row its key's latest. Returns its place among the k best (0: not among them, or no updates are
+    asked for); -1: no memory."""
     cdef int64_t place = 0
     cdef Entry* e
     if x.grows:
@@ -451,10 +471,10 @@ cdef int32_t top_process(
 ) noexcept nogil:
     """Take rows in; emit the list of a window that ends, and with updates each row that is among the best.
 
-    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window of rows[j] is null or the
-    window is earlier than the one before (state untouched), or without memory. Cost: grows: ~1-2 ns for a row below the k-th, else
-    ~100 ns; otherwise a map upsert and a copy of the row. Updates: O(k) more for a row among the best; without grows O(log keys + k)
-    more for every row.
+    Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window
+    of rows[j] is null or the window is earlier than the one before (state untouched), or without memory.
+    Cost: grows: ~1-2 ns for a row below the k-th, else ~100 ns; otherwise a map upsert and a copy of the
+    row. Updates: O(k) more for a row among the best; without grows O(log keys + k) more for every row.
     """
     cdef TopContext* x = <TopContext*> k.ctx
     cdef TopBucket* b = <TopBucket*> state
@@ -510,8 +530,10 @@ cdef int32_t top_process(
     return n
 
 
-cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """At the end of the stream, the k best rows in order. Views point into the state, which no tuple changes any more."""
+cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept nogil:
+    """At the end of the stream, the k best rows in order. Views point into the state, which no tuple changes
+    any more."""
     if punctuation.kind == END_OF_STREAM and emit_list(k, w, <TopBucket*> state, out, 0, True) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
@@ -519,8 +541,8 @@ cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Ch
 
 
 cdef class TopKernel(KernelOwner):
-    """Operator "top_k": attributes {"k", "by": column, "key": [column, ...], "window": column | None, "emit": "updates" | "final",
-    "rank": bool, "grows": bool}."""
+    """Operator "top_k": attributes {"k", "by": column, "key": [column, ...], "window": column | None, "emit":
+    "updates" | "final", "rank": bool, "grows": bool}."""
 
     cdef TopContext context
     cdef KeySpecOwner keys

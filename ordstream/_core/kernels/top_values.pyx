@@ -1,10 +1,12 @@
 """Top values: the k most frequent values of a column, per key. Contract: kernel.pxd (b), (c).
 
-One map counts (key, value) pairs; another holds, per key, the list of its k best pairs, best first. Counts only grow, so a pair
-outside the list enters it only by an update of its own, and every update moves one pair forward.
+One map counts (key, value) pairs; another holds, per key, the list of its k best pairs, best first. Counts
+only grow, so a pair outside the list enters it only by an update of its own, and every update moves one pair
+forward.
 
-Where only the lists at the end are asked for, none is kept up: pairs are counted, each knows its key, and the end picks the best. A list
-moves a pair past all those with its count, and each of them is a cache line somewhere among millions.
+If only the lists at the end are asked for, no list is maintained: pairs are counted, each knows its key, and
+the best are selected at the end. A maintained list would move a pair past all pairs with the same count, and
+each of them is a cache miss.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -29,7 +31,8 @@ cdef enum:
 cdef struct Pair:
     # State of a (key, value) pair.
     int64_t count
-    int64_t place          # in its key's list, plus 1; 0: not in it. Without updates: slot of its key until the end
+    # in its key's list, plus 1; 0: not in it. Without updates: slot of its key until the end
+    int64_t place
 
 cdef struct Best:
     # State of a key: slots of its best pairs, best first.
@@ -80,7 +83,8 @@ cdef int list_grow(ValuesBucket* b, Best* list) noexcept nogil:
 
 
 cdef inline bint better(const ValuesContext* x, ValuesBucket* b, int64_t p, int64_t q) noexcept nogil:
-    """Pair p comes before pair q of the same key: a larger count, or the smaller value."""
+    """Whether pair p comes before pair q of the same key: it has a larger count, or the same count and a
+    smaller value."""
     cdef int64_t count_p = pair_of(b, p).count
     cdef int64_t count_q = pair_of(b, q).count
     if count_p != count_q:
@@ -125,7 +129,8 @@ cdef inline void count_one(ValuesBucket* b, int32_t key, int32_t slot) noexcept 
     pair.count += 1
 
 
-cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out, int32_t origin) noexcept nogil:
+cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out,
+                   int32_t origin) noexcept nogil:
     """Append a pair of a list (room is reserved). 0, or -1: no memory."""
     cdef int32_t i = out.n
     if key_store(x.pairs, keyed_record(&b.pairs, slot), w, out, i) != 0:
@@ -168,14 +173,16 @@ cdef int32_t values_process(
 ) noexcept nogil:
     """Count values; with updates emit each row whose value is among the k best of its key.
 
-    Thread safety: the bucket's holder. Ownership: strings of outputs lie in the state. Returns: n; fewer only without memory.
-    Cost: two keyed_lookups, ~10 ns per row; with updates O(k) where a pair moves far, each place a cache line.
+    Thread safety: the bucket's holder. Ownership: strings of outputs lie in the state. Returns: n; fewer
+    only without memory. Cost: two keyed_lookups, ~10 ns per row; with updates O(k) where a pair moves far,
+    each place a cache line.
     """
     cdef ValuesContext* x = <ValuesContext*> k.ctx
     cdef ValuesBucket* b = <ValuesBucket*> state
     cdef int32_t[LOOKUP_BLOCK] slots
     cdef int32_t[LOOKUP_BLOCK] pairs
-    cdef Chunk with_pairs                                    # the same columns, hashed by key and value: all that a lookup reads
+    # the same columns, hashed by key and value: all that a lookup reads
+    cdef Chunk with_pairs
     cdef Best* list
     cdef int32_t k0 = 0
     cdef int32_t m
@@ -211,7 +218,8 @@ cdef int32_t values_process(
     return n
 
 
-cdef int emit_list(Kernel* k, Worker* w, ValuesBucket* b, int64_t key_slot, const int32_t* slots, int32_t n, Chunk* out) noexcept nogil:
+cdef int emit_list(Kernel* k, Worker* w, ValuesBucket* b, int64_t key_slot, const int32_t* slots, int32_t n,
+                   Chunk* out) noexcept nogil:
     """Append a key's list at the end of the stream: pairs that know their places. 0, or -1: no memory."""
     cdef ValuesContext* x = <ValuesContext*> k.ctx
     cdef char* key = chunk_alloc(w, out, x.keys.size)
@@ -228,14 +236,16 @@ cdef int emit_list(Kernel* k, Worker* w, ValuesBucket* b, int64_t key_slot, cons
 
 
 cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcept nogil:
-    """Without updates: the k best pairs of each key, by a counting sort of all pairs by key and a selection within each.
+    """Without updates: the k best pairs of each key, by a counting sort of all pairs by key and a selection
+    within each.
 
     Cost: two passes over the pairs, then O(pairs of a key, log k) comparisons. 0, or -1: no memory.
     """
     cdef ValuesContext* x = <ValuesContext*> k.ctx
     cdef int64_t keys = b.keyed.count
     cdef int64_t n = b.pairs.count
-    cdef int64_t* ends = <int64_t*> malloc((keys + 1) * sizeof(int64_t))       # of each key's part of `slots`
+    # of each key's part of `slots`
+    cdef int64_t* ends = <int64_t*> malloc((keys + 1) * sizeof(int64_t))
     cdef int32_t* slots = <int32_t*> malloc((n + 1) * sizeof(int32_t))
     cdef OrdRanked* ranked = NULL
     cdef Pair* pair
@@ -291,8 +301,10 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
     return status
 
 
-cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """At the end of the stream the list of each key, best first. Any order of keys: the runtime sorts by flush_key."""
+cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                          Failure* f) noexcept nogil:
+    """At the end of the stream the list of each key, best first. Any order of keys: the runtime sorts by
+    flush_key."""
     cdef ValuesContext* x = <ValuesContext*> k.ctx
     cdef ValuesBucket* b = <ValuesBucket*> state
     cdef Best* list

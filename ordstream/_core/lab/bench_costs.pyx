@@ -1,7 +1,9 @@
-"""Micro-benchmarks of what a node's cost model is made of: lines between two cores, locked instructions, waking, choosing.
+"""Micro-benchmarks of what a node's cost model is made of: lines between two cores, locked instructions,
+waking, choosing.
 
-Two-sided measurements are called by two Python threads with the same Table, sides 0 and 1; every function runs without the GIL
-and returns nanoseconds. Thread safety: one call per side at a time. Memory ownership: the Table's.
+Two-sided measurements are called by two Python threads with the same Table, sides 0 and 1; every function
+runs without the GIL and returns nanoseconds. Thread safety: one call per side at a time. Memory ownership:
+the Table's.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -14,9 +16,13 @@ from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, Part
 from ordstream._core.ground.mpmc cimport Mpmc, mpmc_free, mpmc_init, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.flow.worklist.buckets cimport HYBRID, PartitionQueues, pq_free, pq_init
 from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_enter, pq_leave, pq_next
-from ordstream._core.flow.scheduler cimport OperatorStats, Scheduler, scheduler_choose, scheduler_init, stats_account, stats_init
+from ordstream._core.flow.scheduler cimport (
+    OperatorStats, Scheduler, scheduler_choose, scheduler_init, stats_account, stats_init,
+)
 from ordstream._core.flow.scheduler import HEURISTICS
-from ordstream._core.ground.threads cimport EventCount, cpu_pause, cpu_yield, event_count_delete, event_count_new, now_ns
+from ordstream._core.ground.threads cimport (
+    EventCount, cpu_pause, cpu_yield, event_count_delete, event_count_new, now_ns,
+)
 
 cdef enum:
     LINES = 1024
@@ -49,9 +55,9 @@ cdef class Table:
             event_count_delete(self.event)
 
     def take_turns(self, int32_t side, int64_t rounds, int32_t lines, int64_t size):
-        """Take turns with the other side `rounds` times; in a turn follow and write a chain of `lines` lines that the other side
-        wrote last (by locked instructions), then add up and write `size` bytes of its. Returns ns per turn (one side's, the
-        hand-over included)."""
+        """Take turns with the other side `rounds` times; in a turn follow and write a chain of `lines` lines
+        that the other side wrote last (by locked instructions), then add up and write `size` bytes of its.
+        Returns ns per turn (one side's, the hand-over included)."""
         cdef Padded* line = self.lines
         cdef int64_t* block = self.block
         cdef int64_t start
@@ -83,8 +89,8 @@ cdef class Table:
         return <double> start / rounds / 2
 
     def scattered(self, int32_t side, int64_t rounds, int32_t lines):
-        """As take_turns, with `lines` lines of the block in an order that no prefetcher follows, each changed; loads may overlap.
-        side -1: alone, nobody takes the lines away."""
+        """As take_turns, with `lines` lines of the block in an order that no prefetcher follows, each
+        changed; loads may overlap. side -1: alone, nobody takes the lines away."""
         cdef Padded* line = self.lines
         cdef int64_t* block = self.block
         cdef int64_t start
@@ -97,7 +103,8 @@ cdef class Table:
             start = now_ns()
             for _r in range(rounds):
                 tried = 0
-                while side >= 0 and load_acquire(&line[0].value) != side:   # pairs with the other side's store_release
+                # pairs with the other side's store_release
+                while side >= 0 and load_acquire(&line[0].value) != side:
                     tried += 1
                     if tried > 100_000:
                         cpu_yield()                               # the other side lost its processor
@@ -149,14 +156,17 @@ cdef class Table:
         with nogil:
             for _r in range(rounds):
                 seen = self.event.prepare()
-                store_release(turn, 1)                            # pairs with waker's load_acquire: about to wait
+                # pairs with waker's load_acquire: about to wait
+                store_release(turn, 1)
                 self.event.wait(seen, 1_000_000_000)
-                store_release(&self.lines[3].value, now_ns())     # pairs with waker's load_acquire: awake since
+                # pairs with waker's load_acquire: awake since
+                store_release(&self.lines[3].value, now_ns())
                 while load_acquire(turn) != 2:                    # pairs with waker's store_release
                     cpu_yield()
 
     def waker(self, int64_t rounds, int64_t pause_ns):
-        """(ns that waking takes the waker, ns until the other side runs), medians over `rounds`; pauses so long before each."""
+        """(ns that waking takes the waker, ns until the other side runs), medians over `rounds`; pauses so
+        long before each."""
         cdef int64_t start
         cdef int64_t end
         cdef int64_t _r
@@ -183,7 +193,8 @@ cdef class Table:
 
 
 def appending(LayoutOwner layout not None, int32_t rows, int64_t rounds):
-    """ns of writing a chunk of `rows` rows into an output batch (of 65,536 rows, as the egress makes them)."""
+    """ns of writing a chunk of `rows` rows into an output batch (of 65,536 rows, as the egress makes
+    them)."""
     cdef Chunk chunk
     cdef Column[16] columns
     cdef char* data = <char*> malloc(<size_t> rows * 16)
@@ -225,7 +236,8 @@ def appending(LayoutOwner layout not None, int32_t rows, int64_t rounds):
 
 
 def entering(int32_t nparts, int64_t rounds):
-    """ns of putting a unit into the next worklist: (a chunk into a queue, a part into its bucket's and the master queue)."""
+    """ns of putting a unit into the next worklist: (a chunk into a queue, a part into its bucket's and the
+    master queue)."""
     cdef PartitionQueues pq
     cdef Mpmc queue
     cdef Chunk chunk
@@ -296,7 +308,8 @@ def clock(int64_t rounds):
 
 
 def choosing(str heuristic, int32_t n, int64_t rounds):
-    """ns of one scheduling decision for n operators as the workers' loop makes it: lock, account, fill in, choose, unlock."""
+    """ns of one scheduling decision for n operators as the workers' loop makes it: lock, account, fill in,
+    choose, unlock."""
     cdef OperatorStats[64] ops
     cdef Scheduler scheduler
     cdef a64 lock

@@ -1,9 +1,11 @@
 """Kernels for benchmarks only: operators whose work per tuple is known, and the same work in a plain loop.
 
-a) The work is `spins` steps of a linear congruential generator on the tuple's value: integer arithmetic in one dependency chain, so
-   that its time is the same wherever it runs. The chain goes on from row to row (through `opaque_zero`), else a processor overlaps
-   the work of neighbouring rows, and more so in a tight loop than in a runtime: the difference would look like overhead.
-b) "bench_spin" (SL): the value column becomes spin(value). "bench_count" (PS): output key, spin(value) + running count of the key.
+a) The work is `spins` steps of a linear congruential generator on the tuple's value: integer arithmetic in
+   one dependency chain, so that its time is the same wherever it runs. The chain goes on from row to row
+   (through `opaque_zero`), else a processor overlaps the work of neighbouring rows, and more so in a tight
+   loop than in a runtime: the difference would look like overhead.
+b) "bench_spin" (SL): the value column becomes spin(value). "bench_count" (PS): output key, spin(value) +
+   running count of the key.
 c) The plain loop does the same to the same batches, without tickets, queues or threads: "work" in
    per-tuple overhead = workers * wall - work. Keys are below `nkeys`, so the loop's state is a dense array.
 """
@@ -65,7 +67,8 @@ cdef Chunk* spin_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class SpinKernel(KernelOwner):
-    """Operator "bench_spin": attributes {"spins": steps per tuple, "column": int64 column}; output: as the input, that column replaced."""
+    """Operator "bench_spin": attributes {"spins": steps per tuple, "column": int64 column}; output: as the
+    input, that column replaced."""
 
     cdef Spin context
 
@@ -182,7 +185,8 @@ KERNELS = {"bench_spin": SpinKernel, "bench_count": CountsKernel}
 
 # ---------------------------------------------------------------------------------------------- plain loops
 
-cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts, int64_t* results, int64_t n, int64_t spins,
+cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts, int64_t* results, int64_t n,
+                    int64_t spins,
                     int64_t zero) noexcept nogil:
     cdef int64_t last = 0
     cdef int64_t i
@@ -199,11 +203,13 @@ cdef void loop_rows(const int64_t* keys, const int64_t* values, int64_t* counts,
             results[i] = last
 
 
-def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_t spins, const int64_t[::1] keys=None,
+def loop(const int64_t[::1] values, int64_t[::1] results, int64_t rounds, int64_t spins,
+         const int64_t[::1] keys=None,
          int64_t[::1] counts=None):
     """The work `rounds` times over `values`, in order, without the GIL. Returns nanoseconds of wall time.
 
-    results: as long as values; holds the last round's. keys, counts: the keyed work; counts go on from round to round.
+    results: as long as values; holds the last round's. keys, counts: the keyed work; counts go on from round
+    to round.
     """
     cdef int64_t n = values.shape[0]
     cdef int64_t start

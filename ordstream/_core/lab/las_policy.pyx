@@ -1,9 +1,12 @@
-"""Load-aware shedding as a policy of the simulator: las.pxd's arithmetic in front of one operator instance, in virtual time."""
+"""Load-aware shedding as a policy of the simulator: las.pxd's arithmetic in front of one operator instance,
+in virtual time."""
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices, time_estimate
-from ordstream._core.balance.las cimport Check, ShedState, shed_admit, shed_answer, shed_backlog, shed_drops, shed_renewed
+from ordstream._core.balance.las cimport (
+    Check, ShedState, shed_admit, shed_answer, shed_backlog, shed_drops, shed_renewed,
+)
 from ordstream._core.lab.simulator cimport Policy
 
 cdef enum:
@@ -54,7 +57,8 @@ cdef class Shedding(Policy):
     cdef readonly int64_t synchronised
     cdef readonly int64_t informed_from  # position of the first tuple that a cost model judged; -1: none
 
-    def __init__(self, str estimator, Check check not None, *, CostLearner learner=None, TimeMatrices model=None,
+    def __init__(self, str estimator, Check check not None, *, CostLearner learner=None,
+                 TimeMatrices model=None,
                  const double[::1] known=None, int64_t sync_every=1024, double delay=0.0, double[::1] estimates=None):
         if estimator not in ESTIMATORS:
             raise ValueError(f"the estimator is one of {', '.join(ESTIMATORS)}, not {estimator!r}")
@@ -131,7 +135,8 @@ cdef class Shedding(Policy):
         if self.estimator == KNOWN:
             time = self.known[i]
         elif self.state.informed:
-            time = time_estimate(self.model, word) if self.estimator == BY_KEY else self.model.total_time / <double> self.model.tuples
+            time = time_estimate(self.model,
+                    word) if self.estimator == BY_KEY else self.model.total_time / <double> self.model.tuples
         if shed_admit(&self.state, latency, elapsed, time):
             self.marked = i
         return 0

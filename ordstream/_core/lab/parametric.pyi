@@ -1,4 +1,4 @@
-"""Kernels of the parametric operators (see `kernels_parametric.pyx`)."""
+"""Kernels of the parametric operators (see `parametric.pyx`)."""
 
 from typing import Any
 

@@ -1,16 +1,22 @@
-"""Parametric operators (ordered paper, section 7): matrix work on each tuple; cost, tuple size, state size and selectivity are parameters.
+"""Parametric operators (ordered paper, section 7): matrix work on each tuple; cost, tuple size, state size
+and selectivity are parameters.
 
-a) A tuple is a few int64 columns (a key, what its work is) and `values` columns of whole numbers below P, held as doubles. They fill
-   an 8 x 8 matrix T; the work is `multiplications` products T <- T C mod P with one constant matrix C.
-b) Every sum in a product is below 2^53, so it is exact and no order of additions matters: the sequential twin
-   (ordstream/lab/evaluation/parametric.py) computes T C^n mod P another way and must agree to the last digit.
-c) A partitioned operator keeps `state_values` such numbers per key; each tuple changes all of them, S_i <- 3 S_i + T_(i mod 64) + i
-   mod P, and its outputs show some: two tuples of a key in the wrong order give other outputs.
-d) Outputs per tuple: `whole`, and one more with probability `part` / 2^32, decided by the tuple's first and last value.
+a) A tuple is a few int64 columns (a key, what its work is) and `values` columns of whole numbers below P,
+   held as doubles. They fill an 8 x 8 matrix T; the work is `multiplications` products T <- T C mod P with
+   one constant matrix C.
+b) Every sum in a product is below 2^53, so it is exact and no order of additions matters: the sequential
+   twin (ordstream/lab/evaluation/parametric.py) computes T C^n mod P another way and must agree to the last
+   digit.
+c) A partitioned operator keeps `state_values` such numbers per key; each tuple changes all of them, S_i <- 3
+   S_i + T_(i mod 64) + i mod P, and its outputs show some: two tuples of a key in the wrong order give other
+   outputs.
+d) Outputs per tuple: `whole`, and one more with probability `part` / 2^32, decided by the tuple's first and
+   last value.
 e) An operator with exactly one output per tuple writes it in place of the tuple.
-f) With `wait_ns` a tuple also waits, on no core: many workers are then as busy as on a machine with as many cores, except that what the
-   runtime itself does still shares the cores there are.
-g) With a `log` the operator notes when its work on each source tuple began (its first, if it gets several): the paper's Figure 10.
+f) With `wait_ns` a tuple also waits, on no core: many workers are then as busy as on a machine with as many
+   cores, except that what the runtime itself does still shares the cores there are.
+g) With a `log` the operator notes when its work on each source tuple began (its first, if it gets several):
+   the paper's Figure 10.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -42,7 +48,8 @@ cdef struct Parametric:
     int64_t state_values
     const KeySpec* keys    # PS
     double[CELLS] matrix   # C
-    int64_t* log           # now_ns at the start of the work on the tuple with serial k + 1, or NULL; 0: not yet
+    # now_ns at the start of the work on the tuple with serial k + 1, or NULL; 0: not yet
+    int64_t* log
     int64_t log_size
     int64_t wait_ns        # waited per tuple, on top of the products; 0: not
     EventCount* timer      # nobody notifies it
@@ -59,7 +66,8 @@ cdef inline double reduced(double x) noexcept nogil:
 
 
 cdef void multiply(double* t, const double* c) noexcept nogil:
-    """T <- T C mod P, all of order 8. Cost: 512 multiplications and additions, and 64 reductions: 0.1-0.3 us."""
+    """T <- T C mod P, all of order 8. Cost: 512 multiplications and additions, and 64 reductions: 0.1-0.3
+    us."""
     cdef double[ORDER] row
     cdef double a
     cdef int i
@@ -77,7 +85,8 @@ cdef void multiply(double* t, const double* c) noexcept nogil:
 
 
 cdef inline void spread(double* t, const double* values, int32_t n) noexcept nogil:
-    """T from the n values of a tuple: cell c is c + the values at c, c + 64, ... (of values repeated up to 64), mod P."""
+    """T from the n values of a tuple: cell c is c + the values at c, c + 64, ... (of values repeated up to
+    64), mod P."""
     cdef int32_t c
     cdef int32_t j = 0
     for c in range(CELLS):
@@ -105,7 +114,8 @@ cdef inline void state_update(const Parametric* x, double* state, const double* 
 
 
 cdef inline int32_t outputs_of(const Parametric* x, double first, double last) noexcept nogil:
-    """How many outputs a tuple has (d): SplitMix64's finaliser over its first and last value decides the fraction."""
+    """How many outputs a tuple has (d): SplitMix64's finaliser over its first and last value decides the
+    fraction."""
     cdef uint64_t h
     if x.part == 0:
         return x.whole
@@ -113,15 +123,19 @@ cdef inline int32_t outputs_of(const Parametric* x, double first, double last) n
     return x.whole + <int32_t> ((h >> 32) < <uint64_t> x.part)
 
 
-cdef inline double output_value(const Parametric* x, const double* t, const double* state, double value, int32_t j,
+cdef inline double output_value(const Parametric* x, const double* t, const double* state, double value,
+                                int32_t j,
                                 int32_t copy) noexcept nogil:
-    """Value j of the copy-th output: stateless T_j + the tuple's own; with a state T_j + S_j; + copy; mod P."""
+    """Value j of the copy-th output: stateless T_j + the tuple's own; with a state T_j + S_j; + copy; mod
+    P."""
     if state == NULL:
         return reduced(t[j % CELLS] + value + <double> (copy % P))
     return reduced(t[j % CELLS] + state[j % x.state_values] + <double> (copy % P))
 
 
-# ---------------------------------------------------------------------------------------------- rows of a chunk
+# ---------------------------------------------------------------------------------------------- rows of a
+# chunk
+
 
 cdef inline const char* read_row(const Parametric* x, const Chunk* c, int32_t slot, double* values,
                                  int64_t* multiplications) noexcept nogil:
@@ -145,7 +159,8 @@ cdef inline const char* read_row(const Parametric* x, const Chunk* c, int32_t sl
     return NULL
 
 
-cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t slot, Chunk* out, const double* values, const double* t,
+cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t slot, Chunk* out,
+                    const double* values, const double* t,
                     const double* state, int32_t n) noexcept nogil:
     """Append the n outputs of a row. 0, or -1: no memory."""
     cdef int32_t i
@@ -163,7 +178,8 @@ cdef int write_rows(const Parametric* x, Kernel* k, Worker* w, Chunk* c, int32_t
     return 0
 
 
-cdef int32_t do_row(const Parametric* x, const Chunk* c, int32_t slot, double* values, double* t, const char** why) noexcept nogil:
+cdef int32_t do_row(const Parametric* x, const Chunk* c, int32_t slot, double* values, double* t,
+                    const char** why) noexcept nogil:
     """Read a row and do its work: its number of outputs, or -1 and why."""
     cdef int64_t multiplications
     cdef int64_t serial
@@ -187,7 +203,8 @@ cdef inline void row_fails(Chunk* c, int32_t slot, const char* why) noexcept nog
 
 
 cdef Chunk* parametric_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """The work of each row. Contract: kernel.pxd (a). Cost: the multiplications, ~0.1 us to fill the matrix, ~1 ns per value written."""
+    """The work of each row. Contract: kernel.pxd (a). Cost: the multiplications, ~0.1 us to fill the matrix,
+    ~1 ns per value written."""
     cdef const Parametric* x = <const Parametric*> k.ctx
     cdef Chunk* out = NULL
     cdef double[CELLS] t
@@ -230,7 +247,9 @@ cdef Chunk* parametric_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return c
 
 
-# ---------------------------------------------------------------------------------------------- state per key
+# ---------------------------------------------------------------------------------------------- state per
+# key
+
 
 cdef struct Bucket:
     # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
@@ -280,8 +299,9 @@ cdef int32_t parametric_process(
 ) noexcept nogil:
     """The work of each row, and its key's state changed. Contract: kernel.pxd (b).
 
-    Thread safety: the bucket's holder. Ownership: none taken. Returns: n, or j when rows[j] failed (its key's state is as before).
-    Cost: keyed_lookup, the multiplications, ~1 ns per state value, ~1 ns per value written.
+    Thread safety: the bucket's holder. Ownership: none taken. Returns: n, or j when rows[j] failed (its
+    key's state is as before). Cost: keyed_lookup, the multiplications, ~1 ns per state value, ~1 ns per
+    value written.
     """
     cdef const Parametric* x = <const Parametric*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -307,7 +327,8 @@ cdef int32_t parametric_process(
                 failure_set(f, slot, FAIL_NULL, why)
                 return done + i
             own = <double*> keyed_state(&b.keyed, slots[i])
-            if not k.in_place and out.n + <int64_t> outputs > out.capacity and chunk_reserve(w, out, k.output, outputs) != 0:
+            if not k.in_place and out.n + <int64_t> outputs > out.capacity and chunk_reserve(w, out,
+                    k.output, outputs) != 0:
                 failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return done + i
             state_update(x, own, t)
@@ -331,9 +352,9 @@ cdef int parametric_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class ParametricKernel(KernelOwner):
-    """Operator "parametric", SL or PS: attributes {"first", "cost_column" (-1: none), "multiplications", "whole", "part" (of 2^32),
-    "state_values", "matrix" (64 floats), "log" (int64 array of as many tuples as may come, zeroed; or None), "wait_ns"}; output: as the
-    input."""
+    """Operator "parametric", SL or PS: attributes {"first", "cost_column" (-1: none), "multiplications",
+    "whole", "part" (of 2^32), "state_values", "matrix" (64 floats), "log" (int64 array of as many tuples as
+    may come, zeroed; or None), "wait_ns"}; output: as the input."""
 
     cdef Parametric context
     cdef KeySpecOwner keys
@@ -391,7 +412,9 @@ cdef class ParametricKernel(KernelOwner):
             event_count_delete(self.context.timer)
 
 
-# ---------------------------------------------------------------------------------------------- without a runtime
+# ---------------------------------------------------------------------------------------------- without a
+# runtime
+
 
 def work_ns(int64_t multiplications, const double[::1] matrix):
     """Nanoseconds of wall time that so many multiplications of one matrix take here, without the GIL."""

@@ -1,7 +1,7 @@
 """POSG and what it is compared with, as policies of the simulator.
 
-Both sides of POSG (ordstream/_core/balance/posg and cost_learner) talk by the simulator's messages, each `delay` under way; a request to
-an instance travels with its tuple. Sources: POSG, sections III and V-A.
+Both sides of POSG (ordstream/_core/balance/posg and cost_learner) talk by the simulator's messages, each
+`delay` under way; a request to an instance travels with its tuple. Sources: POSG, sections III and V-A.
 """
 from libc.math cimport NAN
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -32,8 +32,9 @@ cdef class Posg(Policy):
     delay : float
         Virtual time that a message to the scheduler takes.
 
-    After a run `run_from` says how many tuples had been routed when the scheduler first came to RUN (-1: never), `matrices_at`
-    the same, and the instance, for each pair of matrices received; `messages`: how many were sent, matrices and replies.
+    After a run `run_from` says how many tuples had been routed when the scheduler first came to RUN (-1:
+    never), `matrices_at` the same, and the instance, for each pair of matrices received; `messages`: how
+    many were sent, matrices and replies.
     """
     # Memory ownership: the two sides, and the messages under way. Used for one simulation.
 
@@ -128,7 +129,8 @@ cdef class RoundRobin(Policy):
 
 
 cdef class FullKnowledge(Policy):
-    """Greedy Online Scheduler on the true execution times: to the arg min of C, the time of all tuples sent there.
+    """Greedy Online Scheduler on the true execution times: to the arg min of C, the time of all tuples sent
+    there.
 
     Parameters: times (m, 1) or (m, k), as the simulation has them.
     """
@@ -156,7 +158,8 @@ cdef class FullKnowledge(Policy):
 
 
 cdef class LeastOutstanding(Policy):
-    """To the instance with the fewest tuples sent and not yet executed, the lowest of equals: reactive, what it is told late it knows late.
+    """To the instance with the fewest tuples sent and not yet executed, the lowest of equals: reactive, what
+    it is told late it knows late.
 
     Parameters: delay, virtual time that the message of an execution takes.
     """

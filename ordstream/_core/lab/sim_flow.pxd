@@ -1,10 +1,10 @@
-"""What moves through a simulated node: room for it, input to take, chunks formed and split; as ingress.pyx, operator.pyx and split.pyx."""
+"""What moves through a simulated node: room for it, input to take, chunks formed and split; as ingress.pyx, slices.pyx and delivery.pyx and split.pyx."""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.kernel cimport PS, SF
 from ordstream._core.lab.sim_node cimport SimChunk, SimNode, SimOperator
 
 
-# ---------------------------------------------------------------- rooms and inputs, as operator.pyx
+# ---------------------------------------------------------------- rooms and inputs, as slices.pyx and delivery.pyx
 
 cdef inline int64_t limit_of(const SimOperator* op) noexcept nogil:
     return op.next + op.slot_mask + 1

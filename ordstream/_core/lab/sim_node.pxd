@@ -8,7 +8,7 @@ b) Costs are measured (ordstream/lab/simulation/cost_model.py). A worker's own p
    core one transfer at a time. So a line that every unit touches has a largest rate: 1 / transfer. Nothing else is assumed about
    more cores.
 c) Stores that nothing waits for (next, tails, a slot emptied) are buffered: they delay the worker's next locked instruction only.
-d) Chunks move as in operator.pyx: tickets at the ingress or at the release, rooms, parked releases, caps on what is in flight with
+d) Chunks move as in slices.pyx: tickets at the ingress or at the release, rooms, parked releases, caps on what is in flight with
    hysteresis, parts by bucket, delegation, hand-over at the end of a slice, the last part's worker sends; a few quick parts are claimed,
    and what follows each other sent, together. Punctuations, errors and selections are left out; an operator's outputs are its inputs
    times its selectivity, rounded so that the sum is exact.
@@ -39,15 +39,15 @@ cdef enum:
 
 cdef enum:
     RELEASE_MAX = 64       # as reorder_buffer.pxd
-    INGRESS_RUN = 16       # as operator.pyx, and the next three
+    INGRESS_RUN = 16       # as slices.pyx, and the next three
     HOLD_PART = 6
     CLAIM_PART = 12
     QUICK = 64
-    CLAIM_MAX = 8          # as partition_queues.pxd, and the next one
+    CLAIM_MAX = 8          # as flow/worklist, and the next one
     CLAIM_ROOM = 4
     TURN_TRIES = 16        # as reorder_buffer.pxd, and the next one
     TURN_NEAR = 32
-    MASTER_MAX = 1 << 14   # as partition_queues.pxd
+    MASTER_MAX = 1 << 14   # as flow/worklist
     ADAPT_EVERY = 16       # as runtime.pyx
     IDLE_ROUNDS = 64       # as threads.pxd, YIELD_LIMIT
     SLOTS_PER_LINE = 8

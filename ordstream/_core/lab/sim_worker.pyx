@@ -1,4 +1,4 @@
-"""A simulated worker, phase by phase: the loop of runtime.pyx and operator.pyx in virtual time (sim_node.pxd states the design)."""
+"""A simulated worker, phase by phase: the loop of runtime.pyx and slices.pyx in virtual time (sim_node.pxd states the design)."""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.flow.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account

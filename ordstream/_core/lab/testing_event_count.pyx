@@ -77,7 +77,8 @@ cdef class PyEventCount:
                         break
                     continue
                 item += 1
-                # As operator_release: a sequentially consistent store (there: the flag), then the look at `parked`.
+                # As operator_release: a sequentially consistent store (there: the flag), then the look at
+                # `parked`.
                 add_seq(&self.taken, 0)
                 if load_seq(&self.parked) > 0:
                     self.event.notify_one()
@@ -91,7 +92,8 @@ cdef class PyEventCount:
         return item - 1
 
     def consume(self, int64_t n, double park_seconds, double seconds=30):
-        """Take until n items were taken by all consumers; parks at once when there is nothing. Items taken here, or -1.
+        """Take until n items were taken by all consumers; parks at once when there is nothing. Items taken
+        here, or -1.
 
         Its seconds are the clock's: who parks uses no processor.
         """
@@ -121,4 +123,5 @@ cdef class PyEventCount:
 
     @property
     def figures(self):
-        return {"taken": load_relaxed(&self.taken), "parks": load_relaxed(&self.parks), "timeouts": load_relaxed(&self.timeouts)}
+        return {"taken": load_relaxed(&self.taken), "parks": load_relaxed(&self.parks),
+                "timeouts": load_relaxed(&self.timeouts)}

@@ -1,4 +1,5 @@
-"""Test door: run one built-in kernel on Python values, single-threaded, without the runtime. Used for testing only.
+"""Test door: run one built-in kernel on Python values, single-threaded, without the runtime. Used for
+testing only.
 
 Values are storage values (ordstream/ground/types.py); strings and binaries are bytes, in and out.
 """
@@ -24,7 +25,8 @@ cdef extern from "ranking.hpp" namespace "ord" nogil:
     bint words_of(OrdRanked* v, int64_t n, const KeySpec* keys, int* used)
 
 
-cdef int write_value(Worker* w, Chunk* c, int32_t type, int32_t element, char* data, int64_t i, value) except -1:
+cdef int write_value(Worker* w, Chunk* c, int32_t type, int32_t element, char* data, int64_t i,
+                     value) except -1:
     cdef bytes text
     cdef char* copy
     cdef View* v
@@ -206,7 +208,8 @@ cdef class KernelRun:
                         memset(c.cols[j].valid, 1, slots)
                     c.cols[j].valid[i] = 0
                 else:
-                    write_value(&self.worker, c, layout.type[j], layout.element[j], c.cols[j].data, i, columns[j][i])
+                    write_value(&self.worker, c, layout.type[j], layout.element[j], c.cols[j].data, i,
+                                columns[j][i])
         if selection is not None:
             c.n = len(selection)
             c.sel = <int32_t*> chunk_alloc(&self.worker, c, <int64_t> c.n * 4 + 4)
@@ -215,8 +218,8 @@ cdef class KernelRun:
         return c
 
     def push(self, columns, selection=None):
-        """One chunk: lists of values by column (None: a pruned column). Appends to `rows`; returns the rows it caused with the input
-        slot of each.
+        """One chunk: lists of values by column (None: a pruned column). Appends to `rows`; returns the rows
+        it caused with the input slot of each.
         """
         cdef Chunk* c
         if self.failure is not None:
@@ -308,7 +311,8 @@ cdef class KernelRun:
         return sorted(found, key=lambda pair: pair[0])
 
     def punctuate_until(self, int64_t look, time=None):
-        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look `look` on; 0: never."""
+        """(rows, looks at the stop flag) of a punctuation of the first bucket that is stopped from look
+        `look` on; 0: never."""
         cdef Kernel* k = &self.owner.kernel
         cdef Chunk* c = chunk_new(&self.worker)
         cdef Chunk* out = chunk_new(&self.worker)
@@ -372,7 +376,8 @@ cdef class KernelRun:
         return rows
 
     def seconds(self, columns, int repeats, selection=None):
-        """(seconds inside the kernel, seconds for the key hash) of `repeats` passes over one chunk; results are thrown away."""
+        """(seconds inside the kernel, seconds for the key hash) of `repeats` passes over one chunk; results
+        are thrown away."""
         cdef Kernel* k = &self.owner.kernel
         cdef Worker* w = &self.worker
         cdef Chunk* base = self.fill(columns, selection)
@@ -469,7 +474,8 @@ cdef class MapRun:
             for i in range(c.n):
                 c.cols[j].valid[i] = columns[j][i] is not None
                 if columns[j][i] is not None:
-                    write_value(&self.worker, c, self.layout.layout.type[j], -1, c.cols[j].data, i, columns[j][i])
+                    write_value(&self.worker, c, self.layout.layout.type[j], -1, c.cols[j].data, i,
+                                columns[j][i])
             if None not in columns[j]:
                 c.cols[j].valid = NULL
         key_hash(&self.keys.spec, c, &self.layout.layout)
@@ -529,7 +535,8 @@ cdef class MapRun:
         return found
 
     def words(self, slots, ranks):
-        """The word of each slot by which they are ranked, the bits that words have, and whether equal words are equal keys."""
+        """The word of each slot by which they are ranked, the bits that words have, and whether equal words
+        are equal keys."""
         cdef OrdRanked* v = self.entries(slots, ranks)
         cdef int used = 0
         exact = words_of(v, <int64_t> len(slots), &self.keys.spec, &used)
@@ -538,7 +545,8 @@ cdef class MapRun:
         return found, used, exact
 
     def nanoseconds(self, keys, int repeats):
-        """Nanoseconds per upsert of existing int64 keys (hash excluded), and per hash; `keys` is an int64 array of whole blocks of 1024."""
+        """Nanoseconds per upsert of existing int64 keys (hash excluded), and per hash; `keys` is an int64
+        array of whole blocks of 1024."""
         cdef const int64_t[::1] values = keys
         cdef int64_t n = values.shape[0]
         cdef Chunk* c = chunk_new(&self.worker)

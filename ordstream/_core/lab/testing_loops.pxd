@@ -1,10 +1,11 @@
 """Test doors: each structure of the core alone, driven from Python threads. Used for testing only.
 
-A class wraps one structure. Single steps are ordinary methods (deterministic tests); `produce`, `consume`, `work` and `meet` are
-loops that several `threading.Thread`s run at once without the GIL. A loop checks what it sees and counts violations, and gives
-up after `seconds` (a lost item must fail a test, not hang it): then it returns a negative number. These are seconds of the thread's
-own processor time, for beside other load two threads that wait for each other take turns of milliseconds.
-Memory ownership: each object owns its structure and everything allocated for it.
+A class wraps one structure. Single steps are ordinary methods (deterministic tests); `produce`, `consume`,
+`work` and `meet` are loops that several `threading.Thread`s run at once without the GIL. A loop checks what
+it sees and counts violations, and gives up after `seconds` (a lost item must fail a test, not hang it): then
+it returns a negative number. These are seconds of the thread's own processor time, for beside other load two
+threads that wait for each other take turns of milliseconds. Memory ownership: each object owns its structure
+and everything allocated for it.
 
 This file has what the loops share. Inline only: there is no module of this name at run time.
 """

@@ -87,7 +87,8 @@ cdef class PyPartitionQueues:
         free(self.busy)
 
     cdef Chunk* make(self, const int32_t* buckets, int32_t n) noexcept nogil:
-        """A chunk with the next ticket whose parts lie in `buckets`; each part's `n` is its number within the bucket."""
+        """A chunk with the next ticket whose parts lie in `buckets`; each part's `n` is its number within
+        the bucket."""
         cdef Chunk* c = <Chunk*> calloc(1, sizeof(Chunk))
         cdef int32_t k
         if c == NULL:
@@ -111,7 +112,8 @@ cdef class PyPartitionQueues:
         return c
 
     cdef void finish_part(self, Part* part) noexcept nogil:
-        """Mark a part processed; the chunk's last part puts its ticket into the reorder buffer and releases."""
+        """Mark a part processed; the chunk's last part puts its ticket into the reorder buffer and
+        releases."""
         cdef Chunk* c = part.chunk
         cdef int64_t ticket
         if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
@@ -161,7 +163,8 @@ cdef class PyPartitionQueues:
 
     def claim(self, int32_t most, limit=None):
         """Claim up to `most` items; how many."""
-        self.claimed = hybrid_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit, most, &self.claims)
+        self.claimed = hybrid_claim(&self.pq, reorder_limit(&self.rb) if limit is None else <int64_t> limit,
+                                    most, &self.claims)
         return self.claimed
 
     def enter_claim(self, int32_t k):
@@ -200,7 +203,8 @@ cdef class PyPartitionQueues:
         return mpmc_size_approx(&self.pq.handover)
 
     def claim_handover(self):
-        """Be a worker that lost the processor in the middle of taking a bucket from the hand-over list: (position, bucket)."""
+        """Be a worker that lost the processor in the middle of taking a bucket from the hand-over list:
+        (position, bucket)."""
         cdef int64_t position = load_relaxed(&self.pq.handover.head)
         cdef MpmcCell* cell = &self.pq.handover.cells[position & self.pq.handover.mask]
         if load_acquire(&cell.sequence) != position + 1:
@@ -210,7 +214,8 @@ cdef class PyPartitionQueues:
         return position, load_relaxed(&cell.item) - 1
 
     def give_back_handover(self, int64_t position):
-        store_release(&self.pq.handover.cells[position & self.pq.handover.mask].sequence, position + self.pq.handover.mask + 1)
+        store_release(&self.pq.handover.cells[position & self.pq.handover.mask].sequence,
+                      position + self.pq.handover.mask + 1)
 
     @property
     def next(self):
@@ -232,7 +237,8 @@ cdef class PyPartitionQueues:
     # loops
 
     def produce(self, int64_t n, uint64_t seed, int32_t parts=1, int32_t hot_percent=0, double seconds=30):
-        """Add n chunks of up to `parts` parts; `hot_percent` of them lie in bucket 0 alone. Refusals, or -1."""
+        """Add n chunks of up to `parts` parts; `hot_percent` of them lie in bucket 0 alone. Refusals, or
+        -1."""
         cdef int64_t end = end_after(seconds)
         cdef int64_t full = 0
         cdef int64_t _k
@@ -267,11 +273,13 @@ cdef class PyPartitionQueues:
                 pq_add(&self.pq, c, self.issued)
         return full
 
-    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30, int32_t claim=1):
-        """Body of one of several worker threads (Fig. 7 consumeInputs with time slices) until n tickets were released.
+    def work(self, int64_t n, int32_t slice_parts, uint64_t seed, int32_t start=0, double seconds=30,
+             int32_t claim=1):
+        """Body of one of several worker threads (Fig. 7 consumeInputs with time slices) until n tickets were
+        released.
 
-        A slice ends after `slice_parts` parts; up to `claim` items of the master queue are claimed at once. Returns parts processed here,
-        or -1.
+        A slice ends after `slice_parts` parts; up to `claim` items of the master queue are claimed at once.
+        Returns parts processed here, or -1.
         """
         cdef Claims claims
         cdef int32_t nclaims = 0

@@ -158,7 +158,8 @@ cdef class PyMpmc:
         return mpmc_size_approx(&self.q)
 
     def claim(self):
-        """Half of a take, as of a thread that lost the processor there: the position is claimed, the cell not yet given back."""
+        """Half of a take, as of a thread that lost the processor there: the position is claimed, the cell
+        not yet given back."""
         cdef int64_t position = load_relaxed(&self.q.head)
         if load_acquire(&self.q.cells[position & self.q.mask].sequence) != position + 1:
             return None
@@ -197,7 +198,8 @@ cdef class PyMpmc:
         return full
 
     def consume(self, int64_t producers, double seconds=30):
-        """Take until all items were taken by somebody; violations seen here: position or per-producer order; or -1.
+        """Take until all items were taken by somebody; violations seen here: position or per-producer order;
+        or -1.
 
         One producer: an item's position must be its number. Several: each producer's numbers must rise.
         """

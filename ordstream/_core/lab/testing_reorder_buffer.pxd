@@ -1,4 +1,5 @@
-"""Test door of the reorder buffer; a delivery that checks what it is given, which the worklists' door uses too."""
+"""Test door of the reorder buffer; a delivery that checks what it is given, which the worklists' door uses
+too."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
 

@@ -100,7 +100,8 @@ cdef class PyReorderBuffer:
     cdef bint weak_clear
     cdef int64_t first
 
-    def __cinit__(self, int64_t size, int64_t first=1, scheme="nonblocking", int64_t keep=0, bint alone=False, bint weak_clear=False):
+    def __cinit__(self, int64_t size, int64_t first=1, scheme="nonblocking", int64_t keep=0,
+                  bint alone=False, bint weak_clear=False):
         cdef Mutex* mutex = NULL
         self.weak_clear = weak_clear
         if scheme == "lock":
@@ -209,15 +210,17 @@ cdef class PyReorderBuffer:
         }
 
     def begin(self, int32_t refuse_every=0):
-        """Before `work`: units will be tickets, and about one delivery in `refuse_every` (0: none) is refused."""
+        """Before `work`: units will be tickets, and about one delivery in `refuse_every` (0: none) is
+        refused."""
         self.releases.expected = self.first
         self.releases.refuse_every = refuse_every
 
     def work(self, int64_t n, uint64_t seed, bint offer=False, double seconds=30, int32_t most=1):
-        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch included; with `most` (16 at most)
-        above 1, runs of up to so many.
+        """Body of one of several threads that send tickets first .. first + n - 1, gate at dispatch
+        included; with `most` (16 at most) above 1, runs of up to so many.
 
-        A worker without a ticket releases what is ready, as the scheduler would let it. Returns tickets sent here, or -1.
+        A worker without a ticket releases what is ready, as the scheduler would let it. Returns tickets sent
+        here, or -1.
         """
         cdef int64_t[16] units
         cdef int64_t m
@@ -255,11 +258,14 @@ cdef class PyReorderBuffer:
                     break
         return sent
 
-    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False, double seconds=30, double enough=10):
-        """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may be left behind.
+    def meet(self, int64_t id, int64_t threads, int64_t rounds, uint64_t seed, bint offer=False,
+             double seconds=30, double enough=10):
+        """Litmus: in each round every thread sends one ticket; then, with nobody in send, nothing ready may
+        be left behind.
 
-        After `enough` seconds by the clock no further round begins: where threads share a core with other load, a round takes milliseconds.
-        Returns rounds done, the same for all threads, or -1. figures["stuck"] counts rounds that left a ready unit.
+        After `enough` seconds by the clock no further round begins: where threads share a core with other
+        load, a round takes milliseconds. Returns rounds done, the same for all threads, or -1.
+        figures["stuck"] counts rounds that left a ready unit.
         """
         cdef int64_t end = end_after(seconds)
         cdef int64_t last = clock_after(enough)

@@ -1,17 +1,22 @@
 """Doors for tests of a run's hand-shakes: how long workers wait, where they are held, what they hold.
 
-a) `set_waits`: the timed waits hide a missing wake-up, at worst for 0.8 s. Tests make them long, and count every wait that was over only
-   since its time was, while there was something to do (`missed_waits`, `RunDoor.missed`).
-b) `RunDoor`: a stream's run: who waits where, and places where a worker can be held between two steps of a hand-shake.
-c) `ProbeKernel`: a keyed operator that looks at its own run from inside: whether all that came before a punctuation is out, and in which
-   order one worker takes parts while another (played by the kernel) delegates to it.
+a) `set_waits`: the timed waits hide a missing wake-up, at worst for 0.8 s. Tests make them long, and count
+   every wait that was over only since its time was, while there was something to do (`missed_waits`,
+   `RunDoor.missed`).
+b) `RunDoor`: a stream's run: who waits where, and places where a worker can be held between two steps of a
+   hand-shake.
+c) `ProbeKernel`: a keyed operator that looks at its own run from inside: whether all that came before a
+   punctuation is out, and in which order one worker takes parts while another (played by the kernel)
+   delegates to it.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.signal cimport SIGINT, raise_ as send_signal
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from ordstream._core.ground.output_batch cimport limit_offsets
-from ordstream._core.ground.atomics cimport a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release
+from ordstream._core.ground.atomics cimport (
+    a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release,
+)
 from ordstream._core.ground.chunk cimport Chunk, Failure, Part, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport owner_setup
@@ -35,7 +40,8 @@ def waits():
 
 
 def set_waits(double park_ms, double longest_ms, double gate_ms, double grace_ms):
-    """Set them. grace_ms: how long after a timed wait a wake-up may still come before the wait counts as missed; 0: don't count."""
+    """Set them. grace_ms: how long after a timed wait a wake-up may still come before the wait counts as
+    missed; 0: don't count."""
     cdef Waits* now = waits_of_new_runs()
     if min(park_ms, longest_ms, gate_ms) <= 0 or grace_ms < 0:
         raise ValueError("waits are positive")
@@ -104,7 +110,8 @@ cdef class RunDoor:
         return load_acquire(&self.rt.held)
 
     def hold(self, int place=HOLD_NOWHERE):
-        """Hold workers that come to a place (BEFORE_PARKING, WHILE_PUBLISHING); let go those that are held elsewhere."""
+        """Hold workers that come to a place (BEFORE_PARKING, WHILE_PUBLISHING); let go those that are held
+        elsewhere."""
         store_release(&self.rt.hold_at, place)                # pairs with the loads in hold()
 
     def want(self):
@@ -113,16 +120,20 @@ cdef class RunDoor:
         self.rt.run.work.notify_one()
 
     def set_active(self, int workers):
-        """Let only the first so many of a fixed number of workers be active from now on, as the controller of workers="auto" does."""
+        """Let only the first so many of a fixed number of workers be active from now on, as the controller
+        of workers="auto" does."""
         cdef int rounds = 0
-        while load_relaxed(&self.rt.lock) != 0 or exchange_acq_rel(&self.rt.lock, 1) != 0:   # as lock_scheduler
+        # as lock_scheduler
+        while load_relaxed(&self.rt.lock) != 0 or exchange_acq_rel(&self.rt.lock, 1) != 0:
             spin_lock_backoff(&rounds)
         store_release(&self.rt.active, workers)               # pairs with load_acquire in outside
         self.rt.gate.notify_all()
         store_release(&self.rt.lock, 0)                       # pairs with the exchange
 
 
-# ---------------------------------------------------------------------------------------------- looks at the stop flag
+# ---------------------------------------------------------------------------------------------- looks at the
+# stop flag
+
 
 cdef a64 looks_made
 cdef int64_t stop_at = 0
@@ -130,7 +141,8 @@ cdef bint by_signal = False
 
 
 cdef int count_look(Worker* w) noexcept nogil:
-    """Worker.look: count, and at the look asked for stop the run, or send this process SIGINT, which the next lines then see."""
+    """Worker.look: count, and at the look asked for stop the run, or send this process SIGINT, which the
+    next lines then see."""
     if add_relaxed(&looks_made, 1) + 1 == stop_at:
         if by_signal:
             w.look_at = 0
@@ -141,7 +153,8 @@ cdef int count_look(Worker* w) noexcept nogil:
 
 
 def look_at_stop(int64_t at=0, bint signal=False):
-    """Count the looks at the stop flag of runs to come, and make look number `at` (0: none) stop its run, or send SIGINT (workers = 0)."""
+    """Count the looks at the stop flag of runs to come, and make look number `at` (0: none) stop its run, or
+    send SIGINT (workers = 0)."""
     global stop_at, by_signal
     store_release(&looks_made, 0)
     stop_at = at
@@ -155,7 +168,9 @@ def looks():
     return load_relaxed(&looks_made)
 
 
-# ---------------------------------------------------------------------------------------------- a kernel that looks
+# ---------------------------------------------------------------------------------------------- a kernel
+# that looks
+
 
 cdef struct Probe:
     int32_t column         # int64 key
@@ -204,10 +219,12 @@ cdef int32_t probe_process(
     return n
 
 
-cdef int probe_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
+cdef int probe_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil:
     cdef Probe* x = <Probe*> k.ctx
     add_relaxed(&x.punctuations, 1)
-    if load_acquire(&(<Runtime*> w.node).ingress.emitted_serial) < punctuation.last_serial:   # pairs with the egress's store
+    # pairs with the egress's store
+    if load_acquire(&(<Runtime*> w.node).ingress.emitted_serial) < punctuation.last_serial:
         add_relaxed(&x.late, 1)
     return 0
 
@@ -221,8 +238,9 @@ cdef void probe_free(Kernel* k, void* state) noexcept nogil:
 
 
 cdef class ProbeKernel(KernelOwner):
-    """Operator "testing_probe" (PS): rows pass as they are. attributes: {"made": list that gets the kernel, "operator": its place in the chain
-    as it runs, "hot": key, "delegate": parts}; the key is an int64 column."""
+    """Operator "testing_probe" (PS): rows pass as they are. params: {"made": list that gets the kernel,
+    "operator": its place in the chain as it runs, "hot": key, "delegate": parts}; the key is an int64
+    column."""
 
     cdef Probe context
 
@@ -251,13 +269,14 @@ cdef class ProbeKernel(KernelOwner):
     def found(self):
         """{"log": keys in processing order, "delegated", "strays", "late", "punctuations"}."""
         return {
-            "log": [self.context.log[i] for i in range(min(load_relaxed(&self.context.rows), self.context.room))],
+            "log": [self.context.log[i] for i in range(min(load_relaxed(&self.context.rows),
+                                                           self.context.room))],
             "delegated": self.context.delegated, "strays": self.context.strays,
             "late": load_relaxed(&self.context.late), "punctuations": load_relaxed(&self.context.punctuations),
         }
 
 
 def set_offset_limit(int64_t limit):
-    """Let columns of output batches have at most so many bytes, or elements, in place of 2^31 - 1; returns what it was. For every run
-    that is made afterwards; not while one is open."""
+    """Let columns of output batches have at most so many bytes, or elements, in place of 2^31 - 1; returns
+    what it was. For every run that is made afterwards; not while one is open."""
     return limit_offsets(limit)

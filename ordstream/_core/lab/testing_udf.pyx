@@ -1,4 +1,5 @@
-"""Doors to user-function kernels for tests and benchmarks: one thread, one bucket, no runtime. Used for testing only."""
+"""Doors to user-function kernels for tests and benchmarks: one thread, one bucket, no runtime. Used for
+testing only."""
 cimport cython
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -70,7 +71,8 @@ cdef class PyKernel:
         if c == NULL or chunk_reserve(&self.worker, c, self.k.input, n if n else 1) < 0:
             raise MemoryError
         for j, field in enumerate(self.stage.input):
-            (<ColumnWriter> ColumnWriter(field)).write_array(&self.worker, c, j, 0, batch.column(j).cast(field.type))
+            (<ColumnWriter> ColumnWriter(field)).write_array(&self.worker, c, j, 0,
+                                                             batch.column(j).cast(field.type))
         c.n = n
         c.slots = n
         if select is not None:
@@ -87,7 +89,8 @@ cdef class PyKernel:
         return [tuple(row) for row in (<RowReader> RowReader(self.stage.output)).rows(c, c.sel, c.n)]
 
     cdef take_failure(self, Failure* f):
-        self.failure = (f.slot, f.code, f.message.decode(), <object> <PyObject*> f.exc if f.exc != NULL else None)
+        self.failure = (f.slot, f.code, f.message.decode(),
+                        <object> <PyObject*> f.exc if f.exc != NULL else None)
         if f.exc != NULL:
             Py_DECREF(<object> <PyObject*> f.exc)
 
@@ -109,7 +112,8 @@ cdef class PyKernel:
         return rows, origins
 
     def process(self, batch, select=None, bint sample=False):
-        """(output rows, origins, rows done) of a PS/SF kernel; under "skip" continues as the runtime does."""
+        """(output rows, origins, rows done) of a PS/SF kernel; under "skip" continues as the runtime
+        does."""
         cdef Chunk* c = self.make(batch, select)
         cdef Chunk* out = chunk_new(&self.worker)
         cdef Failure f
@@ -128,10 +132,12 @@ cdef class PyKernel:
             arena_reset(&self.worker.scratch, &self.pool)
             with nogil:
                 if sample:
-                    r = sample_rows(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f, costs + done, NULL,
+                    r = sample_rows(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f,
+                                    costs + done, NULL,
                                     &self.state_bytes)
                 else:
-                    r = self.k.process(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out, &f)
+                    r = self.k.process(self.k, &self.worker, self.bucket, c, rows + done, c.n - done, out,
+                                       &f)
             done += r
             if done == c.n:
                 break
@@ -217,7 +223,8 @@ cdef struct TestState:
     int64_t total
 
 cdef api int64_t native_above(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """SL over (k, x, ...): emits (x,) for x > *user_data (NULL: 0); a row with x == -1 fails after it has emitted."""
+    """SL over (k, x, ...): emits (x,) for x > *user_data (NULL: 0); a row with x == -1 fails after it has
+    emitted."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef const int64_t* x = <const int64_t*> call.columns[1].data
     cdef int64_t* y = <int64_t*> call.out[0].data
@@ -239,7 +246,8 @@ cdef api int64_t native_above(int64_t n, void* call_, void* user_data) noexcept 
 
 
 cdef api int64_t native_total(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """PS over (k, x, ...) with state (n, total): emits (k, n, total); a row with x == -1 fails after it changed its state."""
+    """PS over (k, x, ...) with state (n, total): emits (k, n, total); a row with x == -1 fails after it
+    changed its state."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef const int64_t* key = <const int64_t*> call.columns[0].data
     cdef const int64_t* x = <const int64_t*> call.columns[1].data
@@ -266,7 +274,8 @@ cdef api int64_t native_total(int64_t n, void* call_, void* user_data) noexcept 
 
 
 cdef api int64_t native_wrong(int64_t n, void* call_, void* user_data) noexcept nogil:
-    """Breaks the contract as *user_data says: 0 too many outputs, 1 wrong return, 2 foreign origins, 3 no outputs."""
+    """Breaks the contract as *user_data says: 0 too many outputs, 1 wrong return, 2 foreign origins, 3 no
+    outputs."""
     cdef ordstream_call* call = <ordstream_call*> call_
     cdef int64_t how = (<int64_t*> user_data)[0]
     cdef int64_t k

@@ -1,4 +1,5 @@
-"""What keyed kernels with states of fixed size share: a bucket's map, or the one state of an operator without a key.
+"""What keyed kernels with states of fixed size share: a bucket's map, or the one state of an operator
+without a key.
 
 Inline only: there is no module of this name at run time.
 """
@@ -55,8 +56,8 @@ cdef inline int64_t bytes_of_bucket(Kernel* k, void* state) noexcept nogil:
 cdef inline int normal_keys(const KeySpec* keys, Worker* w, Chunk* c, Column* to) noexcept nogil:
     """The key columns of a chunk as output columns: floats in their normal form (-0.0 is 0.0).
 
-    Thread safety: the chunk's owner. Ownership: new columns lie in the chunk's arena. Returns: 0, or -1: no memory.
-    Cost: a pass per float column.
+    Thread safety: the chunk's owner. Ownership: new columns lie in the chunk's arena. Returns: 0, or -1: no
+    memory. Cost: a pass per float column.
     """
     cdef int32_t type
     cdef int32_t i

@@ -1,6 +1,6 @@
 // Memory of maps that grow: large blocks on huge pages, which become larger without being copied.
 //
-// First touches are dear (2 us per small page on a virtual machine): a block that grows by copying touches all of its memory anew at every
+// The first access to a page is slow (2 us per small page on a virtual machine). A block that grows by copying touches all of its memory anew at every
 // doubling, and the process holds both copies meanwhile. Where the system can move pages (Linux), a large block grows by moving them, and
 // a zeroed one is not written before it is used. Elsewhere, and for smaller blocks, the C library's memory.
 // Portable C++17: gcc, clang, MSVC. Thread safety: any thread, a block by one at a time. Ownership: whoever took a block, until

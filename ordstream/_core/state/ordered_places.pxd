@@ -1,6 +1,8 @@
-"""Keys in order of (rank, largest first; then the key), where the place of one among the first k is asked for after each change.
+"""Keys in order of (rank, largest first; then the key), where the place of one among the first k is asked
+for after each change.
 
-A balanced tree of record slots. Memory ownership: ord_places_new/ord_places_free. Thread safety: the bucket's holder.
+A balanced tree of record slots. Memory ownership: ord_places_new/ord_places_free. Thread safety: the
+bucket's holder.
 """
 from libc.stdint cimport int64_t
 
@@ -39,7 +41,8 @@ cdef extern from *:
     """
     cppclass OrdPlaces:
         int64_t size() nogil
-    OrdPlaces* ord_places_new(int (*compare)(const void*, int64_t, int64_t) noexcept nogil, const void* bucket) nogil
+    OrdPlaces* ord_places_new(int (*compare)(const void*, int64_t, int64_t) noexcept nogil,
+                              const void* bucket) nogil
     void ord_places_free(OrdPlaces*) nogil
     void ord_places_erase(OrdPlaces*, int64_t rank, int64_t slot) nogil
     int64_t ord_places_insert(OrdPlaces*, int64_t rank, int64_t slot, int64_t k) nogil

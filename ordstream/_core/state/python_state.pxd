@@ -45,7 +45,9 @@ cdef class Callbacks:
     cdef int save(self, void* bucket, char* record, object state) except -1
     cdef object preserve(self, object state)
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1
-    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
+    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
+                      Chunk* punctuation, Chunk* out,
                       Emitter emit, object callback, Failure* f) except -1
-    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single, Chunk* punctuation, Chunk* out,
+    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single,
+                       Chunk* punctuation, Chunk* out,
                        Failure* f) noexcept

@@ -78,9 +78,11 @@ cdef class StateSpec:
 
 
 cdef class State:
-    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is the fast one.
+    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is
+    the fast one.
 
-    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through `to_storage`.
+    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through
+    `to_storage`.
     """
 
     def __getattribute__(self, name):
@@ -128,7 +130,8 @@ cdef class State:
 cdef class Emitter:
     """`emit(*values)`: appends one output row, strictly typed.
 
-    Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling worker's.
+    Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling
+    worker's.
     """
 
     def __call__(self, *values):
@@ -160,13 +163,14 @@ cdef class Callbacks:
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
         return 0
 
-    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single, Chunk* punctuation, Chunk* out,
+    cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single,
+                       Chunk* punctuation, Chunk* out,
                        Failure* f) noexcept:
         """Contract (c) of kernel.pxd. `keyed` is NULL for SF (one record: `single`).
 
-        Thread safety: the bucket's holder, GIL held. Ownership: none taken. Returns: 0; -1 when a callback raised and the policy is
-        "fail": f is filled, `out` holds the outputs of smaller keys, and flush_key[out.n] is the failing key.
-        Cost: a sort of the keys and a Python call per key.
+        Thread safety: the bucket's holder, GIL held. Ownership: none taken. Returns: 0; -1 when a callback
+        raised and the policy is "fail": f is filled, `out` holds the outputs of smaller keys, and
+        flush_key[out.n] is the failing key. Cost: a sort of the keys and a Python call per key.
         """
         cdef int32_t* order = NULL
         cdef bint stopped
@@ -212,7 +216,8 @@ cdef class Callbacks:
             emit.out = NULL
             free(order)
 
-    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record, Chunk* punctuation, Chunk* out,
+    cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
+                      Chunk* punctuation, Chunk* out,
                       Emitter emit, object callback, Failure* f) except -1:
         """Call back for one key. False: it failed, and the policy is "fail"."""
         cdef int32_t start = out.n

@@ -1,7 +1,9 @@
-"""Values between chunks and Python: what a Python function gets, and how what it returns gets into an output chunk.
+"""Values between chunks and Python: what a Python function gets, and how what it returns gets into an output
+chunk.
 
-Python values are those of pyarrow's `to_pylist`; ordstream/ground/types.py is the definition (`to_python`, `to_storage`), this file is the
-fast way for the common types and calls that file for the others. Everything here needs the GIL.
+Python values are those of pyarrow's `to_pylist`; ordstream/ground/types.py is the definition (`to_python`,
+`to_storage`), this file is the fast way for the common types and calls that file for the others. Everything
+here needs the GIL.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker

@@ -1,4 +1,4 @@
-"""Columns to Python values and back. See values.pxd."""
+"""Columns to Python values and back. See python_values.pxd."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -36,7 +36,8 @@ cdef extern from *:
     }
     """
     bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
-                          int (*)(const void*, const char*, const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
+                          int (*)(const void*, const char*,
+                                  const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
 
 ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
 
@@ -160,7 +161,8 @@ cdef class ColumnReader:
         return out
 
     cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n):
-        """The rows as a pyarrow.Array of this column's type. Everything is copied. A column without data is all null."""
+        """The rows as a pyarrow.Array of this column's type. Everything is copied. A column without data is
+        all null."""
         cdef bytes bits = None
         cdef bytes data
         cdef char* mask = NULL
@@ -202,7 +204,8 @@ cdef class ColumnReader:
         for step in range(2):                       # sizes, then bytes
             if step:
                 if self.kind == PT_LIST and at[n] > 0x7fffffff:
-                    raise OverflowError(f"{at[n]} list elements in one batch")   # the rows are then tried one by one
+                    # the rows are then tried one by one
+                    raise OverflowError(f"{at[n]} list elements in one batch")
                 data = PyBytes_FromStringAndSize(NULL, at[n] * width)
                 to = PyBytes_AS_STRING(data)
             for i in range(n):
@@ -267,7 +270,8 @@ cdef class RowReader:
     ----------
     schema : pyarrow.Schema
     storage : bool
-        Temporal columns as the integer count of their unit (what a compiled function sees) instead of datetime objects.
+        Temporal columns as the integer count of their unit (what a compiled function sees) instead of
+        datetime objects.
     """
 
     def __init__(self, schema, storage=False):
@@ -288,7 +292,8 @@ cdef class RowReader:
 
 
 cdef class ColumnWriter:
-    """Writes Python values into one output column, strictly (ordstream.ground.types.to_storage says what fits).
+    """Writes Python values into one output column, strictly (ordstream.ground.types.to_storage says what
+    fits).
 
     Parameters
     ----------
@@ -317,8 +322,9 @@ cdef class ColumnWriter:
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1:
         """Write `value` at a slot that chunk_reserve made room for.
 
-        Thread safety: owner of `out`, GIL held. Ownership: string bytes are copied into out's arena.
-        Errors: TypeError, OverflowError, ValueError naming the column; MemoryError. Cost: ~10 ns for int, float, bool and str.
+        Thread safety: owner of `out`, GIL held. Ownership: string bytes are copied into out's arena. Errors:
+        TypeError, OverflowError, ValueError naming the column; MemoryError. Cost: ~10 ns for int, float,
+        bool and str.
         """
         cdef Column* c = &out.cols[col]
         cdef char* to = c.data + <int64_t> index * self.width
@@ -335,7 +341,8 @@ cdef class ColumnWriter:
         return self.put(w, out, to, value)
 
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1:
-        """`write` of a value that is not None. Fast ways by exact type, everything else through to_storage."""
+        """`write` of a value that is not None. Fast ways by exact type, everything else through
+        to_storage."""
         cdef int64_t v
         cdef int overflow = 0
         if type(value) is int and self.low <= self.high:
@@ -411,8 +418,8 @@ cdef class ColumnWriter:
     cdef int write_array(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array) except -1:
         """Write a pyarrow.Array of exactly this column's type behind slot `start`; `out` has room for it.
 
-        Thread safety: owner of `out`, GIL held. Ownership: everything is copied. Errors: ValueError for a null in a column that is
-        not nullable; MemoryError. Cost: a copy.
+        Thread safety: owner of `out`, GIL held. Ownership: everything is copied. Errors: ValueError for a
+        null in a column that is not nullable; MemoryError. Cost: a copy.
         """
         cdef int64_t n = len(array)
         cdef int64_t i, offset, a, b
@@ -494,7 +501,8 @@ cdef class RowWriter:
         self.ncols = <int32_t> len(self.writers)
 
     cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1:
-        """Write one row at slot out.n and count it. Room must have been reserved. An error leaves out.n as it was."""
+        """Write one row at slot out.n and count it. Room must have been reserved. An error leaves out.n as
+        it was."""
         cdef int32_t j
         if len(values) != self.ncols:
             raise self.wrong_count(values)
@@ -506,7 +514,8 @@ cdef class RowWriter:
         return 0
 
     cdef tuple fitted(self, object result):
-        """What a function returned for one output, as a tuple in the order of the schema. Values are not looked at."""
+        """What a function returned for one output, as a tuple in the order of the schema. Values are not
+        looked at."""
         if type(result) is tuple:
             return result
         if isinstance(result, dict):
@@ -568,8 +577,9 @@ cdef class KeyReader:
 cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil:
     """Record indexes in ascending key order.
 
-    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL when memory is exhausted, or,
-    with `stopped` set, where the run was stopped meanwhile. Cost: n log n key comparisons; twice the memory of the result.
+    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL
+    when memory is exhausted, or, with `stopped` set, where the run was stopped meanwhile. Cost: n log n key
+    comparisons; twice the memory of the result.
     """
     cdef int32_t* order = <int32_t*> malloc((<size_t> s.count + 1) * 4)
     cdef int32_t* spare = <int32_t*> malloc((<size_t> s.count + 1) * 4)
@@ -581,7 +591,8 @@ cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept n
         return NULL
     for i in range(<int32_t> s.count):
         order[i] = i
-    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys, <compare_t> key_compare,
+    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys,
+                                      <compare_t> key_compare,
                                       worker_stops, w)
     free(spare)
     if stopped[0]:

@@ -82,7 +82,7 @@ struct ViewWord {
 
 inline bool is_null(const char* record, int column) { return word_of(record) >> column & 1; }
 
-// Append column `j` to the words; `used`: their bits so far. False: not all of it fitted.
+// Append column `j` to the words; `used`: their bits so far. False: the column did not fit completely.
 template <class Word>
 bool append_column(OrdRanked* v, int64_t n, int j, int offset, Word word, int* used) {
     uint64_t low = ~uint64_t(0), high = 0, nulls = 0;
@@ -213,7 +213,7 @@ void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (
     std::sort(v, v + k, better);
 }
 
-// ord_sort_ranked for a flush, which may be of any size: false where `stops(context)` said so meanwhile, and v is undefined then.
+// ord_sort_ranked for a flush, which may have any size. False: `stops(context)` returned true in the middle, and v is undefined.
 // A long list is not turned into words, which are passes that cannot be left: the k best by a heap, then a sort that can (stoppable_sort.hpp).
 template <class Spec>
 bool ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (*compare)(const Spec*, const char*, const char*),

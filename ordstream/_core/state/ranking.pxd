@@ -1,6 +1,7 @@
 """Ranking: the best of many keys, larger rank first, then smaller key. See ranking.hpp.
 
-Inline only: there is no module of this name at run time. Thread safety: none of its own, arrays belong to the caller.
+Inline only: there is no module of this name at run time. Thread safety: none of its own, arrays belong to
+the caller.
 """
 from libc.stdint cimport int64_t
 from ordstream._core.state.keyed_state cimport KeySpec
@@ -11,7 +12,8 @@ cdef extern from "ranking.hpp" nogil:
         const char* key    # record that breaks ties
         int64_t slot
 
-    # The first k of v[0..n) in order: afterwards only the slots (>= 0) of v[0..k) mean anything. `compare`: key_compare.
+    # The first k of v[0..n) in order: afterwards only the slots (>= 0) of v[0..k) mean anything. `compare`:
+    # key_compare.
     void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const KeySpec* keys,
                          int (*compare)(const KeySpec*, const char*, const char*) noexcept nogil)
     # The same for a flush: False where stops(context) said so meanwhile, and nothing in v means anything.

@@ -1,5 +1,5 @@
-"""Key hashes of a record batch: what routes rows to nodes. The hash is that of the buckets, a function of the keys' normal form alone,
-so every process on machines of one byte order routes alike."""
+"""Key hashes of a record batch: what routes rows to nodes. The hash is that of the buckets, a function of
+the keys' normal form alone, so every process on machines of one byte order routes alike."""
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -14,9 +14,9 @@ from ordstream._core.state.keyed_state cimport KeySpecOwner, key_hash
 def key_hashes(batch, key, LayoutOwner layout not None, BatchFormats formats not None):
     """Hash of each row's key: uint64, one per row.
 
-    Parameters: a record batch of exactly the core schema that `layout` and `formats` are of; `key`: indexes of the key columns.
-    Thread safety: pure. Ownership: none. Raises: MemoryError; TypeError for a column layout that the core does not read.
-    Cost: ~1 ns per row and fixed-width column.
+    Parameters: a record batch of exactly the core schema that `layout` and `formats` are of; `key`: indexes
+    of the key columns. Thread safety: pure. Ownership: none. Raises: MemoryError; TypeError for a column
+    layout that the core does not read. Cost: ~1 ns per row and fixed-width column.
     """
     cdef KeySpecOwner keys = KeySpecOwner(list(key), layout.types)
     cdef uint8_t* used = <uint8_t*> calloc(layout.layout.ncols + 1, 1)

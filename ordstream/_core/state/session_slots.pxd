@@ -1,15 +1,19 @@
-"""Open sessions in slots of one cache line: the key and the session's state side by side. For sessions of one 64-bit key column whose
-aggregates cannot fail; what is eligible is told in kernels_session.pyx.
+"""Open sessions in slots of one cache line: the key and the session's state side by side.
 
-a) A slot is 4 words and one per aggregate whose value something behind reads, rounded up to 32, 64 or 128 bytes: key, time of the
-   latest tuple, start, and one word with the number of tuples and a bit per aggregate that has a value. A lookup finds the session
-   itself: one cache miss, one comparison.
-b) Open addressing, linear probing, load <= 0.5, no removal; a key's slot stays taken when its session closes. The null key has a slot of
-   its own outside the table.
-c) Lookups go in blocks: while a block is worked on, the slots of the next one are prefetched.
-d) The row's loop does not branch on what rows differ in: whether a session closes. Every row copies its slot to where the next closed
-   session goes, and only a session that closes moves that place on.
-e) Where a filter directly behind tests only which aggregates are null, sessions that it drops are not emitted (plan.passing_sessions).
+For sessions with one 64-bit key column whose aggregates cannot fail. `SessionKernel`
+(kernels/sessionize.pyx) decides which operators qualify: find_copies, takes_words and use_slots.
+
+a) A slot has 4 words, and one more per aggregate whose value is read downstream, rounded up to 32, 64 or 128
+   bytes: key, time of the latest tuple, start, and one word with the number of tuples and a bit per
+   aggregate that has a value. A lookup finds the session itself: one cache miss, one comparison.
+b) Open addressing, linear probing, load <= 0.5, no removal. A key keeps its slot when its session closes.
+   The null key has a slot of its own outside the table.
+c) Rows are processed in blocks: while one block is processed, the slots of the next one are prefetched.
+d) The loop over rows has no branch on whether a session closes, which differs from row to row. Every row
+   copies its slot to the place of the next closed session, and only a session that closes advances that
+   place.
+e) If the next operator is a filter that tests only which aggregates are null, the sessions that it would
+   drop are not emitted (ordstream.plan.stages.passing_sessions).
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
@@ -19,9 +23,11 @@ from ordstream._core.ground.kernel cimport Kernel
 cdef enum:
     # Words of a slot.
     KEY_WORD = 0
-    LAST_WORD = 1          # time of the latest tuple, ^ SlotContext.sign; also of a session that closed. 0 before the first
+    # time of the latest tuple, ^ SlotContext.sign; also of a session that closed. 0 before the first
+    LAST_WORD = 1
     START_WORD = 2         # time of the first one, likewise
-    META_WORD = 3          # tuples << COUNT_SHIFT | IS_NULL | TAKEN | a bit per aggregate that has a value; 0: the slot is free
+    # tuples << COUNT_SHIFT | IS_NULL | TAKEN | a bit per aggregate that has a value; 0: the slot is free
+    META_WORD = 3
     FIRST_VALUE = 4
     TAKEN = 1 << 8
     IS_NULL = 1 << 9       # the key is null
@@ -49,13 +55,16 @@ cdef struct SlotContext:
     int32_t nflags
     SlotColumn[11] values  # columns that are made
     SlotColumn[8] flags    # columns that may be null, whether or not their values are made
-    uint8_t[256] passes    # by the bits of META_WORD: 0: nobody wants such a session, it is not emitted
+    # by the bits of META_WORD; 0: such a session is not emitted, the next operator would drop it
+    uint8_t[256] passes
 
 cdef void slots_setup(SlotContext* x) noexcept nogil
 cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil
 cdef void slots_free(Kernel* k, void* state) noexcept nogil
 cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil
 cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil
-cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
+cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n,
+                           Chunk* out,
                            Failure* f) noexcept nogil
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil

@@ -1,4 +1,5 @@
-"""Open sessions in slots of one cache line. See session_slots.pxd for the design and the meaning of every word."""
+"""Open sessions in slots of one cache line. See session_slots.pxd for the design and the meaning of every
+word."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -6,7 +7,9 @@ from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.state.fold cimport F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare
+from ordstream._core.state.fold cimport (
+    F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare,
+)
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
@@ -40,7 +43,8 @@ cdef struct Staged:
 
 
 cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
-    """Where a key's slot is looked for first. Not the hash that chose the bucket: cheaper to make than to read."""
+    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new
+    one is cheaper than a load."""
     return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
 
 
@@ -109,7 +113,7 @@ cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
 
 
 cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
-    """The slot of a key, taken where the key is new (room ensured)."""
+    """The slot of a key. A new key takes a free slot; the caller has made room."""
     cdef int64_t mask = b.capacity - 1
     cdef int64_t at = <int64_t> slot_hash(key) & mask
     cdef uint64_t* slot
@@ -125,8 +129,10 @@ cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
         at = (at + 1) & mask
 
 
-cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits, uint64_t had) noexcept nogil:
-    """Fold a row into the values of the aggregates in `bits`; `had`: bits of those that have one already."""
+cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_t* slot, uint32_t bits,
+                      uint64_t had) noexcept nogil:
+    """Fold a row into the values of the aggregates in `bits`. `had`: the bits of aggregates that already
+    have a value."""
     cdef const Accumulator* a
     cdef uint64_t* word
     cdef int32_t j = 0
@@ -142,15 +148,18 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
         j += 1
 
 
-cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n, const int64_t* places,
+cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows,
+                              int32_t n, const int64_t* places,
                               const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
                               uint64_t* before) noexcept nogil:
-    """Add up to LOOKUP_BLOCK rows (room for as many keys ensured); sessions that close go to `staged`. Returns how many did. `done`: rows
-    added, n, or fewer: the next one is earlier than its key's last time, `before` (as in the slot).
+    """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to
+    `staged`.
 
-    `places`: byte in the table where the key's slot is looked for first. `valid`: of the keys, or NULL. `shift`: x.shift. The last two
-    are constants to the compiler where the function is called for what is common. `origin`: room for n.
-    Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
+    Returns how many sessions closed. `done` gets the number of rows added: n, or fewer where the next row is
+    earlier than its key's last time, which is then in `before` (as it stands in the slot). `places`: the
+    byte in the table at which the search for a row's slot starts. `valid`: validity of the keys, or NULL.
+    `shift`: x.shift. The common calls pass constants for these two, so that the compiler can specialise.
+    `origin`: room for n. Thread safety: the bucket's holder. Cost: ~4 ns per row, ~60 instructions.
     """
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
     cdef const uint64_t* clock = <const uint64_t*> c.cols[x.time].data
@@ -180,7 +189,8 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
         row = rows[i]
         key = keys[row]
         at = places[i]
-        at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most   # this or the next, no branch
+        # this or the next, no branch
+        at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most
         slot = <uint64_t*> (table + at)
         if valid != NULL and valid[row] == 0:
             slot = b.null_slot
@@ -214,8 +224,10 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
 
 
 cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil:
-    """Give the columns of `out` (reserved) that may get nulls their validity. `c`: what the sessions come from; NULL: a punctuation.
-    0, or -1: no memory."""
+    """Give validity arrays to those columns of `out` that may get nulls; room for the rows is reserved.
+
+    `c`: the chunk that closed the sessions; NULL: a punctuation did. 0, or -1: no memory.
+    """
     cdef int32_t j
     for j in range(x.nflags):
         if out.cols[x.flags[j].column].valid == NULL and chunk_set_valid(w, out, x.flags[j].column) != 0:
@@ -226,7 +238,7 @@ cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk*
 
 
 cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil:
-    """Append the columns of n sessions (rows and validity are there, `origin` is written)."""
+    """Append the columns of n sessions. Rows and validity are reserved, and `origin` is written."""
     cdef int32_t words = 1 << (x.shift - 3)
     cdef int32_t index = out.n
     cdef const SlotColumn* one
@@ -263,9 +275,11 @@ cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n
     out.slots = out.n
 
 
-cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows, int32_t n,
+cdef inline void places_of(const SlotContext* x, const SlotBucket* b, const Chunk* c, const int32_t* rows,
+                           int32_t n,
                            int64_t* places) noexcept nogil:
-    """Where the rows' slots are looked for first: bytes in the table; these are prefetched."""
+    """For each row, the byte in the table at which the search for its slot starts. Those lines are
+    prefetched."""
     cdef const uint64_t* keys = <const uint64_t*> c.cols[x.key].data
     cdef const char* table = b.table
     cdef int32_t shift = x.shift
@@ -283,9 +297,9 @@ cdef int32_t slots_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an aggregate's condition fails
-    at it or its time is earlier than the key's last one (the session untouched), or without memory. Cost: ~4 ns per row where the
-    table lies in the cache.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when rows[j] holds a null time, an
+    aggregate's condition fails at it or its time is earlier than the key's last one (the session untouched),
+    or without memory. Cost: ~4 ns per row where the table lies in the cache.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
@@ -302,7 +316,8 @@ cdef int32_t slots_process(
     cdef int32_t turn = 0
     cdef int32_t m
     cdef int32_t clean                                       # rows of the block without a null time
-    cdef int32_t end                                         # of these, rows before one whose condition fails
+    # of these, rows before one whose condition fails
+    cdef int32_t end
     cdef int32_t closed
     cdef int32_t done
     cdef uint64_t before = 0
@@ -341,35 +356,43 @@ cdef int32_t slots_process(
         if m < n - k0:
             places_of(x, b, c, rows + k0 + m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), places[1 - turn])
         if x.shift == 5 and nulls == NULL:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words, out.origin + out.n, &done, &before)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], NULL, 5, staged.words,
+                               out.origin + out.n, &done, &before)
         else:
-            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words, out.origin + out.n, &done, &before)
+            closed = fold_rows(x, b, c, rows + k0, end, places[turn], nulls, x.shift, staged.words,
+                               out.origin + out.n, &done, &before)
         turn = 1 - turn
         if closed:
             write_sessions(x, staged.words, closed, out)
         k0 += done
         if done < end:
-            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]], <int64_t> (before ^ x.sign))
+            failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]],
+                            <int64_t> (before ^ x.sign))
             return k0
         if end < clean:
             return k0
         if clean < m:
-            failure_set(f, rows[k0], FAIL_NULL, "a null time or collected value: filter such tuples out before sessionize")
+            failure_set(f, rows[k0], FAIL_NULL,
+                        "a null time or collected value: filter such tuples out before sessionize")
             return k0
     return n
 
 
-cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final, uint64_t time) noexcept nogil:
-    """Is there an open session, and does it close at the end of the stream, or since no tuple from `time` on extends it?"""
+cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final,
+                        uint64_t time) noexcept nogil:
+    """Whether there is an open session that closes now: at the end of the stream, or because no tuple from
+    `time` on could extend it."""
     cdef uint64_t last = slot[LAST_WORD]
     return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
 
 
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple could still extend.
+cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
+    could still extend.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no memory. Cost: a pass over the
-    bucket's slots.
+    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no
+    memory. Cost: a pass over the bucket's slots.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state

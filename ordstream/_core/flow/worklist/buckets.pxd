@@ -20,9 +20,11 @@ cdef enum:
     MASTER_MAX = 1 << 14   # items of a master queue, where 4 p and the number of chunks allow
 
 cdef struct Bucket:
-    # 320 bytes from a 64-byte boundary on (pq_init). All that its worker touches lies in one line: the end of `queue`, and what follows.
+    # 320 bytes from a 64-byte boundary on (pq_init). All that its worker touches lies in one line: the end
+    # of `queue`, and what follows.
     Spsc queue             # Part*; producer: the upstream releaser; consumer: the active worker
-    a64 count              # parts taken from the master queue and not yet processed; 0: nobody has the bucket
+    # parts taken from the master queue and not yet processed; 0: nobody has the bucket
+    a64 count
     void* state            # of the kernel; touched by the active worker only
     int64_t parts          # parts processed; written by the active worker
     int64_t tuples         # rows processed; written by the active worker (skew, choice of p)
@@ -46,8 +48,10 @@ cdef inline int64_t power_of_two(int64_t n) noexcept nogil:
     return v
 
 
-cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth, int64_t rows) noexcept nogil:
-    """Empty queues for `p` buckets and at most `depth` chunks, of at most `rows` rows, in the operator. 0, or -1: no memory.
+cdef inline int pq_init(PartitionQueues* pq, int32_t scheme, int32_t p, int64_t depth,
+                        int64_t rows) noexcept nogil:
+    """Empty queues for `p` buckets and at most `depth` chunks, of at most `rows` rows, in the operator. 0,
+    or -1: no memory.
 
     A ring that is larger than what waits in it only passes more memory through the caches.
     """

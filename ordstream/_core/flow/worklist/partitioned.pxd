@@ -1,7 +1,9 @@
-"""Partitioned-queue worklist (ordered paper 4.2): a queue per bucket, and nothing that says whose turn it is.
+"""Partitioned-queue worklist (ordered paper 4.2): a queue per bucket, and nothing that says whose turn it
+is.
 
-A worker looks through the buckets, from a place of its own on, for one that has parts and that no other worker has, and takes it by
-setting its `count` from 0 to 1. Between buckets it follows no order, so the reorder buffer may have to hold much.
+A worker looks through the buckets, from a place of its own on, for one that has parts and that no other
+worker has, and takes it by setting its `count` from 0 to 1. Between buckets it follows no order, so the
+reorder buffer may have to hold much.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING, Bucket, PartitionQueues
@@ -19,7 +21,8 @@ cdef inline void partitioned_add(PartitionQueues* pq, Chunk* c) noexcept nogil:
         spsc_try_push(&pq.buckets[parts[k].bucket].queue, as_int(&parts[k]))
 
 
-cdef inline int32_t partitioned_enter(PartitionQueues* pq, int64_t limit, int32_t start, int64_t* run) noexcept nogil:
+cdef inline int32_t partitioned_enter(PartitionQueues* pq, int64_t limit, int32_t start,
+                                      int64_t* run) noexcept nogil:
     """pq_enter. start: the bucket at which this worker begins to look. Cost: up to two loads per bucket."""
     cdef int32_t b
     cdef int32_t k

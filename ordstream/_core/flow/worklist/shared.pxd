@@ -1,7 +1,8 @@
 """Shared-queue worklist (ordered paper 4.1): one queue of parts, in ticket order.
 
-Taking an item and gaining its bucket is one step, under a lock. A worker whose head-of-line bucket is busy returns to the scheduler
-instead of waiting for the lock. Parts are added as in the hybrid scheme: the bucket's queue has them, the master queue their turn.
+Taking an item and gaining its bucket is one step, under a lock. A worker whose head-of-line bucket is busy
+returns to the scheduler instead of waiting for the lock. Parts are added as in the hybrid scheme: the
+bucket's queue has them, the master queue their turn.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.worklist.buckets cimport NO_LIMIT, PQ_NOTHING, PartitionQueues

@@ -1,0 +1,189 @@
+"""Loading programs (expression_code.pxd)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from ordstream._core.ground.chunk cimport PT_LIST, PT_U64, LayoutOwner, View
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    cppclass BinaryEntry:
+        binary_t run
+        mark2_t mark
+        char operand
+        char result
+    cppclass UnaryEntry:
+        unary_t run
+        mark1_t mark
+        char operand
+        char result
+    const BinaryEntry* find_binary(const char* name)
+    const UnaryEntry* find_unary(const char* name)
+
+cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16}
+cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16}
+
+
+cdef class CodeOwner:
+    """A program compiled against a layout.
+
+    Parameters
+    ----------
+    program : ordstream.expressions.bound.BoundExpr
+    layout : LayoutOwner
+        Of the operator's input.
+    type : int
+        PhysicalType of the result column.
+
+    Raises
+    ------
+    ValueError
+        An instruction is unknown or the stack does not balance: a defect of the lowering.
+    """
+
+    def __cinit__(self, program, LayoutOwner layout, int type):
+        cdef Instruction* op
+        cdef int32_t depth = 0
+        self.references = []
+        self.code.n = <int32_t> len(program.code)
+        self.code.type = type
+        self.code.instructions = <Instruction*> calloc(self.code.n + 1, sizeof(Instruction))
+        if self.code.instructions == NULL:
+            raise MemoryError
+        op = self.code.instructions
+        for name, *operands in program.code:
+            depth += self.load(op, name, operands, layout)
+            self.code.depth = max(self.code.depth, depth)
+            if depth < 1:
+                raise ValueError(f"the stack runs empty at {name} in {program!r}")
+            op += 1
+        if depth != 1:
+            raise ValueError(f"{program!r} leaves {depth} values")
+
+    def __dealloc__(self):
+        free(self.code.instructions)
+
+    cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
+        """Fill one instruction; returns by how much it grows the stack."""
+        cdef const BinaryEntry* binary
+        cdef const UnaryEntry* unary
+        cdef bytes encoded = name.encode()
+        kind, _, vm = name.rpartition("_")
+        if kind == "col":
+            op.op = OP_COLUMN
+            op.column = operands[0]
+            if not 0 <= op.column < layout.layout.ncols:
+                raise ValueError(f"{name}: no column {op.column}")
+            op.type = layout.layout.type[op.column]
+            op.width = STACK_WIDTH[vm]
+            if op.type == PT_U64:
+                unary = find_unary(b"load_u64")
+                op.unary = unary.run
+                op.mark1 = unary.mark
+            return 1
+        if name == "len_list":
+            op.op = OP_COLUMN
+            op.column = operands[0]
+            op.type = PT_LIST
+            op.width = 8
+            unary = find_unary(b"len_view")
+            op.unary = unary.run
+            return 1
+        if kind == "lit":
+            self.load_literal(op, vm, operands[0])
+            return 1
+        if name in ("and", "or"):
+            op.op = OP_AND if name == "and" else OP_OR
+            op.width = 1
+            return -1
+        if kind in ("is_null", "is_not_null"):
+            op.op = OP_IS_NULL if kind == "is_null" else OP_IS_NOT_NULL
+            op.width = 1
+            return 0
+        if kind in ("coalesce", "if"):
+            op.op = OP_COALESCE if kind == "coalesce" else OP_IF
+            op.width = STACK_WIDTH[vm]
+            return -1 if kind == "coalesce" else -2
+        if kind in ("in", "lookup"):
+            self.load_table(op, name, operands)
+            return 0
+        binary = find_binary(encoded)
+        if binary != NULL:
+            op.op = OP_BINARY
+            op.binary = binary.run
+            op.mark2 = binary.mark
+            op.width = RESULT_WIDTH[chr(binary.result)]
+            return -1
+        unary = find_unary(encoded)
+        if unary == NULL:
+            raise ValueError(f"unknown instruction {name!r}")
+        op.op = OP_UNARY
+        op.unary = unary.run
+        op.mark1 = unary.mark
+        op.width = RESULT_WIDTH[chr(unary.result)]
+        return 0
+
+    cdef int load_literal(self, Instruction* op, str vm, value) except -1:
+        cdef bytes data
+        cdef double real
+        op.op = OP_LITERAL
+        op.constant_valid = vm != "null"
+        if vm == "null":
+            op.width = STACK_WIDTH[value]
+            return 0
+        op.width = STACK_WIDTH[vm]
+        if vm == "i64":
+            op.constant[0] = value
+        elif vm == "f64":
+            real = value
+            memcpy(op.constant, &real, 8)
+        elif vm == "bool":
+            (<uint8_t*> op.constant)[0] = bool(value)
+        else:
+            data = bytes(value)
+            self.references.append(data)
+            (<View*> op.constant).data = data
+            (<View*> op.constant).size = len(data)
+        return 0
+
+    cdef int load_table(self, Instruction* op, str name, list operands) except -1:
+        """Members of isin, sorted; or the arrays of a lookup."""
+        import numpy as np
+
+        cdef int64_t i
+        cdef int64_t address
+        cdef View* views
+        cdef bytes member
+        if name == "in_i64":
+            op.op = OP_IN_I64
+            op.width = 1
+            table = np.array(sorted(set(operands[0])), dtype=np.int64)
+        elif name == "in_view":
+            op.op = OP_IN_VIEW
+            op.width = 1
+            members = sorted({bytes(m) for m in operands[0]})
+            table = np.zeros((len(members) + 1, 2), dtype=np.int64)
+            address = table.ctypes.data
+            views = <View*> address
+            for i, member in enumerate(members):
+                views[i].data = member
+                views[i].size = len(member)
+            self.references.append(members)
+            op.size = len(members)
+            self.references.append(table)
+            op.table = <const void*> address
+            return 0
+        else:
+            op.op = OP_LOOKUP
+            op.width = 8
+            table = np.ascontiguousarray(operands[0], dtype=np.int64 if name == "lookup_i64" else np.float64)
+            if len(operands) > 1 and operands[1] is not None:
+                valid = np.ascontiguousarray(operands[1], dtype=np.bool_)
+                if len(valid) != len(table):
+                    raise ValueError(f"{name}: {len(table)} values but {len(valid)} validity flags")
+                self.references.append(valid)
+                address = valid.ctypes.data
+                op.table_valid = <const uint8_t*> address
+        self.references.append(table)
+        address = table.ctypes.data
+        op.table = <const void*> address
+        op.size = len(table)
+        return 0
