@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ordstream.commands.console import Bar
-from ordstream.commands.reports import merged
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.whole_file import check_place, write_whole
+from ordstream.node.merged_report import merged_tasks
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.apart import apart
 from ordstream.tpcxbb import batch
@@ -146,7 +146,7 @@ def _apply(job: Job, session: SparkSession) -> Outcome:
         rows: Rows = [tuple(row) for row in result.collect()]
     seconds = time.perf_counter() - begin
     say(f"Spark job: {seconds:.1f} s")
-    return Outcome(query.answer(rows, **job.parameters), total, seconds, merged(channel.reports))
+    return Outcome(query.answer(rows, **job.parameters), total, seconds, merged_tasks(channel.reports))
 
 
 def by_sql(job: Job, session: SparkSession | None = None) -> Outcome:

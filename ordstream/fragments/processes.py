@@ -368,6 +368,7 @@ def run_fragments(
     `progress` hears of the tuples given out; no output is there before the end, so none is emitted through until then.
     """
     from ordstream.node import node
+    from ordstream.node.merged_report import merged as merged_report
 
     started = time.perf_counter()
     blocks = _Blocks(data, fragments[0].source, block_rows, progress)
@@ -422,7 +423,8 @@ def run_fragments(
         progress(blocks.rows, blocks.rows)
     if tags:
         schema = schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
-    report = _combined(reports, OrderTag(blocks.rows, passed.count - 1), time.perf_counter() - started)
+    through = OrderTag(blocks.rows, passed.count - 1)
+    report = merged_report(reports, seconds=time.perf_counter() - started, emitted_through=through)
     return node.Result(batches, schema, report)
 
 
@@ -538,55 +540,3 @@ def restored(batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: 
         serials, at_end = source_serials(tags_of(batch))
         serials[at_end] = last_serial
         yield pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(running(serials))], schema=tagged)
-
-
-def _combined(reports: Sequence[Sequence[Any]], through: OrderTag, seconds: float) -> Any:
-    """One report of all nodes: sums over the nodes of a fragment, the fragments' operators in chain order."""
-    from ordstream.node.report import first_of
-
-    operators = []
-    rows = through.serial
-    total = sum(o.cost_ns * o.tuples_in for fragment in reports for report in fragment for o in report.operators) or 1.0
-    for fragment in reports:
-        for same in zip(*(report.operators for report in fragment), strict=True):
-            if same[0].is_split and any(not r.operators[-1].is_split for r, *_ in reports):
-                continue  # shown only where there is nothing else
-            tuples_in, tuples_out = (sum(getattr(o, f) for o in same) for f in ("tuples_in", "tuples_out"))
-            work = sum(o.cost_ns * o.tuples_in for o in same)
-            sampled = sum(o.sampled_rows for o in same)
-            skip = first_of([o.first_skipped for o in same])
-            operators.append(
-                replace(
-                    same[0],
-                    tuples_in=tuples_in,
-                    tuples_out=tuples_out,
-                    cost_ns=work / tuples_in if tuples_in else 0.0,
-                    selectivity=tuples_out / tuples_in if tuples_in else 0.0,
-                    worker_share=work / total,
-                    chunks=sum(o.chunks for o in same),
-                    slices=sum(o.slices for o in same),
-                    reorder_height=max(o.reorder_height for o in same),
-                    skipped=sum(o.skipped for o in same),
-                    first_skipped=replace(skip, serial=rows) if skip is not None and skip.serial is None else skip,
-                    state_bytes=None if same[0].state_bytes is None else sum(o.state_bytes or 0 for o in same),
-                    max_waited=max(o.max_waited for o in same),
-                    sampled_rows=sampled,
-                    sampled_cost_ns=sum((o.sampled_cost_ns or 0) * o.sampled_rows for o in same) / sampled if sampled else None,
-                    sampled_max_ns=max(o.sampled_max_ns for o in same),
-                )
-            )
-    last, first = reports[-1], reports[0][0]
-    sums = ("decisions", "aged", "throttled", "parks", "chunks", "leaked_chunks")
-    everyone = [report for fragment in reports for report in fragment]
-    return replace(
-        first,
-        tuples=rows,
-        rows_out=sum(report.rows_out for report in last),
-        seconds=seconds,
-        tuples_per_second=rows / seconds if seconds > 0 else 0.0,
-        latency={name: type(latency)(None, None, None, None, 0) for name, latency in first.latency.items()},
-        operators=tuple(operators),
-        emitted_through=through,
-        peak_bytes=max(sum(report.peak_bytes for report in fragment) for fragment in reports),  # a fragment's nodes run at the same time
-        **{name: sum(getattr(report, name) for report in everyone) for name in sums},
-    )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.histogram import histogram
 from ordstream.node.shedding import ShedReport
 
 
@@ -89,13 +90,28 @@ class OperatorReport:
 
 @dataclass(frozen=True)
 class Latency:
-    """Percentiles of marker tuples, microseconds; None where no marker arrived."""
+    """Percentiles of marker tuples, microseconds; None where no marker arrived.
+
+    Attributes
+    ----------
+    p50_us, p95_us, p99_us, mean_us : float or None
+        Of one node exact; of several nodes together (`ordstream.node.merged_report`) the percentiles are within
+        1/256 of themselves.
+    markers : int
+        How many arrived.
+    sum_ns : int
+        Of their latencies, nanoseconds.
+    histogram : dict of int to int
+        The lowest nanoseconds of a bucket, and how many markers are in it (`ordstream.node.histogram`).
+    """
 
     p50_us: float | None
     p95_us: float | None
     p99_us: float | None
     mean_us: float | None
     markers: int
+    sum_ns: int = 0
+    histogram: dict[int, int] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -273,7 +289,9 @@ def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> L
     if not len(values):
         return Latency(None, None, None, None, 0)
     p50, p95, p99 = np.percentile(values, [50, 95, 99]) / 1e3
-    return Latency(float(p50), float(p95), float(p99), float(values.mean() / 1e3), len(values))
+    kept = np.asarray(samples[positions(len(samples), within)], dtype=np.int64)
+    mean = float(values.mean() / 1e3)
+    return Latency(float(p50), float(p95), float(p99), mean, len(values), int(kept.sum()), histogram(kept))
 
 
 def make_report(

@@ -27,6 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ordstream.node.merged_report import last_attempts
+
 HOST = "127.0.0.1"
 HELLO_BYTES = 512  # largest first frame, read before the sender is trusted
 FRAME_BYTES = 4 << 20  # largest later frame: a report
@@ -104,8 +106,7 @@ class Channel:
     def latest(self) -> dict[TaskKey, dict[str, Any]]:
         """The reports that count: one per stage and partition."""
         with self._lock:
-            last = {key[:2]: key for key in sorted(self.reports)}
-            return {key: self.reports[key] for key in last.values()}
+            return last_attempts(self.reports)
 
     def take(self, key: TaskKey, message: dict[str, Any]) -> None:
         """Take one message of a node."""

@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
 
-from ordstream.commands import console, run
+from ordstream.commands import run
 from ordstream.commands.cli import main
-from ordstream.commands.reports import merged
 from ordstream.ground.whole_file import ADVICE
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.batch_sql import STATEMENTS
@@ -305,43 +304,3 @@ def test_an_option_out_of_range_is_one_sentence(folder, capsys):
 def test_help_is_no_mistake(capsys):
     assert main(["run", "--help"]) == 0
     assert "--partitioning" in capsys.readouterr().out
-
-
-# --- reports of several nodes ---
-
-
-def test_reports_of_several_nodes_are_added_up_and_failed_attempts_left_out():
-    def report(tuples, cost, p50, name="known"):
-        operator = {"name": name, "kind": "SL", "tuples_in": tuples, "tuples_out": tuples // 2, "cost_ns": cost}
-        return {"tuples": tuples, "seconds": 2.0, "latency": {"processing": {"p50_us": p50}}, "operators": [operator]}
-
-    reports = {
-        (3, 0, 0): report(1_000, 9.0, 99.0),  # replaced by the attempt after it
-        (3, 0, 1): report(100, 1.0, 5.0),
-        (3, 1, 0): report(300, 2.0, None),
-        (5, 0, 0): report(200, 7.0, 3.0, "pairs"),
-    }
-    found = merged(reports)
-    assert (found["tuples"], found["tuples_per_second"], found["nodes"]) == (400, 200.0, 3)
-    assert found["latency"] == {"processing": {"p50_us": 5.0}}
-    first, second = found["operators"]
-    assert (first["name"], first["tuples_in"], first["tuples_out"], first["cost_ns"]) == ("known", 400, 200, 1.75)
-    assert (second["name"], first["worker_share"], second["worker_share"]) == ("pairs", 700 / 2_100, 1_400 / 2_100)
-    assert merged({(3, 0, 1): reports[3, 0, 1]}) is reports[3, 0, 1]
-    assert [line for line in console.report_text(found).splitlines() if line.startswith("skipped")] == []
-
-
-def test_reports_of_several_nodes_say_what_was_dropped():
-    def report(skipped, first):
-        operator = {"name": "known", "kind": "SL", "tuples_in": 1_000, "tuples_out": 1_000 - skipped, "cost_ns": 1.0, "skipped": skipped}
-        note = None if first is None else {"serial": first, "reason": f"ValueError: {first}"}
-        figures = {"tuples": 1_000, "seconds": 1.0, "latency": {}}
-        return figures | {"operators": [operator | {"first_skipped": note}]}
-
-    found = merged({(1, 0, 0): report(3, 70), (1, 1, 0): report(0, None), (1, 2, 0): report(4, 20)})
-    text = "skipped 7 tuples in 'known' (on_error=\"skip\"), of 3,000 tuples; first at serial 20: ValueError: 20"
-    assert console.report_text(found).splitlines()[-1] == text
-
-
-def test_no_reports_of_nodes():
-    assert merged({}) is None
