@@ -102,6 +102,13 @@ class Stage:
         return self.op.startswith("python_")
 
     @property
+    def state_schema(self) -> pa.Schema | None:
+        """Schema of a row of its state (`ordstream.state_schema`); None: none that can be exported."""
+        from ordstream.state_schema import state_schema
+
+        return state_schema(self)
+
+    @property
     def can_snapshot(self) -> bool:
         """Its state, if any, can be written down: needed for checkpoints, migration and cuts."""
         return self.op != "python_process" or isinstance(self.params["state"], pa.Schema | Codec)

@@ -9,7 +9,10 @@ from ordstream._core.chunk cimport (
     DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_ZERO_DIVISION, Chunk, Failure, LayoutOwner, Worker,
     chunk_alloc, chunk_reserve, chunk_set_valid, failure_new, failure_set, Layout,
 )
-from ordstream._core.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner
+from ordstream._core.kernel cimport (
+    ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner, state_export_t, state_rows_t,
+)
+from ordstream._core.keyed_state cimport KeySpecOwner
 
 
 cdef inline int owner_setup(KernelOwner owner, stage, int32_t kind) except -1:
@@ -28,6 +31,28 @@ cdef inline int owner_setup(KernelOwner owner, stage, int32_t kind) except -1:
     owner.kernel.on_error = ON_ERROR_SKIP if stage.on_error == "skip" else ON_ERROR_FAIL
     owner.kernel.input = &(<LayoutOwner> owner.input_layout).layout
     owner.kernel.output = &(<LayoutOwner> owner.output_layout).layout
+    return 0
+
+
+cdef inline int owner_state(
+    KernelOwner owner, stage, state_export_t export, state_rows_t install, state_rows_t remove,
+) except -1:
+    """Fill the fields of `owner.kernel` that are the state contract (kernel.pxd, f), for rows of
+    `stage.state_schema`.
+
+    Thread safety: construction only, with the GIL. Ownership: the owner keeps layout and keys. Raises:
+    TypeError for a type that has no physical class. Cost: one pass over the schema.
+    """
+    from ordstream._core.chunk import layout_of
+
+    owner.state_layout = layout_of(stage.state_schema)
+    owner.kernel.state = &(<LayoutOwner> owner.state_layout).layout
+    if stage.key:
+        owner.state_keys = KeySpecOwner(range(len(stage.key)), owner.state_layout.types)
+        owner.kernel.state_keys = &(<KeySpecOwner> owner.state_keys).spec
+    owner.kernel.state_export = export
+    owner.kernel.state_install = install
+    owner.kernel.state_remove = remove
     return 0
 
 
