@@ -38,6 +38,7 @@ cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):
     """Whether all strings of a chunk lie in its own arena."""
     cdef const View* v
     cdef const Block* b
+    cdef const char* first
     cdef bint inside
     cdef int32_t i
     cdef int32_t j
@@ -47,7 +48,8 @@ cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):
             inside = v.size == 0 or (c.cols[j].valid != NULL and c.cols[j].valid[i] == 0)
             b = c.arena.first
             while b != NULL:
-                inside = inside or (v.data >= <const char*> (b + 1) and v.data < <const char*> (b + 1) + b.size)
+                first = <const char*> (b + 1)
+                inside = inside or (v.data >= first and v.data < first + b.size)
                 b = b.next
             if not inside:
                 return False

@@ -58,8 +58,10 @@ cdef int32_t rows_install(Kernel* k, void* bucket, KeyedState* s, const StateCal
     for i in range(n):
         slot = keyed_install(s, k.state_keys, rows, slots[i])
         if slot == KEY_IS_THERE:
-            failure_set(f, slots[i], FAIL_STATE, "the key is there already")
-            return i
+            slot = keyed_find(s, k.state_keys, rows, slots[i])
+            if calls.alive(k, keyed_state(s, slot)):         # else its state is still that of no tuple
+                failure_set(f, slots[i], FAIL_STATE, "the key is there already")
+                return i
         if slot < 0:
             failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i

@@ -79,7 +79,8 @@ def test_values_of_an_aggregation_are_null_where_there_is_none_yet():
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_key_whose_only_tuple_failed_has_no_row(way):
-    """The map has its key: an overflow is found behind the lookup. A failing condition is found in front of it."""
+    """The map has its key: an overflow is found behind the lookup. A failing condition is found in front of
+    it."""
     data = pa.table({"k": [1, 2, 1, 3], "u": pa.array([2, 2**64 - 1, 1, 5], pa.uint64()), "x": [2, 1, 1, 0]})
     keyed = od.Pipeline(data.schema).key_by("k")
     built = keyed.aggregate(s=od.sum("u"), n=od.count(where=4 // od.col("x") > 0), on_error="skip")
@@ -89,6 +90,9 @@ def test_a_key_whose_only_tuple_failed_has_no_row(way):
         (name,) = segment.stages
         keys = pa.table([[1, 2, 3], [0] * 3, [0] * 3], schema=segment.stages[name][1].state_schema)
         assert segment.remove(name, keys) == 1  # those that a tuple left something for
+        segment.push(data.slice(1, 1))
+        segment.install({name: keys})
+        assert segment.state_of(name).equals(keys)
 
 
 def test_an_operator_without_a_key_has_one_row_or_none():
@@ -193,6 +197,9 @@ def test_values_that_no_state_has_are_refused(rows, message):
             with pytest.raises(od.PlanError, match=message):
                 segment.install({name: pa.table({**({"k": [1]} if key else {}), **rows})})
             assert segment.state_of(name).num_rows == 0
+            good = {"count": [2]} if "count" in rows else {"n": [1], "m.sum": [0.5], "m.count": [1]}
+            segment.install({name: pa.table({**({"k": [1]} if key else {}), **good})})
+            assert segment.state_of(name).num_rows == 1
 
 
 @pytest.mark.parametrize(
