@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.histogram import added, quantiles
 from ordstream.node.report import Latency, OperatorReport, Report, Skipped, first_of
-from ordstream.operators.shed import ShedReport
+from ordstream.node.shedding import ShedReport
 
 T = TypeVar("T")
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import pyarrow as pa
+
 from ordstream.errors import PlanError
 from ordstream.operators.aggregation import (
     Accumulators,
@@ -18,6 +20,7 @@ from ordstream.operators.aggregation import (
 from ordstream.operators.arguments import emission
 from ordstream.operators.halves import Halves, combined, is_exact
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import accumulator_fields, state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
 Half = Literal["", "part", "merge"]
@@ -51,6 +54,9 @@ class Scan(Operator):
 
     def reference(self) -> SerialOperator:
         return ScanReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        return state_rows(self, accumulator_fields(self, self.aggregates))
 
     def columns_read(self) -> set[int]:
         return set(self.key) | columns_of_aggregates(self.aggregates)
@@ -106,6 +112,9 @@ class Aggregate(Operator):
 
     def reference(self) -> SerialOperator:
         return AggregateReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        return state_rows(self, accumulator_fields(self, self.aggregates))
 
     def columns_read(self) -> set[int]:
         return set(self.key) | columns_of_aggregates(self.aggregates)

@@ -16,6 +16,7 @@ from ordstream.operators.aggregation import BoundAggregation
 from ordstream.operators.arguments import count_bound, emission, given, nonempty, time_span
 from ordstream.operators.halves import Halves, combined
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
 
@@ -87,6 +88,11 @@ class Count(Operator):
 
     def reference(self) -> SerialOperator:
         return CountReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        if self.window is not None or self.above is not None:
+            return super().state_schema()
+        return state_rows(self, [pa.field("count", pa.int64())])
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)}

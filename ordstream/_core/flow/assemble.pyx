@@ -381,12 +381,14 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
         if part != NULL:
             total += part.n
     out = chunk_new(w)
-    if out == NULL or ensure_rows(w, out, layout, total if total else 1) != 0:
+    if out == NULL:
         return NULL
+    if ensure_rows(w, out, layout, total if total else 1) != 0:
+        return give_up(w, out)
     if total:
         rows = <OrdFlushRow*> chunk_alloc(w, out, total * <int64_t> sizeof(OrdFlushRow))
         if rows == NULL:
-            return NULL
+            return give_up(w, out)
         total = 0
         for k in range(c.nparts):
             part = c.parts[k].out
@@ -410,7 +412,7 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 arena_reset(&w.scratch, w.pool)
                 spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
                 if spare == NULL:
-                    return NULL
+                    return give_up(w, out)
             if not ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w):
                 return give_up(w, out)
         for j in range(layout.ncols):
@@ -440,7 +442,7 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
                     out.n = <int32_t> total
                     if chunk_set_valid(w, out, j) != 0:
-                        return NULL
+                        return give_up(w, out)
                     out.cols[j].valid[i] = 0
         for i in range(total):
             if stop_due(w, i):
@@ -449,9 +451,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             if steps == NULL:
                 continue
             if (i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps,
-                                   keys, rows[i].key) != 0:
-                return NULL
+                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps, keys, rows[i].key) != 0:
+                return give_up(w, out)
             out.origin[i] = <int32_t> (steps.n - 1)
     for k in range(c.nparts):
         part = c.parts[k].out

@@ -88,6 +88,7 @@ cdef enum FailureCode:
     FAIL_TYPE = 8
     FAIL_SOURCE = 9
     FAIL_EARLIER = 10      # a time that runs backwards (earlier.pxd)
+    FAIL_STATE = 11        # a row of state that a bucket can't take in
 
 cdef struct Part:
     # The rows of one chunk that belong to one bucket: what a partition queue holds.

@@ -16,10 +16,38 @@ c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation m
    dropped, and its state is never used again.
 d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core lock.
 e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
+f) The state contract: the keys of a bucket leave it as rows, come into another bucket, and are forgotten.
+   A row has the layout `state`: the key columns (`state_keys`: columns 0, 1, ... of the row; NULL: an
+   operator without a key, one row at most), then the operator's own columns. Rows are canonical: which
+   rows a set of tuples leaves depends on these tuples alone, not on workers, buckets, the neighbours of
+   the operator, or how a bucket stores them; their order may be any.
+   The caller holds the bucket, and no chunk is on its way whose views point into the bucket's state.
+   `state_export(k, w, state, cursor, out, f)` appends at most `cursor.most` rows to `out`, moves the
+   cursor, and returns how many. With `cursor.keys` it takes only those keys (rows of the layout `state`,
+   of which only the key columns are read): none for a key that is not there. `cursor.done` says that
+   nothing is left. The rows own their bytes: they outlive the state. What later tuples emit stays as it
+   is. Between two calls for one cursor nothing else is done to the state. A key that no tuple left
+   anything for (all of them failed) has no row. Returns -1 without memory (f is filled; what `out` has is
+   worth nothing).
+   `state_install(k, w, state, rows, slots, n, f)` takes rows in, copying what it keeps, and returns how
+   many: n, or j < n when row slots[j] can't be taken; the rows before it are in. f is filled: FAIL_STATE
+   (the key is there already, or a value that no state has) or FAIL_MEMORY. From then on a key behaves as
+   if the tuples behind its row had been processed here.
+   `state_remove(k, w, state, keys, slots, n, f)` forgets the keys of these rows (only their key columns
+   are read) and returns how many were there; absent ones are no error. A key that comes again begins anew.
+   Memory is given back before it returns, as far as there is memory to move the rest into: what a bucket
+   holds stays proportional to the keys that it has. Returns -1 without memory (f is filled): nothing was
+   removed.
+   Cost per key: a lookup and a copy; state_remove a move in addition, and its share of copies of what is
+   left, each of which is due when three quarters of a table, or half of the strings' bytes, are unused.
+   Callers pass bounded numbers of rows: no call looks at the stop flag.
+   All of `state`, `state_export`, `state_install`, `state_remove` NULL: the operator has no state, or its
+   state can't leave it yet.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
 from ordstream._core.ground.atomics cimport a64, as_pointer, load_acquire
+from ordstream._core.ground.key_spec cimport KeySpec
 
 cdef enum OperatorKind:
     SL = 0
@@ -39,6 +67,21 @@ ctypedef int (*punctuate_t)(Kernel*, Worker*, void* state, Chunk* punctuation, C
 ctypedef void* (*bucket_new_t)(Kernel*, int32_t bucket) noexcept nogil        # NULL: no memory
 ctypedef void (*bucket_free_t)(Kernel*, void*) noexcept nogil                 # may be called with or without the GIL
 ctypedef int64_t (*bucket_bytes_t)(Kernel*, void*) noexcept nogil             # bytes of state held by the bucket
+ctypedef int32_t (*state_export_t)(Kernel*, Worker*, void* state, StateCursor*, Chunk* out,
+                                   Failure*) noexcept nogil
+ctypedef int32_t (*state_rows_t)(Kernel*, Worker*, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                                 Failure*) noexcept nogil
+
+cdef struct StateCursor:
+    # How far an export of a bucket is. Memory ownership: the caller's, who sets `most`, perhaps the keys,
+    # and zeroes the rest.
+    int32_t most           # rows that one call appends at most; at least 1
+    int32_t done           # 1: nothing is left
+    Chunk* keys            # NULL: every key; else only those of the rows slots[:n]
+    const int32_t* slots
+    int32_t n
+    int64_t part           # the kernel's own
+    int64_t at             # the kernel's own
 
 cdef struct Skip:
     # A row, or a step of a punctuation, that on_error == skip dropped: what a report says about it. Never changed once it is linked.
@@ -68,6 +111,11 @@ cdef struct Kernel:
     bucket_new_t bucket_new
     bucket_free_t bucket_free
     bucket_bytes_t bucket_bytes
+    const Layout* state    # of an exported row; NULL: no state, or none that can leave
+    const KeySpec* state_keys  # of an exported row; NULL: no key
+    state_export_t state_export
+    state_rows_t state_install
+    state_rows_t state_remove
     a64 skipped            # rows and steps dropped by on_error == skip
     a64 first_skip         # Skip* of the first of them in the order, as far as it is known; 0: none. Owned, with those linked from it
     # Lent by the run while it lasts; NULL outside a run. For kernels that call a user's function.
@@ -93,4 +141,6 @@ cdef class KernelOwner:
     cdef Kernel kernel
     cdef public object input_layout
     cdef public object output_layout
+    cdef public object state_layout     # None: no state, or none that can leave
+    cdef public object state_keys
     cdef public object references

@@ -5,6 +5,8 @@ from ordstream._core.ground.chunk import LayoutOwner
 class KernelOwner:
     input_layout: LayoutOwner
     output_layout: LayoutOwner
+    state_layout: LayoutOwner | None
+    state_keys: Any
     references: Any
     @property
     def kind(self) -> int: ...

@@ -7,12 +7,14 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.state.fold cimport (
     Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store, fold_value,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.state.fold_rows cimport fold_read, fold_write
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record, keyed_state,
 )
+from ordstream._core.state.state_rows cimport StateCalls, bucket_export, bucket_install, bucket_remove, owner_state
 from ordstream._core.ground.stopping cimport stop_due
 
 
@@ -174,6 +176,45 @@ cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuati
     return 0
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef bint any_row(Kernel* k, const char* state) noexcept nogil:
+    return state[0] != 0                                     # 0: its only tuples failed
+
+
+cdef int write_fold(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    cdef int32_t column = k.state_keys.ncols if k.state_keys != NULL else 0
+    return fold_write((<AggregateContext*> k.ctx).fold, k.state, state, w, out, column, index)
+
+
+cdef int32_t read_fold(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                       Failure* f) noexcept nogil:
+    cdef int32_t column = k.state_keys.ncols if k.state_keys != NULL else 0
+    return fold_read((<AggregateContext*> k.ctx).fold, k.state, rows, column, slot, state, f)
+
+
+cdef StateCalls FOLD = StateCalls(alive=any_row, write=write_fold, read=read_fold, drop=NULL)
+
+
+cdef int32_t aggregate_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                              Failure* f) noexcept nogil:
+    """Rows (key..., values...). Contract: kernel.pxd (f)."""
+    return bucket_export(k, w, <Bucket*> state, &FOLD, cursor, out, f)
+
+
+cdef int32_t aggregate_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
+                               int32_t n, Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return bucket_install(k, <Bucket*> state, &FOLD, rows, slots, n, f)
+
+
+cdef int32_t aggregate_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots,
+                              int32_t n, Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return bucket_remove(k, <Bucket*> state, &FOLD, keys, slots, n)
+
+
 cdef class FoldKernel(KernelOwner):
     # What scan and aggregate share. Memory ownership: the context, the key's arrays, the accumulators.
     cdef AggregateContext context
@@ -201,6 +242,7 @@ cdef class FoldKernel(KernelOwner):
         self.kernel.bucket_new = aggregate_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
+        owner_state(self, operator, aggregate_export, aggregate_install, aggregate_remove)
         return 0
 
     cdef int emit_updates(self) except -1:

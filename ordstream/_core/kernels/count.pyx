@@ -2,12 +2,15 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
+from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, Chunk, ChunkPool, Column, Failure, Worker, chunk_alloc, failure_set, scratch_alloc,
+    END_OF_STREAM, FAIL_MEMORY, Chunk, Column, Failure, Worker, chunk_alloc, failure_set, scratch_alloc,
 )
+from ordstream._core.state.count_rows cimport CountBucket, count_export, count_install, count_remove
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys
+from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.state.keyed_state cimport (
     KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
     keyed_lookup, keyed_record, keyed_state,
@@ -25,13 +28,6 @@ cdef struct CountContext:
     const KeySpec* keys    # NULL: SF
     int32_t column         # updates: the added column, behind the input's
     int64_t best           # final: keys emitted per bucket, those with the largest counts; 0: all
-
-
-cdef struct CountBucket:
-    # State of one bucket of a keyed count. Memory ownership: the runtime, through bucket_new / bucket_free.
-    PackedCounts packed    # keys that pack
-    KeyedState keyed       # all others
-    ChunkPool pool         # counts the bytes of their strings; only `bytes` is used
 
 
 cdef void* count_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -63,7 +59,7 @@ cdef int64_t count_bytes(Kernel* k, void* state) noexcept nogil:
     cdef CountBucket* b = <CountBucket*> state
     if (<CountContext*> k.ctx).keys == NULL:
         return bytes_of_bucket(k, state)
-    return b.packed.bytes + keyed_bytes(&b.keyed)
+    return b.packed.bytes + keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes)   # statistic; no partner
 
 
 cdef int count_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -331,6 +327,7 @@ cdef class CountKernel(KernelOwner):
         self.kernel.bucket_new = count_new
         self.kernel.bucket_free = count_free
         self.kernel.bucket_bytes = count_bytes
+        owner_state(self, operator, count_export, count_install, count_remove)
         if operator.emit == "updates":
             self.kernel.in_place = 1
             self.kernel.extra_cols = 1

@@ -6,6 +6,7 @@ Inline only: there is no module of this name at run time.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
+from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.chunk cimport (
     PT_F32, PT_F64, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, Chunk, ChunkPool, Column, Worker,
     chunk_alloc,
@@ -50,7 +51,9 @@ cdef inline void free_bucket(Kernel* k, void* state) noexcept nogil:
 
 cdef inline int64_t bytes_of_bucket(Kernel* k, void* state) noexcept nogil:
     cdef Bucket* b = <Bucket*> state
-    return b.state_size if b.single != NULL else keyed_bytes(&b.keyed)
+    if b.single != NULL:
+        return b.state_size
+    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes)   # statistic; no partner
 
 
 cdef inline int normal_keys(const KeySpec* keys, Worker* w, Chunk* c, Column* to) noexcept nogil:

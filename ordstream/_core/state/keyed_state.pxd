@@ -4,7 +4,9 @@ A *key record* is the normal form of a key: 8 bytes of null bits (bit j set: key
 (integers, dates, bool widened to int64; float64 bits with -0.0 as 0.0 and one NaN) or a 16-byte View (strings; bytes owned by the
 bucket's string heap). A null column's field is zero. Records compare as Arrow sorts: nulls first, NaN last, strings by bytes.
 
-a) Open addressing, linear probing, load <= 0.5, no removal. An entry is 8 bytes: 32 bits of the hash and the record.
+a) Open addressing, linear probing, load <= 0.5. An entry is 8 bytes: 32 bits of the hash and the record.
+   Keys leave through keyed_rows.pxd, which keeps slots dense and chains of cells without gaps: lookups know
+   nothing of removal.
 b) The hash is a function of the normal form alone: the same in every process and on every machine of one byte order. The table
    uses its lower half (all of it is kept in the entry, so that growing reads no record), the bucket its upper half (split.pyx).
 c) A matching entry is a candidate: the record's key always decides.
@@ -15,20 +17,14 @@ e) Records that lie in one cache line, or in two, begin where they touch no furt
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from ordstream._core.ground.chunk cimport Arena, Chunk, ChunkPool, Layout, Worker
+from ordstream._core.ground.key_spec cimport KeySpec
 from ordstream._core.ground.mixing cimport mix64 as mix   # the hash of a key of one column of 64 bits
 
 cdef enum:
     LOOKUP_BLOCK = 64      # rows whose lookups overlap
+    FIRST_CAPACITY = 64    # entries of an empty map
+    FIRST_RECORDS = 32
     PREFETCH_ENTRIES = 8192  # tables of at least this capacity (64 KiB) are prefetched
-
-cdef struct KeySpec:
-    int32_t ncols
-    int32_t* column        # index in the input layout
-    int32_t* type          # PhysicalType
-    int32_t* offset        # of the field in a key record
-    int32_t size           # bytes of a key record (multiple of 8)
-    int32_t has_views
-    int32_t simple         # one column without views
 
 cdef struct KeyEntry:
     uint32_t tag           # lower half of the hash
@@ -45,20 +41,24 @@ cdef struct KeyedState:
     int64_t capacity       # entries, power of two
     int64_t limit          # keys at which the table grows: capacity / 2
     KeyEntry* table
-    int64_t count          # keys; their slots are 0..count-1, in order of first arrival
+    int64_t count          # keys; their slots are 0..count-1, in order of first arrival till one is removed
     int64_t reserved       # records allocated
     char* records          # [key | state] of `stride` bytes, by slot; moves when it grows
     int32_t state_size
     int32_t stride         # keys.size + state_size, then what record_stride adds
     Arena heap             # string bytes of keys
     ChunkPool* pool
+    int64_t unused         # bytes of the heap whose keys were removed
 
 cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil
+cdef uint64_t key_hash_record(const KeySpec* ks, const char* record) noexcept nogil
 cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil
 cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record) noexcept nogil
 cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil
 cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, char* to) noexcept nogil
+
+cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char* record) noexcept nogil
 
 cdef int keyed_init(KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool) noexcept nogil
 cdef int keyed_init_for(
@@ -69,6 +69,7 @@ cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, i
 cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,
                             int32_t* out_slots) noexcept nogil
 cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil
+cdef int keyed_reserve(KeyedState* s, int64_t more) noexcept nogil
 cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil
 
 

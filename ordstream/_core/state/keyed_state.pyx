@@ -18,10 +18,6 @@ cdef extern from "map_memory.hpp" nogil:
     void* ord_grown(void* old, size_t used, size_t old_size, size_t size)    # `old` is untouched when it returns NULL
     void ord_block_free(void* block, size_t size)
 
-cdef enum:
-    FIRST_CAPACITY = 64        # entries of an empty map
-    FIRST_RECORDS = 32
-
 cdef uint64_t GOLDEN = <uint64_t> 0x9E3779B97F4A7C15
 cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
 cdef uint64_t NAN_BITS = <uint64_t> 0x7FF8000000000000
@@ -77,6 +73,27 @@ cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexc
             part = ord_hash_bytes(v.data, v.size, GOLDEN)
         else:
             part = word_at(ks.type[j], col.data, row)
+        if ks.ncols == 1:
+            return mix(part)
+        h = mix(h ^ part)
+    return h
+
+
+cdef uint64_t key_hash_record(const KeySpec* ks, const char* record) noexcept nogil:
+    """Hash of a record's key: that of key_hash_row for a row with this key. Thread safety: pure."""
+    cdef uint64_t nulls = (<const uint64_t*> record)[0]
+    cdef uint64_t h = GOLDEN
+    cdef uint64_t part
+    cdef const View* v
+    cdef int32_t j
+    for j in range(ks.ncols):
+        v = <const View*> (record + ks.offset[j])
+        if (nulls >> j) & 1:
+            part = NULL_HASH
+        elif ks.type[j] == PT_VIEW:
+            part = ord_hash_bytes(v.data, v.size, GOLDEN)
+        else:
+            part = (<const uint64_t*> v)[0]
         if ks.ncols == 1:
             return mix(part)
         h = mix(h ^ part)
@@ -194,6 +211,7 @@ cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record)
 
 
 cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char* record) noexcept nogil:
+    """Whether a row's key is that of a record. Thread safety: pure."""
     cdef uint64_t nulls = (<const uint64_t*> record)[0]
     cdef const Column* col
     cdef const View* v
@@ -391,6 +409,15 @@ cdef inline int keyed_ensure(KeyedState* s, int64_t more) noexcept nogil:
     if s.count + more > s.reserved and grow_records(s, s.count + more) != 0:
         return -1
     return 0
+
+
+cdef int keyed_reserve(KeyedState* s, int64_t more) noexcept nogil:
+    """Room for `more` new keys.
+
+    Thread safety: the bucket's holder. Ownership: none; records move. Returns: 0, or -1: no memory. Cost: a
+    copy where the map grows.
+    """
+    return keyed_ensure(s, more)
 
 
 cdef int64_t insert(KeyedState* s, const Chunk* c, int32_t row) noexcept nogil:

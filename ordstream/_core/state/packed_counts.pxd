@@ -10,6 +10,8 @@ c) Open addressing in pages of 16-byte slots (key, count), extendible hashing ov
    under another hash.
 d) Lookups go in blocks: pack and prefetch, then count. Where nobody asks for the running counts, keys of a large table wait in one
    buffer per group of pages; a full buffer is counted at once, while the group lies in the near cache.
+e) Keys leave, and come in with a count, through packed_rows.pxd, which keeps chains of slots without gaps:
+   counting knows nothing of removal.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Worker
@@ -17,6 +19,7 @@ from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef enum:
     COUNT_BLOCK = 64       # tuples whose lookups overlap
+    BUFFER = 16384         # keys of a group that may wait: one per cache line of its pages
 
 cdef struct CountSlot:
     uint64_t key           # packed; slot 0 of a page: number of keys in it
@@ -52,3 +55,25 @@ cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept n
 cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil
 cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots, int64_t* n) noexcept nogil
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil
+
+
+cdef inline uint64_t spread(uint64_t key) noexcept nogil:
+    """Hash of a packed key: bijective, upper and lower bits depend on all of the key."""
+    key = key * <uint64_t> 0x9E3779B97F4A7C15
+    key = (key ^ (key >> 32)) * <uint64_t> 0xD6E8FEB86659FD93
+    return key ^ (key >> 29)
+
+
+cdef inline int64_t home(uint64_t hash, int64_t mask) noexcept nogil:
+    """First slot to look at: any but slot 0."""
+    cdef int64_t at = hash & mask
+    return at + (at == 0)
+
+
+cdef inline int64_t entry_at(uint64_t hash, int32_t depth) noexcept nogil:
+    return <int64_t> ((hash >> 1) >> (63 - depth))
+
+
+cdef inline int64_t spill_home(const PackedCounts* s, uint64_t key) noexcept nogil:
+    key = (key ^ (key >> 31)) * <uint64_t> 0xBF58476D1CE4E5B9
+    return (key ^ (key >> 27)) & s.spill_mask

@@ -23,26 +23,8 @@ cdef enum:
     FIRST_SPILL = 1024
     GROUP_PAGES_BITS = 2       # a group is 4 pages, 1 MiB
     DEFER_PAGES = 16           # pages from which on keys wait
-    BUFFER = 16384             # keys of a group that may wait: one per cache line of its pages
 
 cdef int64_t CLOSED = (<int64_t> 1) << 62
-
-
-cdef inline uint64_t spread(uint64_t key) noexcept nogil:
-    """Hash of a packed key: bijective, upper and lower bits depend on all of the key."""
-    key = key * <uint64_t> 0x9E3779B97F4A7C15
-    key = (key ^ (key >> 32)) * <uint64_t> 0xD6E8FEB86659FD93
-    return key ^ (key >> 29)
-
-
-cdef inline int64_t home(uint64_t hash, int64_t mask) noexcept nogil:
-    """First slot to look at: any but slot 0."""
-    cdef int64_t at = hash & mask
-    return at + (at == 0)
-
-
-cdef inline int64_t entry_at(uint64_t hash, int32_t depth) noexcept nogil:
-    return <int64_t> ((hash >> 1) >> (63 - depth))
 
 
 cdef inline int64_t limit_of(int64_t slots) noexcept nogil:
@@ -320,11 +302,6 @@ cdef int make_room(PackedCounts* s, uint64_t hash) noexcept nogil:
 
 
 # ---------------------------------------------------------------------------------------------- spill
-
-
-cdef inline int64_t spill_home(const PackedCounts* s, uint64_t key) noexcept nogil:
-    key = (key ^ (key >> 31)) * <uint64_t> 0xBF58476D1CE4E5B9
-    return (key ^ (key >> 27)) & s.spill_mask
 
 
 cdef int enlarge_spill(PackedCounts* s) noexcept nogil:

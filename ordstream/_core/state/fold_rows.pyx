@@ -1,0 +1,95 @@
+"""States of aggregations as columns. See fold_rows.pxd."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+from ordstream._core.ground.chunk cimport (
+    FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, Worker, chunk_set_valid, failure_set,
+)
+from ordstream._core.state.fold cimport F_COUNT, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold
+from ordstream._core.state.keyed_bucket cimport put_word
+
+cdef extern from "column_ops.hpp" namespace "ord" nogil:
+    void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
+
+
+cdef inline bint is_mean(const Accumulator* a) noexcept nogil:
+    return a.function == F_MEAN_I64 or a.function == F_MEAN_F64
+
+
+cdef inline int64_t word_of(const Layout* layout, const Chunk* rows, int32_t column,
+                            int32_t slot) noexcept nogil:
+    """A value, widened (floats: bits of a double): the inverse of put_word."""
+    # load may write a view, as far as a compiler knows
+    cdef int64_t[2] word
+    if layout.type[column] == PT_BOOL:
+        return (<const uint8_t*> rows.cols[column].data)[slot] != 0
+    load(word, layout.type[column], rows.cols[column].data, &slot, 1)
+    return word[0]
+
+
+cdef inline bint is_null(const Chunk* rows, int32_t column, int32_t slot) noexcept nogil:
+    return rows.cols[column].valid != NULL and rows.cols[column].valid[slot] == 0
+
+
+cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Worker* w, Chunk* out,
+                    int32_t column, int32_t index) noexcept nogil:
+    """Write a state into the columns `column`.. of a reserved row of `layout`.
+
+    Thread safety: the owner of `out`. Ownership: out's arena. Returns: 0, or -1: no memory.
+    accumulator.
+    """
+    cdef const Accumulator* a
+    cdef const int64_t* s
+    cdef int32_t j
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        s = <const int64_t*> (state + a.offset)
+        put_word(out.cols[column].data, layout.type[column], index, s[0])
+        if a.function != F_COUNT and state[1 + j] == 0:
+            if chunk_set_valid(w, out, column) != 0:
+                return -1
+            out.cols[column].valid[index] = 0
+        elif out.cols[column].valid != NULL:
+            out.cols[column].valid[index] = 1
+        column += 1
+        if is_mean(a):
+            put_word(out.cols[column].data, layout.type[column], index, s[1])
+            column += 1
+    return 0
+
+
+cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, int32_t column,
+                       int32_t slot, char* state, Failure* f) noexcept nogil:
+    """Fill a state, zeroed before, from the columns `column`.. of a row of `layout`.
+
+    Thread safety: the state's owner. Ownership: none. Returns: 0, or FAIL_STATE: a value that no state has
+    (f is filled; the state is zeroed).
+    """
+    cdef const Accumulator* a
+    cdef int64_t* s
+    cdef const char* wrong = NULL
+    cdef int32_t j
+    state[0] = 1
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        s = <int64_t*> (state + a.offset)
+        if not is_null(rows, column, slot):
+            s[0] = word_of(layout, rows, column, slot)
+            state[1 + j] = 1
+        if a.function == F_COUNT:
+            if state[1 + j] == 0 or s[0] < 0:
+                wrong = "a count is null or negative"
+            state[1 + j] = s[0] > 0
+        column += 1
+        if is_mean(a):
+            if is_null(rows, column, slot):
+                wrong = "the count of a mean is null"
+            else:
+                s[1] = word_of(layout, rows, column, slot)
+                if (s[1] > 0) != (state[1 + j] != 0) or s[1] < 0:
+                    wrong = "the sum of a mean is null and its count is not 0, or the other way round"
+            column += 1
+    if wrong == NULL:
+        return 0
+    memset(state, 0, x.size)
+    failure_set(f, slot, FAIL_STATE, wrong)
+    return FAIL_STATE

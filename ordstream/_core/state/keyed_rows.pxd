@@ -1,0 +1,24 @@
+"""Keys of a keyed map (keyed_state.pxd) one by one: looked up without being inserted, taken in, forgotten,
+and written to a chunk.
+
+These serve the state contract (kernel.pxd, f). The rows that name a key have a layout of their own: `by` is
+the KeySpec of that layout, equal to the map's in all but `column`.
+
+a) A key that leaves takes its record along: the last record moves into its slot, so that slots stay
+   0..count-1, and the cells behind its cell move up, so that no chain of cells has a gap.
+b) `keyed_shrink` gives memory back: table and records are halved until they are half full where a quarter
+   or less of them is used, strings are copied together where half of their heap or more is unused. Each
+   copy of n keys has at least n keys that came or left between it and the one before.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Worker
+from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+
+cdef enum:
+    KEY_IS_THERE = -2      # of keyed_install
+
+cdef int64_t keyed_find(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
+cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
+cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
+cdef void keyed_shrink(KeyedState* s) noexcept nogil
+cdef int key_put(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil
