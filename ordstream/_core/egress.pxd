@@ -20,6 +20,9 @@ from ordstream._core.chunk cimport Chunk, ChunkPool, Failure, Layout, Worker
 from ordstream._core.ingress cimport Ingress
 from ordstream._core.spsc cimport Spsc
 
+cdef enum:
+    OUTPUT_LANES = 1           # lanes that are written, a bit each: lane 0. Rows of others end here
+
 cdef struct LatencySample:
     int64_t serial
     int64_t processing_ns   # from the dispatch of the chunk to the first operator

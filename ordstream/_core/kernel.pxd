@@ -15,9 +15,16 @@ c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation m
    NULL: emission order is kept. A loop over keys looks at the stop flag (stopping.pxd) and returns 0 early: the run's output is then
    dropped, and its state is never used again.
 d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core lock.
-e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
+e) Lanes. A kernel works on the lane that the plan gave it (`reads`) and sees no other: `in` is that lane's chunk, and the
+   rows that it makes stay in that lane. Columns of `in` may be shared with other lanes: they are never written into; its
+   selection is its own. Two inputs of an operator are one lane, united in front of it, with a column that says which input
+   a row comes from; rows for a side output are told apart by a column, for a branch behind.
+   With `units` (SL), `apply` takes and gives whole units: `in` has rows in a lane of `reads`, `in.beside` are the other
+   chunks. It sets lane, beside, fork, place and serials of what it makes (`origin` is not read); of the chunks that it
+   leaves out of the unit, the one it returns holds all but `in`.
+f) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.chunk cimport Chunk, Failure, Layout, Worker
 from ordstream._core.atomics cimport a64, as_pointer, load_acquire
 
@@ -56,6 +63,8 @@ cdef struct Kernel:
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
     int32_t unbounded      # a row may take as long as it likes (a user's function): nothing waits in the worker's hands meanwhile
+    int32_t units          # SL: apply takes and gives whole units; 0: a chunk of one lane
+    uint64_t reads         # lanes that it works on, a bit each; without `units` one; 0: lane 0
     int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
     const Layout* input
     const Layout* output

@@ -2,10 +2,13 @@ from typing import Any
 
 from ordstream._core.chunk import LayoutOwner
 
+MOST_LANES: int
+
 class KernelOwner:
     input_layout: LayoutOwner
     output_layout: LayoutOwner
     references: Any
+    def work_on(self, *lanes: int) -> None: ...
     @property
     def kind(self) -> int: ...
     @property

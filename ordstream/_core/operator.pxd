@@ -1,12 +1,13 @@
-"""Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer, edge.
+"""Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer.
 
 A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through these functions:
   operator_run       a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
   operator_send      split for the next operator, place in the reorder buffer, release what is ready
   operator_release   deliver ready units downstream, in ticket order
-Edges have ports; this version accepts chains (one edge out, port 0).
+Operators form one line. A graph is a line too: its branches are lanes of a unit (chunk.pxd, e), and each operator works
+on its lanes and lets the others pass.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.atomics cimport a64
 from ordstream._core.chunk cimport Chunk, Worker
 from ordstream._core.egress cimport Egress
@@ -21,10 +22,6 @@ from ordstream._core.spsc cimport Spsc
 from ordstream._core.split cimport Partitioner
 from ordstream._core.steps cimport StepLog
 from ordstream._core.threads cimport EventCount
-
-cdef struct Edge:
-    Operator* to
-    int32_t port
 
 cdef struct RunState:
     # What all operators of a run share.
@@ -46,9 +43,11 @@ cdef struct Operator:
     int32_t kind           # OperatorKind
     int32_t M              # maximum degree of parallelism
     int32_t has_views      # output rows contain views
+    int32_t lanes          # 0: the run has one lane, and nothing looks at lanes
+    uint64_t reads         # lanes that it works on, a bit each
     Kernel* kernel
     RunState* run
-    Edge edge              # out; `to` NULL: the egress
+    Operator* next         # NULL: the egress
     Ingress* ingress       # not NULL: fed by the ingress (SL or SF)
     Egress* egress         # not NULL: feeds the egress
     const KeySpec* keys    # keyed operators (with one bucket a partitioned operator runs as a stateful one)

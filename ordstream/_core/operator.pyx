@@ -1,13 +1,13 @@
 """Running operators (operator.pxd states the design). Everything here is nogil and non-blocking (but for the lock-based reorder
 scheme's lock); no worker ever waits while it holds a release flag or a bucket."""
 from cpython.ref cimport PyObject, Py_DECREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 from ordstream._core.assemble cimport assign_serials, copy_row, merge_flush, merge_parts
 from ordstream._core.atomics cimport *
 from ordstream._core.chunk cimport *
-from ordstream._core.egress cimport egress_deliver, egress_has_room
+from ordstream._core.egress cimport OUTPUT_LANES, egress_deliver, egress_has_room
 from ordstream._core.ingress cimport ingress_has_work, ingress_take, ingress_take_run, ingress_wakes_feeder
 from ordstream._core.kernel cimport ON_ERROR_SKIP, PS, SF, SL, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.keyed_state cimport key_compare, key_hash
@@ -45,6 +45,7 @@ cdef struct Delivery:
     Worker* worker
     int32_t pushed         # units put into the next worklist
     int32_t direct         # units put straight into the next reorder buffer
+    int32_t furthest       # index of the last operator that got a unit
 
 
 cdef void out_of_memory(Operator* op) noexcept nogil:
@@ -122,7 +123,7 @@ cdef bint operator_can_release(Operator* op) noexcept nogil:
     """True when the next unit may be delivered (if it is ready): there is room downstream. Any thread; a guess."""
     if op.egress != NULL:
         return egress_has_room(op.egress)
-    return operator_has_room(op.edge.to, 1, op.edge.to.pq.p if op.edge.to.kind == PS else 1)
+    return operator_has_room(op.next, 1, op.next.pq.p if op.next.kind == PS else 1)
 
 
 cdef int64_t operator_waiting(Operator* op) noexcept nogil:
@@ -162,6 +163,11 @@ cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
     return split_everywhere(to.pq.p, w, c)
 
 
+cdef inline bint wants(const Operator* op, const Chunk* c) noexcept nogil:
+    """Whether an operator has something to do for a unit, in a run with lanes."""
+    return c.kind != DATA or unit_has(c, op.reads)
+
+
 cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     """Give a chunk its ticket and put it into the worklist. The one producer; room was checked."""
     cdef int64_t ticket = load_relaxed(&op.enqueued) + 1      # own value
@@ -177,7 +183,7 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
         pq_add(&op.pq, c, ticket)
     else:
         # Nothing to process: straight to the order. A punctuation may still mean something to the operator after this one.
-        if op.edge.to != NULL and op.edge.to.kind == PS and prepare_for(op.edge.to, d.worker, c) != 0:
+        if op.next != NULL and op.next.kind == PS and prepare_for(op.next, d.worker, c) != 0:
             out_of_memory(op)
             c.nparts = 0
         reorder_put(&op.rb, ticket, as_int(c))
@@ -200,6 +206,65 @@ cdef inline void expect_release(Operator* op) noexcept nogil:
         prefetch_write(&op.pq.master.head)                    # taken from right after
 
 
+cdef inline bint nothing_inside(Operator* op) noexcept nogil:
+    """Whether all that entered an operator has been delivered. Its one producer only.
+
+    If so that producer may produce for the operator behind it, until it lets something in: nobody else delivers from there.
+    """
+    # own value; pairs with store_release of `next` behind each delivery
+    return load_relaxed(&op.enqueued) + 1 == load_acquire(&op.rb.next)
+
+
+cdef void enter(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
+    """enqueue in a run with lanes: a chunk without rows of the operator's lanes goes straight to the order."""
+    cdef int64_t ticket = load_relaxed(&to.enqueued) + 1      # own value
+    d.furthest = to.index
+    if wants(to, c):
+        enqueue(to, c, d)
+        return
+    c.ticket = ticket
+    store_relaxed(&to.enqueued, ticket)
+    reorder_put(&to.rb, ticket, as_int(c))
+    d.direct += 1
+
+
+cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
+    """deliver in a run with lanes: past operators that are empty and have nothing to do for the unit.
+
+    Thread safety, returns: as deliver. The last operator is never passed: the holder of its flag writes the output.
+    Cost: some ten instructions per operator passed.
+    """
+    cdef bint wanted
+    cdef bint next_wants
+    cdef Chunk* following = c
+    cdef int64_t chunks = 0
+    cdef int64_t parts = 0
+    if c.link != NULL:
+        while following != NULL:
+            chunks += 1
+            parts += following.nparts
+            following = following.link
+        if not admits(to, chunks, parts):
+            return 0
+        while c != NULL:
+            following = c.link
+            c.link = NULL
+            enter(to, c, d)
+            c = following
+        return 1
+    wanted = wants(to, c)
+    if not admits(to, 1, c.nparts if wanted else 0):
+        return 0
+    while not wanted and to.next != NULL and nothing_inside(to):
+        next_wants = wants(to.next, c)
+        if not admits(to.next, 1, c.nparts if next_wants else 0):
+            break
+        to = to.next
+        wanted = next_wants
+    enter(to, c, d)
+    return 1
+
+
 cdef int deliver(void* context, void* unit) noexcept nogil:
     """Hand one unit to the next worklist or to the egress. 0: no room. Holder of the release flag only."""
     cdef Delivery* d = <Delivery*> context
@@ -211,7 +276,9 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
     cdef int64_t parts = 0
     if op.egress != NULL:
         return egress_deliver(op.egress, d.worker, c)
-    to = op.edge.to
+    to = op.next
+    if op.lanes:
+        return deliver_past(to, c, d)
     if c.link == NULL:
         if not admits(to, 1, c.nparts):
             return 0
@@ -237,6 +304,14 @@ cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
     release_or_offer(op, w, 0, NULL, 0)
 
 
+cdef void release_past(Operator* to, Worker* w, int32_t furthest) noexcept nogil:
+    """Release what was put straight into the reorder buffers of operators from `to` to the one of index `furthest`."""
+    while to != NULL and to.index <= furthest:
+        if reorder_ready(&to.rb):
+            operator_release(to, w)
+        to = to.next
+
+
 cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
     """Place `n` units with consecutive tickets; deliver every unit that is ready, unless another worker is doing it; wake one parked
     worker per call that pushed.
@@ -260,23 +335,62 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
     if d.pushed and load_seq(&op.run.parked) > 0:             # totally ordered with the parking worker's add_seq
         op.run.work.notify_one()
     if d.direct:
-        operator_release(op.edge.to, w)                       # at most as deep as the chain is long
+        operator_release(op.next, w)                       # at most as deep as the chain is long
+        if op.lanes:
+            release_past(op.next.next, w, d.furthest)
     if op.egress != NULL and (load_relaxed(&op.egress.ended) or load_relaxed(&op.egress.ready.tail) != published
                               or ingress_wakes_feeder(op.run.ingress)):
         store_relaxed(&op.run.ingress.feeder_waits, 0)        # told; it says so again if it goes on waiting
         op.run.reader.notify_all()
 
 
-cdef inline void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
-    """Split a unit for the next operator where that is partitioned."""
+cdef Chunk* prepare_lanes(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """prepare_unit in a run with lanes: for the first operator behind this one that has something to do for the unit.
+
+    A chunk of a lane of that operator comes to the front. Ownership: the worker's, as in prepare_unit.
+    """
+    cdef Operator* to
+    cdef Chunk* c = unit
+    cdef Chunk* first
+    cdef Chunk* before = NULL
+    while c != NULL:
+        to = op.next
+        if c.kind == DATA:
+            first = NULL
+            while to != NULL:
+                first = unit_front(c, to.reads)
+                if first != NULL:
+                    break
+                to = to.next
+            if to == NULL:
+                first = unit_front(c, OUTPUT_LANES)
+            if first != NULL:
+                c = first
+        if before == NULL:
+            unit = c
+        else:
+            before.link = c
+        if to != NULL and to.kind == PS and prepare_for(to, w, c) != 0:
+            out_of_memory(op)
+            c.nparts = 0
+        before = c
+        c = c.link
+    return unit
+
+
+cdef inline Chunk* prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """Split a unit for the next operator where that is partitioned. Returns the unit: its first chunk may be another."""
     cdef Chunk* c
-    if op.edge.to != NULL and op.edge.to.kind == PS:
+    if op.lanes:
+        return prepare_lanes(op, w, unit)
+    if op.next != NULL and op.next.kind == PS:
         c = unit
         while c != NULL:
-            if prepare_for(op.edge.to, w, c) != 0:
+            if prepare_for(op.next, w, c) != 0:
                 out_of_memory(op)
                 c.nparts = 0
             c = c.link
+    return unit
 
 
 cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units, int32_t n) noexcept nogil:
@@ -289,8 +403,7 @@ cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64
 
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
     """Place a unit in the reorder buffer (split for the next operator first) and release what is ready."""
-    cdef int64_t one = as_int(unit)
-    prepare_unit(op, w, unit)
+    cdef int64_t one = as_int(prepare_unit(op, w, unit))
     operator_send_run(op, w, ticket, &one, 1)
 
 
@@ -315,7 +428,7 @@ cdef inline void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* un
         slice.held = 0
     elif slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
         send_held(op, w, slice)
-    prepare_unit(op, w, unit)
+    unit = prepare_unit(op, w, unit)
     if slice.held == 0:
         slice.held_ticket = ticket
     slice.units[slice.held] = as_int(unit)
@@ -342,19 +455,96 @@ cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols
         f.n = 0
     out.last_serial = serial - 1
     out.link = f
+    if op.lanes and failure.slot >= 0:
+        cut_lanes(source, failure.slot)
     return out
+
+
+cdef inline int32_t place_at(const Chunk* c, int32_t slot, const Fork* at) noexcept nogil:
+    """Slot at the branch point `at`, one that the chunk's rows have passed, that caused a slot of the chunk; NULL: 0."""
+    cdef const Fork* f = c.fork
+    if at == NULL or f == NULL:
+        return 0
+    if c.place != NULL:
+        slot = c.place[slot]
+    while f != at:
+        if f.place != NULL:
+            slot = f.place[slot]
+        f = f.outer
+    return slot
+
+
+cdef const Fork* common_fork(const Chunk* a, const Chunk* b) noexcept nogil:
+    """Innermost branch point that the rows of both chunks have passed, or NULL."""
+    cdef const Fork* f = a.fork
+    cdef const Fork* g
+    while f != NULL:
+        g = b.fork
+        while g != NULL:
+            if f == g:
+                return f
+            g = g.outer
+        f = f.outer
+    return NULL
+
+
+cdef void cut_lanes(Chunk* c, int32_t slot) noexcept nogil:
+    """A row failed: keep only those rows of the unit's other lanes that come before it.
+
+    What other lanes made of the row itself, or of the same row at the branch point, does not come before it.
+    Thread safety: the unit's owner. Cost: linear in the rows kept.
+    """
+    cdef Chunk* b = c.beside
+    cdef const Fork* at
+    cdef int64_t serial = slot_serial(c, slot)
+    cdef int64_t other
+    cdef int32_t place
+    cdef int32_t k
+    while b != NULL:
+        at = common_fork(c, b)
+        place = place_at(c, slot, at)
+        k = 0
+        while k < b.n:
+            other = slot_serial(b, row_slot(b, k))
+            if other > serial or (other == serial and place_at(b, row_slot(b, k), at) >= place):
+                break
+            k += 1
+        b.n = k
+        b = b.beside
+
+
+cdef int inherit_lanes(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
+    """The part of inherit that is about serials and lanes. A kernel that takes whole units has seen to both."""
+    cdef int32_t i
+    if op.kernel.units:
+        return 0
+    if assign_serials(w, out, source) != 0:
+        return -1
+    out.lane = source.lane
+    out.beside = source.beside
+    out.fork = source.fork
+    if source.fork != NULL:
+        out.place = <int32_t*> chunk_alloc(w, out, <int64_t> out.n * 4 + 4)
+        if out.place == NULL:
+            return -1
+        for i in range(out.n):
+            out.place[i] = out.origin[i] if source.place == NULL else source.place[out.origin[i]]
+    return 0
 
 
 cdef inline int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
     """A new output chunk takes its input chunk's place: serials, markers; the input chunk is held or freed."""
-    if assign_serials(w, out, source) != 0:
+    if op.lanes:
+        if inherit_lanes(op, w, out, source) != 0:
+            return -1
+    elif assign_serials(w, out, source) != 0:
         return -1
     out.last_serial = source.last_serial
     out.counted = source.counted
     out.arrived_ns = source.arrived_ns
     out.dispatched_ns = source.dispatched_ns
-    if op.kernel.keeps_views:
-        chunk_hold(out, source)
+    if op.kernel.keeps_views or (op.lanes and (out.beside != NULL or source.fork != NULL)):
+        chunk_hold(out, source)                               # lanes share columns and places: they die with the unit
     else:
         chunk_free(w, source)
     return 0
@@ -459,8 +649,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
-                sent[held] = as_int(apply_stateless(op, w, run[k], slice))
-                prepare_unit(op, w, <Chunk*> as_pointer(sent[held]))
+                sent[held] = as_int(prepare_unit(op, w, apply_stateless(op, w, run[k], slice)))
                 held += 1
                 if held * rows >= together or k == n - 1:
                     operator_send_run(op, w, ticket, sent, held)
@@ -674,6 +863,14 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
     return first
 
 
+cdef inline int16_t lane_of(const Operator* op) noexcept nogil:
+    """The lane of an operator that works on one."""
+    cdef int16_t lane = 0
+    while not op.reads >> lane & 1:
+        lane += 1
+    return lane
+
+
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Every bucket has met the punctuation: send what it made them emit, then the punctuation itself."""
     cdef Chunk* out = NULL
@@ -711,6 +908,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
+        out.lane = lane_of(op)
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1
@@ -750,7 +948,7 @@ cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
             chunk_free(w, c.parts[k].out)
         drop_failure(c.parts[k].failure)
     c.nparts = 0
-    chunk_free(w, c)
+    unit_free(w, c)
 
 
 cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* slice) noexcept nogil:

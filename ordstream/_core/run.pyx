@@ -174,6 +174,7 @@ cdef class Run:
         cdef ShedKernel shedding
         cdef int32_t max_cols = source_layout.layout.ncols
         cdef int64_t slots = power_of_two(depth if depth > 4 else 4)   # an empty operator admits three chunks
+        cdef bint lanes = False                               # more than one
         cdef bint alone = workers <= 1                        # nothing in the data path is shared: plain accesses will do
         cdef int64_t[::1] schedule
         cdef int64_t[::1] ints
@@ -190,6 +191,7 @@ cdef class Run:
         n = len(operators)
         for o in operators:
             owner = o[2]
+            lanes = lanes or owner.kernel.reads > 1
             max_cols = max(max_cols, owner.kernel.input.ncols + owner.kernel.extra_cols,
                            owner.kernel.output.ncols + owner.kernel.extra_cols)
         pool_init(&self.rt.pool, max_cols + 2, 2048)
@@ -269,6 +271,8 @@ cdef class Run:
             op = &self.rt.operators[i]
             _, _, owner, keys, p, bounds, m = operators[i]
             op.index = i
+            op.reads = max(owner.kernel.reads, <uint64_t> 1)
+            op.lanes = lanes
             op.kind = owner.kernel.kind
             if op.kind == PS:
                 self.owners.append(keys)
@@ -305,14 +309,15 @@ cdef class Run:
             if i == n - 1:
                 op.egress = &self.rt.egress
             else:
-                op.edge.to = &self.rt.operators[i + 1]
+                op.next = &self.rt.operators[i + 1]
             stats_init(&self.rt.stats[i], m)
             if reorder_init(&op.rb, slots, 1, REORDER_SCHEMES[reorder],
                             mutex_new() if REORDER_SCHEMES[reorder] == LOCK_BASED else NULL) != 0:
                 raise MemoryError
             # Nor is the reorder buffer of an operator with one worker at a time: the scheduler's lock hands it over. Idle workers
-            # borrow the last one's flag (publish_wanted); whoever feeds a partitioned one releases it (enqueue).
-            op.rb.alone = alone or (m == 1 and op.kind != PS and i < n - 1)
+            # borrow the last one's flag (publish_wanted); whoever feeds a partitioned one, or any in a run with lanes,
+            # releases it (enqueue).
+            op.rb.alone = alone or (m == 1 and op.kind != PS and i < n - 1 and not lanes)
             if op.kind == SL:
                 if mpmc_init(&op.worklist, slots, 1) != 0:
                     raise MemoryError
