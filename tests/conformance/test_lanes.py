@@ -1,4 +1,4 @@
-"""A graph as one line with lanes: the rows of a serial run, in its order. Branch and union are test doubles."""
+"""A graph as one line with lanes gives the rows of a serial run, in its order. Branch and union are doubles."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_rows_of_a_lane_that_is_not_written_end_with_their_unit():
         def stages(self):
             return super().stages()[:-1]  # the branch without its union
 
-    with node.stream(Open([Split([[], []])]), table_of(ROWS), workers=2) as stream:
+    with node.stream(Open([Split([[], []])]), table_of(ROWS), workers=2, chunk_rows=1) as stream:
         out = [row["v"] for batch in stream for row in batch.to_pylist()]
     assert out == [v for _, v in ROWS if v % 2 == 0]
 
