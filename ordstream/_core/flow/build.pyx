@@ -49,6 +49,16 @@ cdef int32_t most_columns(object operators, const Layout* source) except -1:
     return most
 
 
+cdef bint has_lanes(object operators) except -1:
+    """Whether a kernel works on another lane than the first."""
+    cdef KernelOwner owner
+    for operator in operators:
+        owner = operator.kernel
+        if owner.kernel.reads > 1:
+            return True
+    return False
+
+
 cdef int build_shared(Runtime* rt, object operators, object options, const Layout* source) except -1:
     """Pool, tables, event counts, scheduler and controller, in a Runtime that is all zeros.
 
@@ -72,6 +82,7 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.run.ingress = &rt.ingress
     rt.run.workers = workers if workers > 0 else 1
     rt.run.steps = options.steps
+    rt.run.lanes = has_lanes(operators)
     rt.run.bytes = &rt.pool.bytes
     rt.run.max_bytes = options.max_bytes
     rt.spin = options.spin
@@ -175,6 +186,8 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     cdef KeySpecOwner keys
     op.index = i
     op.kernel = &owner.kernel
+    op.reads = max(owner.kernel.reads, <uint64_t> 1)
+    op.lanes = rt.run.lanes
     op.kernel.stop = &rt.run.stop
     op.kernel.reader_turn = &rt.run.reader_turn
     op.kind = op.kernel.kind
@@ -196,7 +209,7 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     if i == rt.n - 1:
         op.egress = &rt.egress
     else:
-        op.edge.to = &rt.operators[i + 1]
+        op.next = &rt.operators[i + 1]
     stats_init(&rt.stats[i], op.M)
     if i and rt.operators[i - 1].kernel.shed != NULL:
         protect(rt, op, <ShedControl*> rt.operators[i - 1].kernel.shed, options)
@@ -231,7 +244,8 @@ cdef int build_queues(Runtime* rt, Operator* op, object operator, object options
     # An operator with one worker at a time shares its reorder buffer with nobody either: the scheduler's
     # lock hands it over. Two are excepted: idle workers borrow the last operator's flag (publish_wanted),
     # and whoever feeds a partitioned one releases it (enqueue).
-    op.rb.alone = alone or (op.M == 1 and op.kind != PS and op.egress == NULL)
+    # In a run with lanes whoever feeds an operator may release it (delivery.pyx, enter).
+    op.rb.alone = alone or (op.M == 1 and op.kind != PS and op.egress == NULL and not op.lanes)
     if op.kind == SL:
         if mpmc_init(&op.worklist, slots, 1) != 0:
             raise MemoryError

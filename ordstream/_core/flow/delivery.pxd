@@ -19,7 +19,7 @@ cdef bint operator_can_release(Operator* op) noexcept nogil
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil
 
 cdef void expect_release(Operator* op) noexcept nogil
-cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil
+cdef Chunk* prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil
 cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
                             int32_t n) noexcept nogil

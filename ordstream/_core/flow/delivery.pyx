@@ -2,11 +2,12 @@
 reorder scheme ever blocks."""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.assemble cimport assign_serials, copy_row
-from ordstream._core.flow.egress cimport egress_deliver, egress_has_room
+from ordstream._core.flow.egress cimport OUTPUT_LANES, egress_deliver, egress_has_room
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
+from ordstream._core.flow.lanes cimport cut_lanes, inherit_lanes
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.reorder_buffer cimport (
-    reorder_offer, reorder_offer_run, reorder_put, reorder_release,
+    reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release,
 )
 from ordstream._core.flow.split cimport split_chunk, split_everywhere
 from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
@@ -24,6 +25,7 @@ cdef struct Delivery:
     Worker* worker
     int32_t pushed         # units put into the next worklist
     int32_t direct         # units put straight into the next reorder buffer
+    int32_t furthest       # index of the last operator that got a unit
 
 
 cdef void out_of_memory(Operator* op) noexcept nogil:
@@ -68,7 +70,7 @@ cdef bint operator_can_release(Operator* op) noexcept nogil:
     """True when there is room downstream for the next unit. Any thread; an estimate."""
     if op.egress != NULL:
         return egress_has_room(op.egress)
-    return operator_has_room(op.edge.to, 1, op.edge.to.pq.p if op.edge.to.kind == PS else 1)
+    return operator_has_room(op.next, 1, op.next.pq.p if op.next.kind == PS else 1)
 
 
 cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
@@ -85,6 +87,11 @@ cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
     if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
         return 0
     return split_everywhere(to.pq.p, w, c)
+
+
+cdef inline bint wants(const Operator* op, const Chunk* c) noexcept nogil:
+    """Whether an operator has something to do for a unit, in a run with lanes."""
+    return c.kind != DATA or unit_has(c, op.reads)
 
 
 cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
@@ -104,7 +111,7 @@ cdef inline void enqueue(Operator* op, Chunk* c, Delivery* d) noexcept nogil:
     else:
         # No bucket has anything to process: the chunk goes straight to the reorder buffer. The operator
         # after this one may still need its parts (a punctuation).
-        if op.edge.to != NULL and op.edge.to.kind == PS and prepare_for(op.edge.to, d.worker, c) != 0:
+        if op.next != NULL and op.next.kind == PS and prepare_for(op.next, d.worker, c) != 0:
             out_of_memory(op)
             c.nparts = 0
         reorder_put(&op.rb, ticket, as_int(c))
@@ -131,6 +138,66 @@ cdef void expect_release(Operator* op) noexcept nogil:
         prefetch_write(&op.pq.master.head)                    # taken from right after
 
 
+cdef inline bint nothing_inside(Operator* op) noexcept nogil:
+    """Whether all that entered an operator has been delivered. Its one producer only.
+
+    If so that producer may produce for the operator behind it, until it lets something in: nobody else
+    delivers from there.
+    """
+    # own value; pairs with store_release of `next` behind each delivery
+    return load_relaxed(&op.enqueued) + 1 == load_acquire(&op.rb.next)
+
+
+cdef void enter(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
+    """enqueue in a run with lanes: a chunk without rows of the operator's lanes goes straight to the order."""
+    cdef int64_t ticket = load_relaxed(&to.enqueued) + 1      # own value
+    d.furthest = to.index
+    if wants(to, c):
+        enqueue(to, c, d)
+        return
+    c.ticket = ticket
+    store_relaxed(&to.enqueued, ticket)
+    reorder_put(&to.rb, ticket, as_int(c))
+    d.direct += 1
+
+
+cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
+    """deliver in a run with lanes: past operators that are empty and have nothing to do for the unit.
+
+    Thread safety, returns: as deliver. The last operator is never passed: the holder of its flag writes the
+    output. Cost: some ten instructions per operator passed.
+    """
+    cdef bint wanted
+    cdef bint next_wants
+    cdef Chunk* following = c
+    cdef int64_t chunks = 0
+    cdef int64_t parts = 0
+    if c.link != NULL:
+        while following != NULL:
+            chunks += 1
+            parts += following.nparts
+            following = following.link
+        if not admits(to, chunks, parts):
+            return 0
+        while c != NULL:
+            following = c.link
+            c.link = NULL
+            enter(to, c, d)
+            c = following
+        return 1
+    wanted = wants(to, c)
+    if not admits(to, 1, c.nparts if wanted else 0):
+        return 0
+    while not wanted and to.next != NULL and nothing_inside(to):
+        next_wants = wants(to.next, c)
+        if not admits(to.next, 1, c.nparts if next_wants else 0):
+            break
+        to = to.next
+        wanted = next_wants
+    enter(to, c, d)
+    return 1
+
+
 cdef int deliver(void* context, void* unit) noexcept nogil:
     """Hand one unit to the next worklist or to the egress. 0: there is no room. For the holder of the
     release flag only."""
@@ -143,7 +210,9 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
     cdef int64_t parts = 0
     if op.egress != NULL:
         return egress_deliver(op.egress, d.worker, c)
-    to = op.edge.to
+    to = op.next
+    if op.lanes:
+        return deliver_past(to, c, d)
     if c.link == NULL:
         if not admits(to, 1, c.nparts):
             return 0
@@ -167,6 +236,15 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
 cdef void operator_release(Operator* op, Worker* w) noexcept nogil:
     """Deliver units that are ready: a release that parked, or that stopped at RELEASE_MAX, continues."""
     release_or_offer(op, w, 0, NULL, 0)
+
+
+cdef void release_past(Operator* to, Worker* w, int32_t furthest) noexcept nogil:
+    """Release what was put straight into the reorder buffers of operators from `to` to the one of index
+    `furthest`."""
+    while to != NULL and to.index <= furthest:
+        if reorder_ready(&to.rb):
+            operator_release(to, w)
+        to = to.next
 
 
 cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
@@ -196,7 +274,9 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
     if d.pushed and load_seq(&op.run.parked) > 0:
         op.run.work.notify_one()
     if d.direct:
-        operator_release(op.edge.to, w)                       # at most as deep as the chain is long
+        operator_release(op.next, w)                          # at most as deep as the chain is long
+        if op.lanes:
+            release_past(op.next.next, w, d.furthest)
     if op.egress != NULL and (load_relaxed(&op.egress.ended)
                               or load_relaxed(&op.egress.ready.tail) != published
                               or ingress_wakes_feeder(op.run.ingress)):
@@ -205,16 +285,55 @@ cdef inline void release_or_offer(Operator* op, Worker* w, int64_t ticket, const
         op.run.reader.notify_all()
 
 
-cdef void prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
-    """Split a unit for the next operator where that is partitioned."""
+cdef Chunk* prepare_lanes(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """prepare_unit in a run with lanes: for the first operator behind this one that has something to do for
+    the unit.
+
+    A chunk of a lane of that operator comes to the front. Ownership: the worker's, as in prepare_unit.
+    """
+    cdef Operator* to
+    cdef Chunk* c = unit
+    cdef Chunk* first
+    cdef Chunk* before = NULL
+    while c != NULL:
+        to = op.next
+        if c.kind == DATA:
+            first = NULL
+            while to != NULL:
+                first = unit_front(c, to.reads)
+                if first != NULL:
+                    break
+                to = to.next
+            if to == NULL:
+                first = unit_front(c, OUTPUT_LANES)
+            if first != NULL:
+                c = first
+        if before == NULL:
+            unit = c
+        else:
+            before.link = c
+        if to != NULL and to.kind == PS and prepare_for(to, w, c) != 0:
+            out_of_memory(op)
+            c.nparts = 0
+        before = c
+        c = c.link
+    return unit
+
+
+cdef Chunk* prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
+    """Split a unit for the next operator where that is partitioned. Returns the unit: its first chunk may be
+    another."""
     cdef Chunk* c
-    if op.edge.to != NULL and op.edge.to.kind == PS:
+    if op.lanes:
+        return prepare_lanes(op, w, unit)
+    if op.next != NULL and op.next.kind == PS:
         c = unit
         while c != NULL:
-            if prepare_for(op.edge.to, w, c) != 0:
+            if prepare_for(op.next, w, c) != 0:
                 out_of_memory(op)
                 c.nparts = 0
             c = c.link
+    return unit
 
 
 cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
@@ -228,8 +347,7 @@ cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64
 
 cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
     """Split a unit for the next operator, place it in the reorder buffer, and release what is ready."""
-    cdef int64_t one = as_int(unit)
-    prepare_unit(op, w, unit)
+    cdef int64_t one = as_int(prepare_unit(op, w, unit))
     operator_send_run(op, w, ticket, &one, 1)
 
 
@@ -255,7 +373,7 @@ cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Sli
         slice.held = 0
     elif slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
         send_held(op, w, slice)
-    prepare_unit(op, w, unit)
+    unit = prepare_unit(op, w, unit)
     if slice.held == 0:
         slice.held_ticket = ticket
     slice.units[slice.held] = as_int(unit)
@@ -288,6 +406,8 @@ cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols
         f.n = 0
     out.last_serial = serial - 1
     out.link = f
+    if op.lanes and failure.slot >= 0:
+        cut_lanes(source, failure.slot)
     return out
 
 
@@ -297,14 +417,17 @@ cdef int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept no
 
     0, or -1: no memory.
     """
-    if assign_serials(w, out, source) != 0:
+    if op.lanes:
+        if inherit_lanes(op.kernel, w, out, source) != 0:
+            return -1
+    elif assign_serials(w, out, source) != 0:
         return -1
     out.last_serial = source.last_serial
     out.counted = source.counted
     out.arrived_ns = source.arrived_ns
     out.dispatched_ns = source.dispatched_ns
-    if op.kernel.keeps_views:
-        chunk_hold(out, source)
+    if op.kernel.keeps_views or (op.lanes and (out.beside != NULL or source.fork != NULL)):
+        chunk_hold(out, source)                               # lanes share columns and places: they die with the unit
     else:
         chunk_free(w, source)
     return 0

@@ -25,6 +25,9 @@ from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Layout, Wor
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.spsc cimport Spsc
 
+cdef enum:
+    OUTPUT_LANES = 1           # lanes that are written, a bit each: lane 0. Rows of others end here
+
 cdef struct LatencySample:
     int64_t serial
     int64_t processing_ns   # from the dispatch of the chunk to the first operator

@@ -1,4 +1,4 @@
-"""Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer, edge.
+"""Operator: one vertex of the stage table at run time: worklist, kernel, reorder buffer.
 
 A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through
 these functions:
@@ -6,9 +6,10 @@ these functions:
   process_part       parts.pxd: run a keyed kernel on one bucket's rows of a chunk
   operator_send      delivery.pxd: split for the next operator, place in the reorder buffer, release what is ready
   operator_release   delivery.pxd: deliver ready units downstream, in ticket order
-Edges have ports; this version accepts chains (one edge out, port 0).
+Operators form one line. A graph is a line too: its branches are lanes of a unit (chunk.pxd, e), and each
+operator works on its lanes and lets the others pass.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.flow.egress cimport Egress
@@ -24,10 +25,6 @@ from ordstream._core.flow.split cimport Partitioner
 from ordstream._core.flow.steps cimport StepLog
 from ordstream._core.ground.threads cimport EventCount
 
-cdef struct Edge:
-    Operator* to
-    int32_t port
-
 cdef struct RunState:
     # What all operators of a run share.
     # not 0: cancelled, out of memory, or ended; workers return at the next chunk or in the middle of a flush
@@ -42,6 +39,7 @@ cdef struct RunState:
     Ingress* ingress
     int32_t workers
     int32_t steps          # 1: each key of the final flush gets a serial of its own (steps.pxd)
+    int32_t lanes          # 0: the run has one lane
     a64* bytes             # in flight (ChunkPool.bytes)
     int64_t max_bytes      # their cap
 
@@ -50,9 +48,11 @@ cdef struct Operator:
     int32_t kind           # OperatorKind
     int32_t M              # maximum degree of parallelism
     int32_t has_views      # output rows contain views
+    int32_t lanes          # 0: the run has one lane, and nothing looks at lanes
+    uint64_t reads         # lanes that it works on, a bit each
     Kernel* kernel
     RunState* run
-    Edge edge              # out; `to` NULL: the egress
+    Operator* next         # NULL: the egress
     Ingress* ingress       # not NULL: fed by the ingress (SL or SF)
     Egress* egress         # not NULL: feeds the egress
     # of a keyed operator, else NULL. With one bucket a partitioned operator runs as a stateful one

@@ -1,6 +1,6 @@
 """Processing parts, and completing chunks whose parts are all processed (parts.pxd)."""
 from cpython.ref cimport PyObject, Py_DECREF
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 from ordstream._core.flow.assemble cimport merge_flush, merge_parts
 from ordstream._core.flow.delivery cimport (
@@ -104,7 +104,7 @@ cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
             chunk_free(w, c.parts[k].out)
         drop_failure(c.parts[k].failure)
     c.nparts = 0
-    chunk_free(w, c)
+    unit_free(w, c)
 
 
 # ---------------------------------------------------------------- rows through the kernel
@@ -245,6 +245,14 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     send_or_hold(op, w, ticket, out, slice)
 
 
+cdef inline int16_t lane_of(const Operator* op) noexcept nogil:
+    """The lane of an operator that works on one."""
+    cdef int16_t lane = 0
+    while not op.reads >> lane & 1:
+        lane += 1
+    return lane
+
+
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Every bucket has processed the punctuation: send what the buckets emitted, then the punctuation
     itself."""
@@ -284,6 +292,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             store_release(&op.steps.published, 1)             # pairs with load_acquire in Run.steps
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
+        out.lane = lane_of(op)
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1

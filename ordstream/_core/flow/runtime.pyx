@@ -468,7 +468,7 @@ cdef void discard(Worker* w, Chunk* c) noexcept:
         if c.failure != NULL and c.failure.exc != NULL:
             Py_DECREF(<object> <PyObject*> c.failure.exc)
             c.failure.exc = NULL
-        chunk_free(w, c)
+        unit_free(w, c)
         c = following
 
 

@@ -181,8 +181,7 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
-                sent[held] = as_int(apply_stateless(op, w, run[k], slice))
-                prepare_unit(op, w, <Chunk*> as_pointer(sent[held]))
+                sent[held] = as_int(prepare_unit(op, w, apply_stateless(op, w, run[k], slice)))
                 held += 1
                 if held * rows >= together or k == n - 1:
                     operator_send_run(op, w, ticket, sent, held)

@@ -8,8 +8,13 @@ b) Columns are indexed by *slot*; `sel` lists the selected slots in order (NULL:
 c) A column's `valid` is one byte per slot (0 = null); NULL means no nulls. Values under a null are zeroed or garbage.
 d) Memory ownership: a chunk has one owner at a time (a queue slot, then the worker that took it). Its arrays live in its
    arena and die with it. `held` are chunks that its views point into; they are released with it.
+e) A unit has one chunk for each *lane* in which it has rows, linked by `beside`; the lanes of a unit may have rows of
+   different shape. The first chunk carries what is said of the whole unit: link, ticket, counted, last_serial and the
+   markers. Chunks that a branch made share columns, so these are read-only, and a chunk that another one is made of is
+   held until the unit dies (flow/delivery.pyx, inherit). Rows of a lane are in input order. `fork` and `place` tell the order
+   between lanes: the slot at the branch point that caused each row.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.threads cimport Mutex
@@ -99,6 +104,12 @@ cdef struct Part:
     Chunk* out             # rows this part produced (kernels that are not in place), or NULL
     Failure* failure       # NULL: none. Lives in out's or the chunk's arena / malloc'ed by the runtime
 
+cdef struct Fork:
+    # A branch point that rows have passed. Lies in the arena of the chunk that was divided there.
+    Fork* outer            # the branch point before it whose lanes are not united yet, or NULL
+    const int32_t* place   # slot in `outer` that caused each slot of that chunk; NULL: the same, or no `outer`
+    int64_t branch         # which branch: its kernel's own number
+
 cdef struct Chunk:
     # Lies at a 64-byte boundary. A chunk of one row, which goes from core to core, needs the first four lines and that of its columns.
     Chunk* link            # next chunk of the same unit (one ticket may carry several chunks)
@@ -108,7 +119,8 @@ cdef struct Chunk:
     int32_t capacity       # slots allocated by chunk_reserve (0: columns belong to a batch)
     int32_t ncols
     int32_t nparts
-    int32_t counted        # 1: counts as in flight until the egress (made by the ingress, or took such a chunk's place)
+    int16_t lane           # lane of its unit that the rows are in
+    int16_t counted        # 1: made by the ingress (or took such a chunk's place): counts as in flight until egress
     int32_t failed_operator
     int32_t* sel
     Column* cols           # capacity: ChunkPool.max_cols
@@ -140,6 +152,9 @@ cdef struct Chunk:
     Chunk* held_next
     void* shed             # ShedRows* in this arena, or NULL: set by a shed stage, read by the operator behind it, else garbage
     void* block            # what the chunk lies in
+    Chunk* beside          # next chunk of the same unit, of another lane
+    Fork* fork             # innermost branch point that the rows have passed, or NULL
+    int32_t* place         # slot there that caused each slot here; NULL: the same
 
 cdef struct ChunkPool:
     # Bounded free list shared by the workers, who exchange chunks with it in groups. Guarded by `mutex`.
@@ -241,6 +256,7 @@ cdef inline Chunk* chunk_new(Worker* w) noexcept nogil:
     c.capacity = 0
     c.ncols = 0
     c.nparts = 0
+    c.lane = 0
     c.counted = 0
     c.sel = NULL
     c.first_serial = 0
@@ -255,6 +271,9 @@ cdef inline Chunk* chunk_new(Worker* w) noexcept nogil:
     c.hash = NULL
     c.keep = NULL
     c.failure = NULL
+    c.beside = NULL
+    c.fork = NULL
+    c.place = NULL
     return c
 
 
@@ -277,7 +296,26 @@ cdef inline void chunk_free(Worker* w, Chunk* c) noexcept nogil:
         chunk_return_slow(w)
 
 
+cdef inline void unit_free(Worker* w, Chunk* c) noexcept nogil:
+    """chunk_free for every lane of a unit (not its `link`)."""
+    cdef Chunk* beside
+    while c != NULL:
+        beside = c.beside
+        chunk_free(w, c)
+        c = beside
+
+
+cdef inline bint unit_has(const Chunk* c, uint64_t lanes) noexcept nogil:
+    """Whether a unit has rows in one of these lanes (a bit each). Any reader. Cost: a few instructions per chunk."""
+    while c != NULL:
+        if c.n and lanes >> c.lane & 1:
+            return True
+        c = c.beside
+    return False
+
+
 cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil
+cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil
 cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil
 cdef int chunk_set_valid(Worker* w, Chunk* c, int32_t col) noexcept nogil

@@ -1,5 +1,5 @@
 """Cold half of chunk.pxd: arenas, the pool, growing output chunks, layouts."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncpy
 from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer
@@ -239,6 +239,34 @@ cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil:
     """
     held.held_next = c.held
     c.held = held
+
+
+cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil:
+    """Bring a chunk with rows in one of these lanes (a bit each) to the front; it then carries what is said of the unit.
+
+    Thread safety: the unit's owner. Ownership: unchanged. Returns: the first chunk; NULL: none of these lanes has rows,
+    and nothing was changed. Cost: a few instructions per chunk of the unit.
+    """
+    cdef Chunk* before = unit
+    cdef Chunk* c = unit.beside
+    if unit.n and lanes >> unit.lane & 1:
+        return unit
+    while c != NULL and not (c.n and lanes >> c.lane & 1):
+        before = c
+        c = c.beside
+    if c == NULL:
+        return NULL
+    before.beside = c.beside
+    c.beside = unit
+    c.link = unit.link
+    unit.link = NULL
+    c.ticket = unit.ticket
+    c.counted = unit.counted
+    unit.counted = 0
+    c.last_serial = unit.last_serial
+    c.dispatched_ns = unit.dispatched_ns
+    c.arrived_ns = unit.arrived_ns
+    return c
 
 
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil:

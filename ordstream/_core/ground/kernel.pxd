@@ -43,8 +43,16 @@ f) The state contract: the keys of a bucket leave it as rows, come into another 
    Callers pass bounded numbers of rows: no call looks at the stop flag.
    All of `state`, `state_export`, `state_install`, `state_remove` NULL: the operator has no state, or its
    state can't leave it yet.
+g) Lanes. A kernel works on the lane that the plan gave it (`reads`) and sees no other: `in` is that lane's
+   chunk, and the rows that it makes stay in that lane. Columns of `in` may be shared with other lanes: they
+   are never written into; its selection is its own. Two inputs of an operator are one lane, united in front
+   of it, with a column that says which input a row comes from; rows for a side output are told apart by a
+   column, for a branch behind.
+   With `units` (SL), `apply` takes and gives whole units: `in` has rows in a lane of `reads`, `in.beside`
+   are the other chunks. It sets lane, beside, fork, place and serials of what it makes (`origin` is not
+   read); of the chunks that it leaves out of the unit, the one it returns holds all but `in`.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
 from ordstream._core.ground.atomics cimport a64, as_pointer, load_acquire
 from ordstream._core.ground.key_spec cimport KeySpec
@@ -99,6 +107,8 @@ cdef struct Kernel:
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
     int32_t unbounded      # a row may take any time (a user's function): the worker holds no finished units meanwhile
+    int32_t units          # SL: apply takes and gives whole units; 0: a chunk of one lane
+    uint64_t reads         # lanes that it works on, a bit each; without `units` one; 0: lane 0
     int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
     const Layout* input
     const Layout* output

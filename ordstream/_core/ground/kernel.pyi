@@ -2,12 +2,15 @@ from typing import Any
 
 from ordstream._core.ground.chunk import LayoutOwner
 
+MOST_LANES: int
+
 class KernelOwner:
     input_layout: LayoutOwner
     output_layout: LayoutOwner
     state_layout: LayoutOwner | None
     state_keys: Any
     references: Any
+    def work_on(self, *lanes: int) -> None: ...
     @property
     def kind(self) -> int: ...
     @property

@@ -1,11 +1,14 @@
 """Owner of a kernel: keeps layouts, context and Python references alive while runs borrow the C struct."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strncpy
 from ordstream._core.ground.atomics cimport as_int, as_pointer, cas_acq_rel, load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport FAIL_PYTHON
 
 from ordstream.errors import told
+
+
+MOST_LANES = 64                # at a time: a lane's number is free again when a union has taken its rows
 
 
 cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const char* text) noexcept nogil:
@@ -73,6 +76,18 @@ cdef class KernelOwner:
             later = s.later
             free(s)
             s = later
+
+    def work_on(self, *lanes):
+        """The lanes of a unit that it works on: numbers below MOST_LANES, one where it does not take whole units.
+
+        Before the run. Raises ValueError.
+        """
+        wrong = [lane for lane in lanes if not 0 <= lane < MOST_LANES]
+        if wrong or not lanes or (len(lanes) > 1 and not self.kernel.units):
+            raise ValueError(f"lanes {lanes}: a kernel works on one lane, from 0 to {MOST_LANES - 1}, or takes whole units")
+        self.kernel.reads = 0
+        for lane in lanes:
+            self.kernel.reads |= <uint64_t> 1 << <int> lane
 
     @property
     def kind(self):

@@ -7,8 +7,6 @@ from ordstream._core.ground.expression cimport (
     Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
 )
 from ordstream._core.ground.expression_code cimport Code, CodeOwner
-    Code, CodeOwner, Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
-)
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, count_skipped, owner_setup
 from ordstream._core.kernels.filter cimport keep_rows

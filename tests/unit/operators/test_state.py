@@ -230,7 +230,8 @@ def test_an_operator_whose_state_stays_says_so():
         ),
     ):
         segment.state()
-    assert all(stage.state_schema is None for stage in built.plan.operators)
+    with pytest.raises(od.PlanError, match="exported yet"):
+        built.plan.operators[0].state_schema()
 
 
 def test_state_is_not_touched_while_tuples_are_on_their_way():
