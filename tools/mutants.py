@@ -66,8 +66,8 @@ MUTANTS = (
     ),
     Mutant(
         "reader-notify", DELIVERY,
-        "        op.run.reader.notify_all()\n\n\ncdef void prepare_unit(",
-        "        pass\n\n\ncdef void prepare_unit(",
+        "        op.run.reader.notify_all()\n\n\ncdef void operator_send_run(",
+        "        pass\n\n\ncdef void operator_send_run(",
         (WAKEUPS + "test_a_release_tells_the_reader",),
     ),
     Mutant(

@@ -91,8 +91,10 @@ cdef class DeployedMap:
         with nogil:
             for i in range(words.shape[0]):
                 place = self.find(words[i])
-                to[i] = place.first if place != NULL else self.buckets[universal_cell(self.hashes, 0,
-                        words[i])]
+                if place != NULL:
+                    to[i] = place.first
+                else:
+                    to[i] = self.buckets[universal_cell(self.hashes, 0, words[i])]
         return out
 
     def route_loaded(self, const uint64_t[::1] words, int64_t[::1] received):

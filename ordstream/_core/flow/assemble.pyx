@@ -397,13 +397,14 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             for i in range(part.n):
                 if stop_due(w, i):
                     return give_up(w, out)
-                if cut != NULL and part.flush_key[i] != NULL and key_compare(keys, part.flush_key[i],
-                        cut) >= 0:
+                if (cut != NULL and part.flush_key[i] != NULL
+                        and key_compare(keys, part.flush_key[i], cut) >= 0):
                     continue
                 rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
                 rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
-                rows[total].order = order_prefix(keys,
-                        rows[total].key) if keys != NULL and rows[total].key != NULL else 0
+                rows[total].order = 0
+                if keys != NULL and rows[total].key != NULL:
+                    rows[total].order = order_prefix(keys, rows[total].key)
                 rows[total].part = k
                 rows[total].row = <int32_t> i
                 total += 1
@@ -450,9 +451,10 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
             out.origin[i] = 0
             if steps == NULL:
                 continue
-            if (i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                           and key_compare(keys, rows[i - 1].key, rows[i].key) != 0)) and steps_append(steps, keys, rows[i].key) != 0:
-                return give_up(w, out)
+            if i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
+                          and key_compare(keys, rows[i - 1].key, rows[i].key) != 0):
+                if steps_append(steps, keys, rows[i].key) != 0:
+                    return give_up(w, out)
             out.origin[i] = <int32_t> (steps.n - 1)
     for k in range(c.nparts):
         part = c.parts[k].out

@@ -17,7 +17,7 @@ from ordstream._core.ground.atomics cimport store_relaxed
 from ordstream._core.ground.chunk cimport (
     PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init,
 )
-from ordstream._core.ground.kernel cimport PS, SF, SL, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SF, SL, KernelOwner
 from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init
 from ordstream._core.ground.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new

@@ -1,16 +1,14 @@
 """Delivery (delivery.pxd states the design). Everything here is nogil. Only the lock of the lock-based
 reorder scheme ever blocks."""
 from libc.stdint cimport int32_t, int64_t
-from ordstream._core.flow.assemble cimport assign_serials, copy_row
+from ordstream._core.flow.assemble cimport copy_row
 from ordstream._core.flow.egress cimport OUTPUT_LANES, egress_deliver, egress_has_room
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
-from ordstream._core.flow.lanes cimport cut_lanes, inherit_lanes
+from ordstream._core.flow.lanes cimport cut_lanes
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.reorder_buffer cimport (
     reorder_offer, reorder_offer_run, reorder_put, reorder_ready, reorder_release,
 )
-from ordstream._core.flow.split cimport split_chunk, split_everywhere
-from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
 from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_has_room
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -71,22 +69,6 @@ cdef bint operator_can_release(Operator* op) noexcept nogil:
     if op.egress != NULL:
         return egress_has_room(op.egress)
     return operator_has_room(op.next, 1, op.next.pq.p if op.next.kind == PS else 1)
-
-
-cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
-    """Prepare a chunk for a partitioned operator: split it, and make what its kernel needs. Done in
-    parallel, before the chunk waits for its turn. 0, or -1: no memory."""
-    if c.kind == DATA:
-        if c.n == 0:
-            c.nparts = 0
-            return 0
-        if split_chunk(&to.partitioner, w, c) != 0:
-            return -1
-        return prepare_rows(to.kernel, w, c)
-    c.nparts = 0
-    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
-        return 0
-    return split_everywhere(to.pq.p, w, c)
 
 
 cdef inline bint wants(const Operator* op, const Chunk* c) noexcept nogil:
@@ -320,22 +302,6 @@ cdef Chunk* prepare_lanes(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
     return unit
 
 
-cdef Chunk* prepare_unit(Operator* op, Worker* w, Chunk* unit) noexcept nogil:
-    """Split a unit for the next operator where that is partitioned. Returns the unit: its first chunk may be
-    another."""
-    cdef Chunk* c
-    if op.lanes:
-        return prepare_lanes(op, w, unit)
-    if op.next != NULL and op.next.kind == PS:
-        c = unit
-        while c != NULL:
-            if prepare_for(op.next, w, c) != 0:
-                out_of_memory(op)
-                c.nparts = 0
-            c = c.link
-    return unit
-
-
 cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64_t* units,
                             int32_t n) noexcept nogil:
     """Place `n` prepared units with consecutive tickets in the reorder buffer, and release what is ready."""
@@ -345,39 +311,12 @@ cdef void operator_send_run(Operator* op, Worker* w, int64_t ticket, const int64
     release_or_offer(op, w, ticket, units, n)
 
 
-cdef void operator_send(Operator* op, Worker* w, int64_t ticket, Chunk* unit) noexcept nogil:
-    """Split a unit for the next operator, place it in the reorder buffer, and release what is ready."""
-    cdef int64_t one = as_int(prepare_unit(op, w, unit))
-    operator_send_run(op, w, ticket, &one, 1)
-
-
 cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil:
     """Send the units that are held."""
     cdef int32_t n = slice.held
     if n:
         slice.held = 0
         operator_send_run(op, w, slice.held_ticket, slice.units, n)
-
-
-cdef void send_or_hold(Operator* op, Worker* w, int64_t ticket, Chunk* unit, Slice* slice) noexcept nogil:
-    """Send a unit; or, while units are held back, hold it too if its ticket follows theirs."""
-    if not slice.holding:
-        operator_send(op, w, ticket, unit)
-        return
-    cdef int32_t k
-    if slice.held and ticket < slice.held_ticket:
-        # This unit comes from a part that was delegated to this worker, and precedes the held ones. Put
-        # those into their slots: the release of this unit, or of a later one, will deliver them.
-        for k in range(slice.held):
-            reorder_put(&op.rb, slice.held_ticket + k, slice.units[k])
-        slice.held = 0
-    elif slice.held == CLAIM_MAX or (slice.held and slice.held_ticket + slice.held != ticket):
-        send_held(op, w, slice)
-    unit = prepare_unit(op, w, unit)
-    if slice.held == 0:
-        slice.held_ticket = ticket
-    slice.units[slice.held] = as_int(unit)
-    slice.held += 1
 
 
 # ---------------------------------------------------------------- what a unit inherits
@@ -409,25 +348,3 @@ cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols
     if op.lanes and failure.slot >= 0:
         cut_lanes(source, failure.slot)
     return out
-
-
-cdef int inherit(Operator* op, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
-    """A new output chunk takes the place of its input chunk: it gets the serials and markers, and the input
-    chunk is held or freed.
-
-    0, or -1: no memory.
-    """
-    if op.lanes:
-        if inherit_lanes(op.kernel, w, out, source) != 0:
-            return -1
-    elif assign_serials(w, out, source) != 0:
-        return -1
-    out.last_serial = source.last_serial
-    out.counted = source.counted
-    out.arrived_ns = source.arrived_ns
-    out.dispatched_ns = source.dispatched_ns
-    if op.kernel.keeps_views or (op.lanes and (out.beside != NULL or source.fork != NULL)):
-        chunk_hold(out, source)                               # lanes share columns and places: they die with the unit
-    else:
-        chunk_free(w, source)
-    return 0

@@ -207,9 +207,8 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
             return WRITTEN_TOO_WIDE
         # The batch ends in the middle of a chunk. It may have some outputs of the next row's serial, but not
         # all.
-        publish(e,
-                max(load_relaxed(&e.ingress.emitted_serial),
-                slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
+        publish(e, max(load_relaxed(&e.ingress.emitted_serial),
+                       slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
             return WRITTEN_PART
 

@@ -28,8 +28,8 @@ cdef dict operator_figures(Operator* op, OperatorStats* o, str name, str kind):
         entry["bucket_tuples_max"] = max(per_bucket)
         entry["bucket_tuples_mean"] = sum(per_bucket) / len(per_bucket)
         if op.kernel.bucket_bytes != NULL:
-            entry["state_bytes"] = sum([op.kernel.bucket_bytes(op.kernel,
-                    op.pq.buckets[b].state) for b in range(op.pq.p)])
+            entry["state_bytes"] = sum(
+                [op.kernel.bucket_bytes(op.kernel, op.pq.buckets[b].state) for b in range(op.pq.p)])
     elif op.kind == SF and op.kernel.bucket_bytes != NULL and op.state != NULL:
         entry["state_bytes"] = op.kernel.bucket_bytes(op.kernel, op.state)
     return entry

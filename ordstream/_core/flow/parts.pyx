@@ -36,8 +36,8 @@ cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with
 cdef bint ends_the_run(void* exc) noexcept with gil:
     """True for KeyboardInterrupt, SystemExit and a cancelled run. They are not the row's fault, so
     on_error="skip" does not skip them."""
-    return isinstance(<object> <PyObject*> exc, Cancelled) or not isinstance(<object> <PyObject*> exc,
-            Exception)
+    error = <object> <PyObject*> exc
+    return isinstance(error, Cancelled) or not isinstance(error, Exception)
 
 
 cdef void drop_failure(Failure* f) noexcept nogil:
@@ -164,8 +164,8 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
             if stop_asked(w):
                 return
             continue
-        if kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY and (f.exc == NULL
-                or not ends_the_run(f.exc)):
+        if (kernel.on_error == ON_ERROR_SKIP and f.code != FAIL_MEMORY
+                and (f.exc == NULL or not ends_the_run(f.exc))):
             add_relaxed(&kernel.skipped, 1)                   # statistic
             if skip_is_first(kernel, slot_serial(c, part.rows[done])):
                 if f.exc != NULL:

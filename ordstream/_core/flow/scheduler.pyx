@@ -303,8 +303,10 @@ cdef class PySchedulerDoor:
         for i in range(self.n):
             self.ops[i].I = worklists[i]
             self.ops[i].w = workers[i]
-            self.ops[i].schedulable = (worklists[i] > 0
-                    and workers[i] < self.ops[i].M) if schedulable is None else schedulable[i]
+            if schedulable is None:
+                self.ops[i].schedulable = worklists[i] > 0 and workers[i] < self.ops[i].M
+            else:
+                self.ops[i].schedulable = schedulable[i]
         best = scheduler_choose(&self.scheduler, self.ops, self.n, now_ns, &budget)
         return None if best < 0 else (best, budget)
 

@@ -13,7 +13,6 @@ cdef enum:
     TAKEN_BYTES = 1 << 20      # a worker takes about so much from the pool at once
 
 
-
 cdef char* arena_grow(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:
     """Slow path of arena_alloc: a new block, at least twice the last one."""
     cdef Block* b

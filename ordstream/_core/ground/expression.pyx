@@ -1,9 +1,9 @@
 """The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use
 it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc, row_slot,
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.expression_code cimport (

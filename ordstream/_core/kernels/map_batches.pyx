@@ -82,13 +82,13 @@ def numpy_memory(type_):
 cdef class BatchKernel(PythonKernel):
     """map_batches: fn(dict of arrays) or fn(RecordBatch), row-wise."""
 
-    def __init__(self, operator):
-        PythonKernel.__init__(self, operator)
+    def __init__(self, stage):
+        PythonKernel.__init__(self, stage)
         self.arrow = operator.format == "arrow"
         self.names = list(operator.input.names)
         self.dtypes = [numpy_memory(f.type) for f in operator.input]
-        self.out_dtypes = [d if d is None
-                or d.kind not in "mM" else None for d in (numpy_memory(f.type) for f in operator.output)]
+        out_dtypes = [numpy_memory(f.type) for f in operator.output]
+        self.out_dtypes = [d if d is None or d.kind not in "mM" else None for d in out_dtypes]
         self.in_place = not self.arrow and None not in self.out_dtypes
         self.makes_chunk = False
         self.spare = []
@@ -140,8 +140,10 @@ cdef class BatchKernel(PythonKernel):
         for i in range(n):
             slot = i if rows == NULL else rows[i]
             try:
-                result = self.call_arrow(c, &slot, 1) if self.arrow else self.call_numpy(c, &slot, 1,
-                        Arrays(1, len(self.names)))
+                if self.arrow:
+                    result = self.call_arrow(c, &slot, 1)
+                else:
+                    result = self.call_numpy(c, &slot, 1, Arrays(1, len(self.names)))
                 self.append(w, c, &slot, 1, out, result)
             except BaseException as error:
                 if self.failed(c, slot, error):

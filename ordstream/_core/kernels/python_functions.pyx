@@ -373,6 +373,7 @@ cdef class ProcessKernel(KernelOwner):
                          Chunk* out, Failure* f) noexcept:
         """Run the rows; see python_process."""
         cdef int32_t i = 0
+        cdef int64_t* record
         cdef Emitter emit = None
         try:
             emit = Emitter.__new__(Emitter)
@@ -391,9 +392,9 @@ cdef class ProcessKernel(KernelOwner):
                 if is_cancelled(self.kernel.stop):
                     exception_set(f, rows[i], Cancelled(CANCELLED))
                     break
-                if not self.one_row(w, b, c, rows[i],
-                        &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i]),
-                                    None if values is None else values[i], out, emit, f):
+                record = &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i])
+                row = None if values is None else values[i]
+                if not self.one_row(w, b, c, rows[i], record, row, out, emit, f):
                     break
                 i += 1
             return i

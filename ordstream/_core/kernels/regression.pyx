@@ -66,8 +66,8 @@ cdef inline bint add_row(Sums* s, int64_t x, int64_t y) noexcept nogil:
     cdef int64_t product
     if s.n == 0 or x != s.last:
         s.n += 1
-        if add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product) or add_overflows(s.xx, product,
-                &s.xx):
+        if (add_overflows(s.x, x, &s.x) or mul_overflows(x, x, &product)
+                or add_overflows(s.xx, product, &s.xx)):
             return False
     s.last = x
     if add_overflows(s.y, y, &s.y):
@@ -160,7 +160,7 @@ cdef int32_t regression_process(
                 failure_earlier(f, row, x.x, xs[i], s.last)
                 return k0 + i
             if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0)
-                or not add_row(&after, xs[i], ys[i])):
+                    or not add_row(&after, xs[i], ys[i])):
                 failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64")
                 return k0 + i
             due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1

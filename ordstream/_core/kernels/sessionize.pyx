@@ -402,8 +402,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
             index = out.n
             key = chunk_alloc(w, out, x.keys.size)
             out.flush_time[index] = 0 if final else s.last
-            if key == NULL or key_copy(x.keys, record, w, out, key) != 0 or emit(k, w, b, record, out,
-                    0) != 0:
+            if (key == NULL or key_copy(x.keys, record, w, out, key) != 0
+                    or emit(k, w, b, record, out, 0) != 0):
                 failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return -1
             out.flush_key[index] = key

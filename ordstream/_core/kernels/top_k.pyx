@@ -12,7 +12,6 @@ c) grows=True (`by` never decreases for a key): only the k best so far matter. A
    they are forgotten: memory is bounded by k, not by the number of keys.
 d) The end of a window emits the list as the end of the stream does, and forgets everything.
 """
-from libc.math cimport isnan
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -33,7 +32,7 @@ from ordstream._core.state.keyed_state cimport (
 from ordstream._core.state.ordered_places cimport (
     OrdPlaces, ord_places_erase, ord_places_free, ord_places_insert, ord_places_new,
 )
-from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_ranked_unless
+from ordstream._core.state.ranking cimport OrdRanked, float_rank, ord_sort_ranked, ord_sort_ranked_unless
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
 
@@ -80,16 +79,6 @@ cdef struct TopBucket:
     OrdPlaces* places      # not grows, updates: all keys in order
     int64_t window         # the latest (unsigned ones with the upper bit turned)
     int32_t in_window      # 1: there was a row
-
-
-cdef inline int64_t float_rank(int64_t bits) noexcept nogil:
-    cdef double v
-    memcpy(&v, &bits, 8)
-    if isnan(v):
-        return INT64_MIN
-    if v == 0.0:
-        return 0
-    return bits ^ ((bits >> 63) & <int64_t> 0x7FFFFFFFFFFFFFFF)
 
 
 cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int32_t n,
@@ -147,7 +136,6 @@ cdef int store_row(const TopContext* x, TopBucket* b, Entry* e, const Chunk* c, 
 
 # ---------------------------------------------------------------------------------------------- heap, worst
 # at the root
-
 
 
 cdef inline bint worse(const TopContext* x, TopBucket* b, int64_t p, int64_t q) noexcept nogil:
@@ -350,8 +338,10 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
     if ranked == NULL or best > 0x7fffffff:
         free(ranked)
         return -1
-    status = flush_reserve(w, out, k.output, <int32_t> best) if at_end else chunk_reserve(w, out, k.output,
-            <int32_t> best)
+    if at_end:
+        status = flush_reserve(w, out, k.output, <int32_t> best)
+    else:
+        status = chunk_reserve(w, out, k.output, <int32_t> best)
     if status == 0:
         for i in range(n):
             if at_end and stop_due(w, i):

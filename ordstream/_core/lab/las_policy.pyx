@@ -135,8 +135,10 @@ cdef class Shedding(Policy):
         if self.estimator == KNOWN:
             time = self.known[i]
         elif self.state.informed:
-            time = time_estimate(self.model,
-                    word) if self.estimator == BY_KEY else self.model.total_time / <double> self.model.tuples
+            if self.estimator == BY_KEY:
+                time = time_estimate(self.model, word)
+            else:
+                time = self.model.total_time / <double> self.model.tuples
         if shed_admit(&self.state, latency, elapsed, time):
             self.marked = i
         return 0

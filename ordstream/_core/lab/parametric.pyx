@@ -327,8 +327,8 @@ cdef int32_t parametric_process(
                 failure_set(f, slot, FAIL_NULL, why)
                 return done + i
             own = <double*> keyed_state(&b.keyed, slots[i])
-            if not k.in_place and out.n + <int64_t> outputs > out.capacity and chunk_reserve(w, out,
-                    k.output, outputs) != 0:
+            if (not k.in_place and out.n + <int64_t> outputs > out.capacity
+                    and chunk_reserve(w, out, k.output, outputs) != 0):
                 failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return done + i
             state_update(x, own, t)

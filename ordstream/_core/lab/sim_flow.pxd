@@ -1,4 +1,7 @@
-"""What moves through a simulated node: room for it, input to take, chunks formed and split; as ingress.pyx, slices.pyx and delivery.pyx and split.pyx."""
+"""What moves through a simulated node: room for it, input to take, chunks formed and split.
+
+As ingress.pyx, slices.pyx, delivery.pyx and split.pyx of the flow.
+"""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.kernel cimport PS, SF
 from ordstream._core.lab.sim_node cimport SimChunk, SimNode, SimOperator

@@ -230,8 +230,6 @@ cdef class ColumnReader:
         return array if big == self.type else array.cast(self.type)
 
 
-
-
 cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil:
     """Copy the values of rows (NULL: 0..n-1) side by side. Cost: a memcpy, or ~0.5 ns per row."""
     cdef int32_t i

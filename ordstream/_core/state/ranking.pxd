@@ -3,7 +3,9 @@
 Inline only: there is no module of this name at run time. Thread safety: none of its own, arrays belong to
 the caller.
 """
-from libc.stdint cimport int64_t
+from libc.math cimport isnan
+from libc.stdint cimport INT64_MIN, int64_t
+from libc.string cimport memcpy
 from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef extern from "ranking.hpp" nogil:
@@ -23,3 +25,14 @@ cdef extern from "ranking.hpp" nogil:
     # Offer one to best[0..n), the k best so far, a heap with the worst at its root; returns the new n.
     int64_t ord_offer(OrdRanked* best, int64_t n, int64_t k, OrdRanked one,
                       int (*compare)(const void*, const char*, const char*) noexcept nogil, const void* keys)
+
+
+cdef inline int64_t float_rank(int64_t bits) noexcept nogil:
+    """The rank of a double, given as its bits: orders as the numbers do, NaN lowest, -0.0 as 0.0. Pure."""
+    cdef double v
+    memcpy(&v, &bits, 8)
+    if isnan(v):
+        return INT64_MIN
+    if v == 0.0:
+        return 0
+    return bits ^ ((bits >> 63) & <int64_t> 0x7FFFFFFFFFFFFFFF)

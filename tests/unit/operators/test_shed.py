@@ -16,7 +16,7 @@ from patience import measured, patiently
 import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError
-from ordstream.fragments.fragmenting import cut
+from ordstream.fragments.fragmenting import fragments_of
 from ordstream.operators.shed import duration_ns
 from ordstream.reference.run_serial import run_serial
 
@@ -115,9 +115,9 @@ class TestArguments:
             protected(base().shed("50ms", "key")).run(source(3), shed_log=[1, 2])
 
     def test_it_is_not_cut(self) -> None:
-        assert len(cut(protected(base().shed("50ms", "key")))) == 1
+        assert len(fragments_of(protected(base().shed("50ms", "key")).plan)) == 1
         with pytest.raises(PlanError, match="one node"):
-            cut(base().shed("50ms", "key").key_by("key").count())
+            fragments_of(base().shed("50ms", "key").key_by("key").count().plan)
         stateless = protected(base().shed("50ms", "key"))  # of one piece: nodes would shed by serials of their own, and their logs be lost
         with pytest.raises(PlanError, match=r"sheds can't be combined with processes=2"):
             stateless.run(source(3), processes=2)
