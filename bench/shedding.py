@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
-from ordstream._core.balance.las import Shedding
+from ordstream._core.lab.las_policy import Shedding
 from ordstream.balance.las import AverageLatency
 from ordstream.lab.evaluation.experiment import Chart, Curve, Result, draw, write_csv
 from ordstream.lab.simulation import streams

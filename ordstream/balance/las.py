@@ -4,7 +4,7 @@ The operator's execution time of a tuple depends on the tuple's key and is not k
 sends what it learnt; `LoadAwareShedder` estimates from it how long each tuple would wait and drops those that would break the goal, a
 replaceable `Goal`. `StrawMan` does the same with the mean execution time, `FullKnowledge` with the true one: what the paper compares
 with. Nothing here has a clock: times are the caller's, in one unit. In virtual time the same arithmetic runs as
-`ordstream._core.balance.las.Shedding`, in a node as `.shed(...)`.
+`ordstream._core.lab.las_policy.Shedding`, in a node as `.shed(...)`.
 
 Three things the paper leaves open. C-hat is never below the elapsed time. An admitted tuple carries C-hat every `sync_every` tuples,
 not only after new matrices. Before the first matrices everything is admitted; under overload that builds a backlog which shedding

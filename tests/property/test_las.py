@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordstream._core.balance.cost_learner import CostLearner
-from ordstream._core.balance.las import Shedding
+from ordstream._core.lab.las_policy import Shedding
 from ordstream.balance.las import AverageLatency, FullKnowledge, LoadAwareShedder, MaximumLatency, OperatorSide, StrawMan
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.lab.simulation.queues import Outcome, run_operator

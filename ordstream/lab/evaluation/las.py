@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream._core.balance.cost_learner import CostLearner
-from ordstream._core.balance.las import Shedding
+from ordstream._core.lab.las_policy import Shedding
 from ordstream.balance.las import AverageLatency, MaximumLatency
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
