@@ -14,7 +14,7 @@ from ordstream.spark.apart import apart
 try:
     from ordstream.lab.evaluation import experiments
     from ordstream.lab.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
-    from ordstream.lab.evaluation.machine import about
+    from ordstream.lab.evaluation.machine import columns
 except ImportError as error:
     if not (error.name or "").startswith(("ordstream.lab", "ordstream._core")):
         raise
@@ -132,7 +132,7 @@ def bench(chosen: argparse.Namespace) -> int:
         print(claim)
     sys.stdout.flush()  # what was computed is not lost with a file
     files = [chosen.out / f"{experiment.name}.csv"]
-    found = about(command_line(experiment, chosen))
+    found = columns(command_line(experiment, chosen))
     try:
         write_csv(files[0], result, found)
     except OSError as error:
