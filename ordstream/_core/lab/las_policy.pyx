@@ -1,4 +1,4 @@
-"""Load-aware shedding and its rivals as a policy of the simulator, in virtual time; the arithmetic is `_core/balance/las`."""
+"""Load-aware shedding and its rivals as a policy of the simulator, in virtual time; arithmetic: `_core/balance/las`."""
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.balance.cost_learner cimport CostLearner, learner_reset, learner_update, time_copy
