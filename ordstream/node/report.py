@@ -1,4 +1,4 @@
-"""What a run did: throughput, both latencies, per-operator figures, what was dropped, scheduler choices (design.md, promise 8)."""
+"""What a run did: throughput, both latencies, figures per operator, what was dropped, scheduler choices."""
 
 from __future__ import annotations
 
