@@ -127,6 +127,7 @@ wheel: develop ## build a wheel, repair it, install it where there is no compile
 	@$(PY) -m build --outdir build/wheel .
 	@if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w build/wheel/repaired build/wheel/*.whl; \
 	    else cp build/wheel/*.whl build/wheel/repaired; fi
+	@$(PY) tools/check_wheel.py build/wheel/repaired/*.whl
 	@$(PY) -m venv build/wheel/fresh
 	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" CC= CXX= \
 	    fresh/bin/python -m pip --disable-pip-version-check --no-input install -q --only-binary :all: repaired/*.whl

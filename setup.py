@@ -10,8 +10,8 @@ the package stands in ``pyproject.toml``. Environment variables that change the 
 ``ORDSTREAM_NATIVE=1``
     ``-march=native``; never in a wheel, which must run on any processor of its family.
 ``ORDSTREAM_LAB=1``
-    Also the laboratory (``ordstream/_core/lab``: test doors, benchmark kernels, the simulator) in a build that is not in place.
-    A build in place, as in a checkout, always has it; a wheel never needs it.
+    Also the laboratory (``ordstream/lab``, ``ordstream/_core/lab``: experiments, test doors, benchmark kernels, the
+    simulator) in a build that is not in place. A build in place, as in a checkout, always has it; a wheel never does.
 ``ORDSTREAM_NO_CORE=1``
     No extension at all: ``make develop`` installs the package and its requirements so, then builds the core
     in place, where a compiler's messages are seen.
@@ -33,6 +33,7 @@ from typing import ClassVar
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)  # setuptools wants sources relative to the project, whatever the caller's folder
@@ -51,8 +52,8 @@ INCLUDE_DIRS = ["ordstream/_core/ground", "ordstream/_core/state", "ordstream/in
 # Modules that look into NumPy arrays; the headers of NumPy 2 serve NumPy 1 as well.
 NUMPY_ARRAYS = ("map_batches",)
 
-#: Modules that only a checkout has.
-LAB = "ordstream._core.lab."
+#: Packages that only a checkout has.
+LAB = ("ordstream.lab", "ordstream._core.lab")
 
 DIRECTIVES = {
     "language_level": 3,
@@ -154,6 +155,20 @@ def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Ex
     return [by_name[module.name] for module in modules]
 
 
+def in_lab(name: str) -> bool:
+    """Whether a package or module is of the laboratory."""
+    return any(name == package or name.startswith(f"{package}.") for package in LAB)
+
+
+class BuildPython(build_py):
+    """``build_py`` that leaves the laboratory out of a wheel. An editable installation sees the checkout's."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if not (asked("ORDSTREAM_LAB") or self.editable_mode):
+            self.packages = [package for package in self.packages or [] if not in_lab(package)]
+
+
 class BuildCore(build_ext):
     """``build_ext`` that translates first, compiles in parallel, and rebuilds all when the flags changed."""
 
@@ -161,7 +176,7 @@ class BuildCore(build_ext):
         super().finalize_options()
         self.parallel = self.parallel or jobs()
         if not (self.inplace or asked("ORDSTREAM_LAB")):
-            self.extensions = [module for module in self.extensions if not module.name.startswith(LAB)]
+            self.extensions = [module for module in self.extensions if not in_lab(module.name)]
 
     def build_extensions(self) -> None:
         base = Path(self.get_finalized_command("build").build_base)
@@ -175,6 +190,11 @@ class BuildCore(build_ext):
             # C++ files made anew are newer than every object made with the old flags: all is compiled again.
             shutil.rmtree(base / "cython", ignore_errors=True)
             stamp.write_text(flags)
+        if not (self.inplace or DEBUG or SANITIZE) and sys.platform == "linux":
+            # For users: Python's own flags bring -g along, and most of a module's bytes would be for a debugger.
+            for module in self.extensions:
+                module.extra_compile_args = [*module.extra_compile_args, "-g0"]
+                module.extra_link_args = [*module.extra_link_args, "-Wl,-s"]
         translations = translate(self.extensions, base / "cython", force=bool(self.force))
         for module, translated in zip(self.extensions, translations, strict=True):
             module.sources = translated.sources
@@ -198,4 +218,4 @@ class Translate(Command):
         translate(extensions(), Path(self.build_dir), force=True)
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore, "translate": Translate})
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore, "build_py": BuildPython, "translate": Translate})

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pytest
 from targets import Figure
 
-from ordstream.balance.baselines import PKG, Modulo, universal
+from ordstream.balance.baselines import PKG, FullKnowledge, LeastOutstanding, Modulo, RoundRobin, universal
 from ordstream.balance.dkg import DKG
 from ordstream.balance.posg import POSG
-from ordstream.balance.shuffle_baselines import FullKnowledge, LeastOutstanding, RoundRobin
 
 pytestmark = pytest.mark.benchmark(group="routes", timer=harness.replayed_clock)
 

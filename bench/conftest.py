@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Contest, onetbb, record, spins_for
 from targets import RESULTS, Figure, save, summary, table
+
+from ordstream.lab.evaluation.machine import about
 
 _figures: list[Figure] = []
 
@@ -54,46 +53,19 @@ def bench(benchmark: Any) -> Bench:
     return Bench(benchmark)
 
 
-def about(pipelines: bool = True) -> dict[str, Any]:
-    """Machine, versions and commit; nothing that names a host, a user or a path.
-
-    `pipelines`: with what only the pytest benchmarks use, oneTBB and the calibrated work.
-    """
-    import numpy
-    import pyarrow
-
-    def output(*command: str) -> str:
-        try:
-            here = Path(__file__).parent
-            return subprocess.run(command, capture_output=True, text=True, check=True, cwd=here).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return "unknown"
-
-    model = "unknown"
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = named[0] if named else model
-    rival = onetbb() if pipelines else None
-    changed = "+" if output("git", "status", "--porcelain", "-uno", "..") else ""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    found = {
-        "processor": f"{model} ({platform.machine()})",
-        "cpus": os.cpu_count(),
-        "cpus_allowed": affinity,
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "pyarrow": pyarrow.__version__,
-        "compiler": output(os.environ.get("CXX", "g++"), "--version").partition("\n")[0],
-        "commit": output("git", "rev-parse", "--short", "HEAD") + changed,
-        "command": "make bench",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+def about_pipelines() -> dict[str, Any]:
+    """What the file of targets says of its making, with the compiler, oneTBB and the calibrated work."""
+    try:
+        words = [os.environ.get("CXX", "g++"), "--version"]
+        compiler = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
+    except (OSError, subprocess.CalledProcessError):
+        compiler = "unknown"
+    rival = onetbb()
+    return about("make bench") | {
+        "compiler": compiler,
+        "onetbb": rival.onetbb_version().decode() if rival else "missing",
+        "spins": {f"{ns} ns": spins_for(ns) for ns in (100, 1000)},
     }
-    if pipelines:
-        found["onetbb"] = rival.onetbb_version().decode() if rival else "missing"
-        found["spins"] = {f"{ns} ns": spins_for(ns) for ns in (100, 1000)}
-    return found
 
 
 def pytest_benchmark_update_machine_info(config: Any, machine_info: dict[str, Any]) -> None:
@@ -105,7 +77,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The table of targets, and where it was saved."""
     if not _figures:
         return
-    found = about()
+    found = about_pipelines()
     path = RESULTS / f"targets-{found['time'].replace(':', '')}-{found['commit'].rstrip('+')}.json"
     save(_figures, path, found)
     terminalreporter.section("targets")

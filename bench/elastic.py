@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from harness import ROOT, check, data, spins_for, stateless
-from tpcxbb import about
 
 from ordstream.commands.engines import Job, by_sql
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation.machine import about
 from ordstream.node import node
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.queries import QUERIES
@@ -177,7 +178,7 @@ def main() -> None:
     if asked.seconds > 0:
         found["changing_load"] = changing_load(asked.seconds, RESULTS / f"{stem}.csv")
         print(json.dumps(found["changing_load"], indent=1))
-    (RESULTS / f"{stem}.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(RESULTS / f"{stem}.json", json.dumps(found, indent=1) + "\n")
     print(f"saved: bench/results/{stem}.json")
 
 

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from harness import BUILD, ROOT, Contest
-from tpcxbb import about
 
 sys.path.append(str(Path(__file__).resolve().parent / "rivals"))
 
@@ -37,6 +36,8 @@ from python_jobs import library
 
 from ordstream.commands.engines import Job, by_sql
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation.machine import about
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.queries import QUERIES
 
@@ -253,7 +254,7 @@ def main() -> None:
     print("\n" + "\n".join(lines))
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = f"gaps-{found['about']['time'].replace(':', '')}-{found['about']['commit'].rstrip('+')}.json"
-    (RESULTS / name).write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(RESULTS / name, json.dumps(found, indent=1) + "\n")
     print(f"saved: bench/results/{name}")
 
 

@@ -34,6 +34,7 @@ import pyarrow.csv
 from ordstream.balance.baselines import optimal_approximation, universal
 from ordstream.balance.dkg import DKG
 from ordstream.balance.metrics import imbalance, tuple_loads
+from ordstream.ground.whole_file import write_whole
 from ordstream.lab.evaluation import prototypes, spark_jobs
 from ordstream.lab.simulation import streams
 
@@ -251,7 +252,7 @@ def main() -> int:
         if "real" in parts:
             found["real"] = real(spark, chosen.tuples, chosen.corpus)
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps(found, indent=1))
+        write_whole(chosen.json, json.dumps(found, indent=1) + "\n")
     return 0
 
 

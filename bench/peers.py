@@ -33,6 +33,9 @@ from clicks import CLICKS, DYNAMIC_PAGES, FACTS, ORDER_PAGES
 from harness import BUILD, ROOT
 from queries import arrow_file
 
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation.machine import about
+
 RESULTS = ROOT / "bench" / "results"
 RIVALS = ROOT / "bench" / "rivals"
 JOBS = tuple(jobs.COLUMNS)
@@ -208,8 +211,6 @@ def table(job: str, found: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure what the command line asks for."""
-    from conftest import about
-
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--peers", default="", help="names or parts of names, small letters or capital ones (default: all)")
@@ -240,7 +241,7 @@ def main() -> None:
         for one in of_job.values():
             if "error" not in one and "cpu_ns" in of_job.get(OURS, {}):
                 one.setdefault("beside", {figure: of_job[OURS][figure] for figure in ("wall_ns", "cpu_ns")})
-    found["about"] = {**about(pipelines=False), "command": " ".join(["python bench/peers.py", *sys.argv[1:]]), "rounds": asked.rounds}
+    found["about"] = about(" ".join(["python bench/peers.py", *sys.argv[1:]])) | {"rounds": asked.rounds}
     for job in wanted:
         collected: dict[str, list[dict[str, Any]]] = {}
         failed: dict[str, dict[str, Any]] = {}
@@ -274,7 +275,7 @@ def main() -> None:
             )
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = f"peers-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{found['about']['commit'].rstrip('+')}.json"
-    (RESULTS / name).write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(RESULTS / name, json.dumps(found, indent=1) + "\n")
     print(f"saved: bench/results/{name}")
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -35,6 +34,8 @@ from query_rivals import LIMIT, TIMEOUT, duckdb_answer, loop_answer, loop_q2, po
 
 import ordstream as od
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation.machine import about
 from ordstream.tpcxbb.queries import QUERIES
 from ordstream.tpcxbb.schema import CLICK_STREAM
 
@@ -215,16 +216,10 @@ def _peak_mb() -> float:
     return peak / (1 << 20) if sys.platform == "darwin" else peak / 1024
 
 
-def about(rows: int) -> dict[str, Any]:
-    """Machine, versions, commit and command; nothing that names a host, a user or a path."""
-    from conftest import about as session
-
-    found = session(pipelines=False)
-    found["command"] = "make bench-queries"
-    found["rows"] = rows
-    found["versions"] = {name: version(name) for name in ("duckdb", "polars", "pyarrow", "pyspark")}
-    found["machine"] = platform.machine()
-    return found
+def about_queries(rows: int) -> dict[str, Any]:
+    """What the file says of its making, with the rows and the rivals' versions."""
+    versions = {name: version(name) for name in ("duckdb", "polars", "pyarrow", "pyspark")}
+    return about("make bench-queries") | {"rows": rows, "versions": versions}
 
 
 def show(query: str, together: dict[str, Any], apart: dict[str, Any], contest: Contest) -> None:
@@ -253,7 +248,7 @@ def main() -> None:
     if asked.one:
         run_alone(*asked.one, asked.rows)
         return
-    found: dict[str, Any] = {"about": about(asked.rows), "figures": []}
+    found: dict[str, Any] = {"about": about_queries(asked.rows), "figures": []}
     table = loaded(asked.rows)
     answers = verify(table)
     print(f"verified: all engines agree on {asked.rows:,} clicks; Q2 begins with {answers['q2'][0]}, Q4 is {answers['q4'][0]}")
@@ -276,7 +271,7 @@ def main() -> None:
         print(f"{one['query']}  {one['what']:60}{one['value']:8.2f}  {target:8}{one['verdict']}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = f"queries-{found['about']['time'].replace(':', '')}-{found['about']['commit'].rstrip('+')}.json"
-    (RESULTS / name).write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(RESULTS / name, json.dumps(found, indent=1) + "\n")
     print(f"saved: bench/results/{name}")
 
 

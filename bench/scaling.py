@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ordstream.ground.cpus import allowed_cpus
-from ordstream.lab.evaluation import ordered_subjects, simulated, simulation
-from ordstream.lab.simulation import calibrate, real
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation import machine, ordered_subjects, simulated, simulation
+from ordstream.lab.simulation import real
 from ordstream.lab.simulation.cost_model import CostModel, chosen_path
 from ordstream.lab.simulation.node import Stage, simulate
 
@@ -95,19 +97,19 @@ def main() -> None:
                     {"pipeline": name, "chunk": chunk or "auto", "workers": workers, **found}
                     | {"speed_up": found["tuples_per_s"] / first, "simulated": predicted}
                 )
-    about = calibrate.about()
+    about = machine.about(" ".join(["python bench/scaling.py", *sys.argv[1:]]))
     heads = ("pipeline", "chunk", "workers", "tuples_per_s", "speed_up", "p50_us", "p99_us", "simulated")
     lines = [f"{about['processor']}, {about['cpus']} CPUs, commit {about['commit']}, {about['date']}", ""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(f"{row[h]:,.2f}" if isinstance(row[h], float) else str(row[h]) for h in heads) + " |" for row in rows]
     RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"scaling-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{about['commit']}"
+    target = RESULTS / f"scaling-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{about['commit'].rstrip('+')}"
     text = json.dumps({"about": about, "rows": rows}, indent=1) + "\n"
-    target.with_suffix(".json").write_text(text)
+    write_whole(target.with_suffix(".json"), text)
     if chosen.keep:
         simulated.SCALING.mkdir(exist_ok=True)
-        (simulated.SCALING / f"{about['cpus']}-cpus-{about['date']}.json").write_text(text)
-    target.with_suffix(".md").write_text("\n".join(lines) + "\n")
+        write_whole(simulated.SCALING / f"{about['cpus']}-cpus-{about['date']}.json", text)
+    write_whole(target.with_suffix(".md"), "\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ordstream.ground.whole_file import write_whole
+
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -132,7 +134,7 @@ def save(figures: Iterable[Figure], path: Path, about: dict[str, Any]) -> None:
     """Write figures and what they were measured on as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [asdict(figure) | {"verdict": figure.verdict} for figure in figures]
-    path.write_text(json.dumps({"about": about, "figures": rows}, indent=1, default=str) + "\n")
+    write_whole(path, json.dumps({"about": about, "figures": rows}, indent=1, default=str) + "\n")
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Figure]]:

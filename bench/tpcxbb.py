@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-
 from ordstream.commands.engines import Job, Outcome, by_sql, on_node, on_spark
+from ordstream.ground.whole_file import write_whole
+from ordstream.lab.evaluation.machine import about
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
 from ordstream.tpcxbb.queries import QUERIES
 
@@ -30,33 +26,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 ENGINES = ("node", "spark", "sql")
 PROFILES = ("batch", "paper")
-
-
-def about(command: str) -> dict[str, Any]:
-    """Machine, versions and commit; nothing that names a host, a user or a path."""
-
-    def output(*words: str) -> str:
-        try:
-            return subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return "unknown"
-
-    model = "unknown"
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    changed = "+" if output("git", "status", "--porcelain", "-uno") else ""
-    return {
-        "processor": f"{model} ({platform.machine()})",
-        "cpus": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "pyarrow": pyarrow.__version__,
-        "commit": output("git", "rev-parse", "--short", "HEAD") + changed,
-        "command": command,
-        "load": os.getloadavg()[0],  # of everything on the machine, before the runs
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
 
 
 def run(
@@ -203,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{markdown(entries, found, what)}")
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = chosen.out / f"tpcxbb-{what}-{found['time'].replace(':', '')}-{found['commit'].rstrip('+')}.json"
-    path.write_text(json.dumps({"about": found, "entries": entries}, indent=1) + "\n")
+    write_whole(path, json.dumps({"about": found, "entries": entries}, indent=1) + "\n")
     print(f"\nsaved: {path.name}")
     return 0
 

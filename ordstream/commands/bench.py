@@ -11,17 +11,24 @@ from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.spark.apart import apart
 
+NO_LABORATORY = (
+    "the laboratory is part of a checkout, not of the wheel: "
+    "git clone the repository, make develop, .venv/bin/ordstream bench"
+)
+
+
+def told(error: ImportError) -> ImportError:
+    """The error for a failed import: one that says where the laboratory is, if that is what is missing."""
+    missing = (error.name or "").startswith(("ordstream.lab", "ordstream._core"))
+    return ImportError(NO_LABORATORY, name=error.name) if missing else error
+
+
 try:
     from ordstream.lab.evaluation import experiments
     from ordstream.lab.evaluation.experiment import Experiment, Options, csv_text, draw, write_csv
-    from ordstream.lab.evaluation.machine import about
+    from ordstream.lab.evaluation.machine import columns
 except ImportError as error:
-    if not (error.name or "").startswith(("ordstream.lab", "ordstream._core")):
-        raise
-    raise ImportError(
-        "the laboratory is part of a checkout, not of the wheel: git clone the repository, make develop, .venv/bin/ordstream bench",
-        name=error.name,
-    ) from None
+    raise told(error) from None
 
 #: Options that only one kind of experiment takes.
 TIMED_ONLY = ("seconds", "runs", "workers", "chunk", "clicks")
@@ -30,7 +37,10 @@ COUNTED_ONLY = ("streams", "processes", "tuples", "keys")
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    known = experiments()
+    try:
+        known = experiments()
+    except ImportError as error:  # its Python part is there, its compiled part is not
+        raise told(error) from None
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(
         line
@@ -132,7 +142,7 @@ def bench(chosen: argparse.Namespace) -> int:
         print(claim)
     sys.stdout.flush()  # what was computed is not lost with a file
     files = [chosen.out / f"{experiment.name}.csv"]
-    found = about(command_line(experiment, chosen))
+    found = columns(command_line(experiment, chosen))
     try:
         write_csv(files[0], result, found)
     except OSError as error:

@@ -187,7 +187,7 @@ def merged_tasks(reports: Mapping[Any, dict[str, Any]]) -> dict[str, Any] | None
 
 
 def from_dict(found: Mapping[str, Any]) -> Report:
-    """The report that `Report.to_dict()`, or JSON of it, was made of; without `elastic`, which is never merged."""
+    """The report that `Report.to_dict()`, or JSON of it, was made of, but for `elastic`."""
     mine = {name: found[name] for name in (field.name for field in fields(Report)) if name in found}
     return Report(
         **mine

@@ -1,4 +1,4 @@
-"""What a run did: throughput, both latencies, per-operator figures, what was dropped, scheduler choices (docs/ordering.md, promise 8)."""
+"""What a run did: throughput, both latencies, figures per operator, what was dropped, scheduler choices."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Latency:
     Attributes
     ----------
     p50_us, p95_us, p99_us, mean_us : float or None
-        Of one node exact; of several nodes together (`ordstream.node.merged_report`) the percentiles are within
+        Of one node exact; of several together (`ordstream.node.merged_report`) the percentiles are within
         1/256 of themselves.
     markers : int
         How many arrived.
@@ -291,7 +291,8 @@ def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> L
     p50, p95, p99 = np.percentile(values, [50, 95, 99]) / 1e3
     kept = np.asarray(samples[positions(len(samples), within)], dtype=np.int64)
     mean = float(values.mean() / 1e3)
-    return Latency(float(p50), float(p95), float(p99), mean, len(values), int(kept.sum()), histogram(kept))
+    found = histogram(kept)
+    return Latency(float(p50), float(p95), float(p99), mean, len(values), int(kept.sum()), found)
 
 
 def make_report(

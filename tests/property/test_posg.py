@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordstream._core.lab import posg_policies
+from ordstream.balance.baselines import FullKnowledge, LeastOutstanding, RoundRobin
 from ordstream.balance.posg import POSG, FrozenPosg, Matrices, SyncReply, SyncRequest
-from ordstream.balance.shuffle_baselines import FullKnowledge, LeastOutstanding, RoundRobin
 from ordstream.lab.simulation.queues import Outcome, Policy, run_operator
 
 TIMES = st.integers(0, 64).map(float)

@@ -244,7 +244,7 @@ def csv_text(result: Result, about: Mapping[str, str] | None = None) -> str:
     ----------
     result : Result
     about : mapping, optional
-        Columns behind the result's, the same in each row: what it was measured on and with (`machine.about`).
+        Columns behind the result's, the same in each row: what it was measured on and with (`machine.columns`).
     """
     given = {} if about is None else about
     text = io.StringIO(newline="")

@@ -5,28 +5,49 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from ordstream.ground.cpus import allowed_cpus
 
 LIBRARIES = ("numpy", "pyarrow")
 
 
-def about(command: str) -> dict[str, str]:
-    """Columns for a results file: machine, cores, commit, versions, command.
+def about(command: str) -> dict[str, Any]:
+    """What a results file says of its making: machine, load, versions, commit, command, time.
 
     Parameters
     ----------
     command : str
         What was run.
     """
-    versions = [f"ordstream {_version('ordstream')}", f"Python {platform.python_version()}"]
-    versions += [f"{name} {_version(name)}" for name in LIBRARIES]
+    now = time.gmtime()
     return {
-        "machine": f"{_processor()} ({platform.machine()}), {platform.system()} {platform.release()}",
-        "cores": str(allowed_cpus()),
+        "processor": f"{_processor()} ({platform.machine()})",
+        "cpus": os.cpu_count(),
+        "cpus_allowed": allowed_cpus(),
+        "system": f"{platform.system()} {platform.release()}",
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # of everything, before the runs
+        "python": platform.python_version(),
+        **{name: _version(name) for name in (*LIBRARIES, "ordstream")},
         "commit": _commit(),
+        "command": command,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
+        "date": time.strftime("%Y-%m-%d", now),
+    }
+
+
+def columns(command: str) -> dict[str, str]:
+    """Of the same what a CSV has in each row: nothing that changes from run to run."""
+    found = about(command)
+    versions = [f"ordstream {found['ordstream']}", f"Python {found['python']}"]
+    versions += [f"{name} {found[name]}" for name in LIBRARIES]
+    return {
+        "machine": f"{found['processor']}, {found['system']}",
+        "cores": str(found["cpus_allowed"]),
+        "commit": found["commit"],
         "versions": "; ".join(versions),
         "command": command,
     }

@@ -9,22 +9,17 @@ take turns. Nothing is fitted to a run with two workers.
 from __future__ import annotations
 
 import os
-import platform
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-import ordstream as od
 from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.lab import bench_costs as _bench_costs
 from ordstream.errors import PlanError
+from ordstream.lab.evaluation.machine import about
 from ordstream.lab.simulation import real
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts
 from ordstream.lab.simulation.node import routes
@@ -68,7 +63,7 @@ def measure(seconds: float = 0.04, repeats: int = 5) -> CostModel:
         slowdown=slowdown(),
         alone=alone,
         shared=shared,
-        about=about(),
+        about=about("ordstream bench cost-model"),
     )
 
 
@@ -242,27 +237,3 @@ def fit_line(columns: Sequence[npt.NDArray[np.float64]], values: npt.NDArray[np.
     answer = np.zeros(len(columns))
     answer[kept] = np.maximum(found, 0.0)
     return tuple(float(one) for one in answer)
-
-
-def about() -> dict[str, Any]:
-    """Machine, versions and commit; nothing that names a host, a user or a path."""
-    try:
-        words = ["git", "rev-parse", "--short", "HEAD"]
-        commit = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    model = "unknown"
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    return {
-        "processor": f"{model} ({platform.machine()})",
-        "cpus": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "ordstream": od.__version__,
-        "commit": commit,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }

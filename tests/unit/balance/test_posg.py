@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from ordstream._core.lab import posg_policies
+from ordstream.balance.baselines import FullKnowledge, LeastOutstanding, RoundRobin
 from ordstream.balance.posg import POSG, FrozenPosg, Matrices, PosgInstance, PosgScheduler, SyncReply, SyncRequest
 from ordstream.balance.serial_form import SketchBytesError
-from ordstream.balance.shuffle_baselines import FullKnowledge, LeastOutstanding, RoundRobin
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
 from ordstream.lab.simulation.queues import run_operator

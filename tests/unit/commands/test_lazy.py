@@ -87,6 +87,21 @@ def test_bench_without_the_laboratory_says_so(
     assert err.startswith(TOLD)
 
 
+def test_bench_without_the_compiled_laboratory_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The experiments are imported when they are listed."""
+
+    def experiments() -> object:
+        raise ModuleNotFoundError("No module named 'ordstream._core.lab'", name="ordstream._core.lab")
+
+    monkeypatch.setattr("ordstream.commands.bench.experiments", experiments)
+    assert cli.main(["bench", "--help"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(TOLD)
+    assert err.count("\n") == 1
+
+
 def test_another_module_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

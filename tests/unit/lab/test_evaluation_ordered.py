@@ -23,7 +23,7 @@ from ordstream.lab.evaluation import ordered_notes as notes
 from ordstream.lab.evaluation import ordered_partitioning as partitioning
 from ordstream.lab.evaluation import ordered_reordering as reordering
 from ordstream.lab.evaluation.experiment import Claim, Options, Result
-from ordstream.lab.evaluation.machine import about
+from ordstream.lab.evaluation.machine import columns
 from ordstream.lab.evaluation.ordered_runs import Mismatch, Subject, compare, measure, one_run
 from ordstream.lab.evaluation.ordered_subjects import Data, generated, later, operators, query
 from ordstream.lab.evaluation.parametric import Parametric
@@ -408,7 +408,7 @@ def test_options_of_measured_runs_out_of_range_are_refused(wrong: dict[str, Any]
 def test_nothing_in_a_file_names_a_host_or_a_path() -> None:
     import platform
 
-    found = about("ordstream bench x")
+    found = columns("ordstream bench x")
     assert tuple(found) == ABOUT
     assert int(found["cores"]) >= 1
     assert platform.node() not in " ".join(found.values()).split()

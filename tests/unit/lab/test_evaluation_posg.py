@@ -16,7 +16,7 @@ from ordstream.balance.posg import POSG
 from ordstream.commands import cli
 from ordstream.lab.evaluation import posg
 from ordstream.lab.evaluation.experiment import Options
-from ordstream.lab.evaluation.machine import about
+from ordstream.lab.evaluation.machine import columns
 from ordstream.lab.evaluation.posg import Found, Setting, Stream, measure_series, stream, theorem_4_3
 
 
@@ -133,8 +133,8 @@ def test_each_command_writes_its_file_and_claims(
         header, *rows = list(csv.reader(file))
     assert len(rows) >= 5
     assert {len(row) for row in rows} == {len(header)}
-    figures = len(header) - len(about(""))
-    assert header[figures:] == list(about(""))
+    figures = len(header) - len(columns(""))
+    assert header[figures:] == list(columns(""))
     assert all(math.isfinite(float(value)) for row in rows for value in row[1:figures])
     triples = [column[:-4] for column in header if column.endswith(" max")]
     assert triples

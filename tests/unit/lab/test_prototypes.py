@@ -9,7 +9,7 @@ import grouping as grouping_bench
 import numpy as np
 import pytest
 
-from ordstream.balance.shuffle_baselines import FullKnowledge, RoundRobin
+from ordstream.balance.baselines import FullKnowledge, RoundRobin
 from ordstream.commands import cli
 from ordstream.errors import OrdstreamError, PlanError
 from ordstream.lab.evaluation import prototypes, spark_jobs
