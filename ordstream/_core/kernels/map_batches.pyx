@@ -82,8 +82,8 @@ def numpy_memory(type_):
 cdef class BatchKernel(PythonKernel):
     """map_batches: fn(dict of arrays) or fn(RecordBatch), row-wise."""
 
-    def __init__(self, stage):
-        PythonKernel.__init__(self, stage)
+    def __init__(self, operator):
+        PythonKernel.__init__(self, operator)
         self.arrow = operator.format == "arrow"
         self.names = list(operator.input.names)
         self.dtypes = [numpy_memory(f.type) for f in operator.input]
