@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
-from ordstream.fragments.fragment_node import Route
+from ordstream.fragments.exchange import Route
 from ordstream.ground.cpus import allowed_cpus
 
 USERS = 10_000

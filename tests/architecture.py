@@ -45,9 +45,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ordstream.testing", "ordstream.__main__"),
 )
 
-#: Upward imports that are meant: (module, target) -> why. None.
-DOORS: dict[tuple[str, str], str] = {}
-
 ROWS = 600  # a file has fewer
 SHOWN = 60  # characters of a choice
 COLUMNS = 110  # a line has fewer
@@ -212,18 +209,13 @@ def _of_cython(text: str) -> list[Taken]:
     return found
 
 
-def is_door(one: Import) -> bool:
-    """Whether an upward import is one that is meant."""
-    return one.in_function and (one.module, one.target) in DOORS
-
-
 def wrong_imports(root: Path, taken: Iterable[Import] | None = None) -> list[Import]:
     """Imports that point up, or to the side; `taken`: all of the tree, where they are known."""
     wrong = []
     for one in imports(root)[0] if taken is None else taken:
         row, folder = layer_of(one.module)
         below, target = layer_of(one.target)
-        if folder != target and below >= row and not is_door(one):
+        if folder != target and below >= row:
             wrong.append(one)
     return wrong
 
@@ -232,8 +224,7 @@ def circles(root: Path, taken: Iterable[Import] | None = None) -> list[list[str]
     """Sets of modules that import each other, in a circle; imports in functions count too."""
     edges: dict[str, set[str]] = {module: set() for module in modules(root)}
     for one in imports(root)[0] if taken is None else taken:
-        if not is_door(one):
-            edges[one.module].add(one.target)
+        edges[one.module].add(one.target)
     return sorted(sorted(part) for part in _components(edges) if len(part) > 1)
 
 

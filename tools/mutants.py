@@ -66,13 +66,13 @@ MUTANTS = (
     ),
     Mutant(
         "reader-notify", DELIVERY,
-        "        op.run.reader.notify_all()\n\n\ncdef void operator_send_run(",
-        "        pass\n\n\ncdef void operator_send_run(",
+        "        op.run.reader.notify_all()\n\n\ncdef Chunk* prepare_lanes(",
+        "        pass\n\n\ncdef Chunk* prepare_lanes(",
         (WAKEUPS + "test_a_release_tells_the_reader",),
     ),
     Mutant(
         "direct-release", DELIVERY,
-        "        operator_release(op.edge.to, w)                       # at most as deep as the chain is long\n",
+        "        operator_release(op.next, w)                          # at most as deep as the chain is long\n",
         "        pass\n",
         (WAKEUPS + "test_a_unit_with_nothing_to_process_is_released_at_once",),
     ),

@@ -1,4 +1,5 @@
-"""Rows on their way from the nodes of one fragment to those of the next: sorted runs in files, one per sender and receiver.
+"""Rows on their way from the nodes of one fragment to those of the next: where each goes, and sorted runs in
+files, one per sender and receiver.
 
 A node's output is in the order of its tags, so what it sends to one receiver is a sorted run, and a receiver merges
 the runs of all senders, some batches of each at a time. Files, not pipes: a receiver that needs the next row of one
@@ -8,19 +9,71 @@ sender before it can go on can't block another one, whatever the keys are, and m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordstream.fragments.fragment_node import NODE
 from ordstream.ground.ordertags import merge_sorted, tags_of
-from ordstream.node.source import parts
+from ordstream.node.source import conform, parts
+
+if TYPE_CHECKING:
+    from ordstream.balance.grouping import Grouping
+
+NODE = "__ordstream_node"
+
+# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use others.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
 
 # Bytes of the batches that a receiver merges at a time, of all runs together; a row that takes more is a batch of its own.
 MERGED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows before.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    key : tuple of int
+        Key columns; (): all rows to node 0.
+    nodes : int
+    grouping : Grouping, optional
+        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it sent must be new.
+    """
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    nodes: int
+    grouping: Grouping | None = None
+
+    def keys(self, batch: pa.RecordBatch) -> Any:
+        """The keys of the rows as groupings take them."""
+        columns = tuple(batch.column(index) for index in self.key)
+        return columns[0] if len(columns) == 1 else columns
+
+    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """The node of each row, from 0."""
+        from ordstream._core.ground import arrow, chunk
+        from ordstream._core.ground.imported_batch import BatchFormats
+        from ordstream._core.state import routing
+
+        if not self.key or self.nodes == 1:
+            return np.zeros(batch.num_rows, dtype=np.int32)
+        if self.grouping is not None:
+            return self.grouping.route(self.keys(batch))
+        columns = pa.schema([self.schema.field(index) for index in self.key])
+        core = arrow.core_schema(columns)
+        rows = conform(batch.select(list(self.key)), core)
+        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), BatchFormats(core))
+        return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
 
 
 class RunWriter:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import OperatorError, SourceError
+from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordertags import (
     AT_END,
@@ -31,57 +32,7 @@ from ordstream.ground.ordertags import (
 )
 from ordstream.operators.halves import UNDECIDED
 
-if TYPE_CHECKING:
-    from ordstream.balance.grouping import Grouping
-
-NODE = "__ordstream_node"
-
 Int64s = npt.NDArray[np.int64]
-
-# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use others.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-
-
-@dataclass(frozen=True, eq=False)
-class Route:
-    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows before.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-    key : tuple of int
-        Key columns; (): all rows to node 0.
-    nodes : int
-    grouping : Grouping, optional
-        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it sent must be new.
-    """
-
-    schema: pa.Schema
-    key: tuple[int, ...]
-    nodes: int
-    grouping: Grouping | None = None
-
-    def keys(self, batch: pa.RecordBatch) -> Any:
-        """The keys of the rows as groupings take them."""
-        columns = tuple(batch.column(index) for index in self.key)
-        return columns[0] if len(columns) == 1 else columns
-
-    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """The node of each row, from 0."""
-        from ordstream._core.ground import arrow, chunk
-        from ordstream._core.ground.imported_batch import BatchFormats
-        from ordstream._core.state import routing
-        from ordstream.node.source import conform
-
-        if not self.key or self.nodes == 1:
-            return np.zeros(batch.num_rows, dtype=np.int32)
-        if self.grouping is not None:
-            return self.grouping.route(self.keys(batch))
-        columns = pa.schema([self.schema.field(index) for index in self.key])
-        core = arrow.core_schema(columns)
-        rows = conform(batch.select(list(self.key)), core)
-        hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), BatchFormats(core))
-        return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
 
 
 class _Stopped(SourceError):

@@ -35,9 +35,9 @@ import pyarrow as pa
 
 from ordstream.errors import NodeLost, OperatorError, PlanError
 from ordstream.fragments import fragmenting
-from ordstream.fragments.exchange import RunWriter, merged
+from ordstream.fragments.exchange import NODE, Route, RunWriter, merged
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.fragment_node import NODE, FragmentNode, Route
+from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.ground.interrupts import kept_from_children
 from ordstream.ground.ordertags import AT_END, TAG, TAG_NAMES, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
 from ordstream.ground.types import names_beside

@@ -286,16 +286,18 @@ class Operator:
         """The operator handing over, at the end, only the best rows of each bucket by this output column; None: it can't."""
         return None
 
-    def given_needed(self, values: frozenset[int], nulls: frozenset[int], behind: Operator | None) -> Self:
-        """The operator without what nobody sees.
+    def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:
+        """The operator without columns that nobody sees.
 
         Parameters
         ----------
         values, nulls : frozenset of int
             Output columns whose values are needed, and those of which at least is needed which values are null.
-        behind : Operator or None
-            Directly behind it; None also where what it drops is seen.
         """
+        return self
+
+    def given_dropped(self, behind: Operator) -> Self:
+        """The operator without rows that the one directly behind drops, where nobody sees the difference."""
         return self
 
     def changed(self, **fields: Any) -> Self:

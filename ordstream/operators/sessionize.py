@@ -112,12 +112,15 @@ class Sessionize(Operator):
         made = calls(self.input.names, self.aggregates)
         return f"sessionize{self.by_key}, time {self.input.names[self.time]}, timeout {self.timeout}{': ' * bool(made)}{made}"
 
-    def given_needed(self, values: frozenset[int], nulls: frozenset[int], behind: Operator | None) -> Self:
-        return self.changed(values=values, nulls=nulls, passing=self._passing(behind))
+    def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:
+        return self.changed(values=values, nulls=nulls)
 
-    def _passing(self, behind: Operator | None) -> bytes | None:
+    def given_dropped(self, behind: Operator) -> Self:
+        return self.changed(passing=self._passing(behind))
+
+    def _passing(self, behind: Operator) -> bytes | None:
         """See `passing`. A session that the filter drops need not be made: such a filter cannot fail, so nobody sees the difference."""
-        tests = None if behind is None else behind.null_tests()
+        tests = behind.null_tests()
         before = len(self.output) - len(self.aggregates)
         if tests is None or len(self.aggregates) > MOST_TESTED or any(index < before for index in tests.columns()):
             return None

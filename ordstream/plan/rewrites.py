@@ -25,21 +25,20 @@ def growing(plan: Plan) -> Plan:
 def needed_columns(plan: Plan) -> Plan:
     """Tell an operator which of its output columns somebody needs: others need not be made."""
     needed = needed_outputs(plan)
-    return plan.replaced([operator.given_needed(*needed[position], None) for position, operator in enumerate(plan.operators)])
+    return plan.replaced([operator.given_needed(*needed[position]) for position, operator in enumerate(plan.operators)])
 
 
 def dropped_rows(plan: Plan) -> Plan:
-    """Tell an operator, with the columns, which filter stands directly behind it: rows that it drops need not be made.
+    """Tell an operator which filter stands directly behind it: rows that it drops need not be made.
 
     The filter must not be able to fail (`Operator.null_tests`), so nobody sees the difference.
     """
-    needed = needed_outputs(plan)
-    return plan.replaced(
-        [
-            operator.given_needed(*needed[position], plan.only_consumer(position))
-            for position, operator in enumerate(plan.operators)
-        ]
-    )
+    operators = list(plan.operators)
+    for position, operator in enumerate(operators):
+        behind = plan.only_consumer(position)
+        if behind is not None:
+            operators[position] = operator.given_dropped(behind)
+    return plan.replaced(operators)
 
 
 def best_of_each_bucket(plan: Plan) -> Plan:

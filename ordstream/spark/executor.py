@@ -28,8 +28,8 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
 from ordstream.errors import SourceError
+from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.fragment_node import Route
 from ordstream.ground.ordercheck import OrderCheck
 from ordstream.ground.ordertags import TAG, RunningIndex, source_serials, source_tags
 from ordstream.ground.types import is_list

@@ -31,8 +31,8 @@ from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.fragments import fragmenting
+from ordstream.fragments.exchange import NODE
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.fragment_node import NODE
 from ordstream.ground.types import key_type
 from ordstream.operators.operator import Operator
 from ordstream.pipeline.pipeline import Pipeline

@@ -37,8 +37,8 @@ from pyspark.sql.types import (
 from ordstream.balance.dkg import DKG
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments import fragmenting
+from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.fragment_node import NODE, Route
 from ordstream.fragments.processes import prepare
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal

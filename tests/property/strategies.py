@@ -4,9 +4,6 @@ A `Case` is a schema, a chain of operators written as Python text (so that a fai
 pasted into a script), the rows of the source, and the options of the run. Every chain is well-typed by
 construction: an operator is drawn for the schema that the ones before it leave.
 
-Columns are cheap to draw and shrink well: each has a short pool of values and one byte string; row i holds
-``pool[bytes[i] % len(pool)]``.
-
 Operators that rely on time refuse rows that run backwards. So one column of most sources is a *clock*: its values are sorted, nulls stay
 where they are. A chain knows which of its columns still ascend (`Chain.clocks`); where an operator needs a time it mostly takes one of
 these, and now and then any, where the first row that runs backwards must be the same error on both sides.
@@ -24,17 +21,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 from property import functions
+from property.drawn_expressions import Expressions, named, plain_number
+from property.drawn_values import batches, schemas, tables
 
 import ordstream as od
 from ordstream.ground.types import (
-    from_storage,
-    integer_range,
-    is_binary,
     is_fixed_number,
     is_list,
-    is_string,
     is_temporal,
-    round_float32,
 )
 
 WORKERS = (0, 1, 2, 4, "auto")
@@ -52,299 +46,6 @@ NAMESPACE: dict[str, Any] = {
     "datetime": datetime,
     "Decimal": decimal.Decimal,
 }
-
-# ------------------------------------------------------------------------------------------------ values
-
-TYPES: tuple[pa.DataType, ...] = (
-    *(pa.int64(), pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
-    *(
-        pa.uint64(),
-        pa.float64(),
-        pa.float64(),
-        pa.float32(),
-        pa.string(),
-        pa.string(),
-        pa.binary(),
-        pa.bool_(),
-    ),
-    *(pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ms", "Europe/Rome")),
-    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.duration("ms"), pa.decimal128(12, 2)),
-    *(pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.int8()), pa.list_(pa.bool_())),
-    *(pa.list_(pa.timestamp("ms")), pa.list_(pa.uint16()), pa.large_string(), pa.large_list(pa.int32())),
-)
-STRINGS = (
-    "",
-    "a",
-    "b",
-    "ab",
-    "é",
-    "日本語",
-    "\x00",
-    "exactly 12 b",
-    "thirteen byte",
-    "𝄞" * 9,
-    "a\x00b",
-    "ß" * 40,
-)
-FLOATS = (0.0, -0.0, 1.0, -1.5, 2.5, math.nan, math.inf, -math.inf, 5e-324, 1e308, 0.1, 1e16, 3.0)
-DAY = 86_400
-
-
-def storage_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
-    """One storage value of a type; small ones are likely, extreme ones possible."""
-    if is_list(type_):
-        item = storage_pool(type_.value_type)
-        return st.lists(item, max_size=5)  # no nulls inside: the core refuses them at the source
-    if pat.is_date64(type_):
-        return st.integers(-3, 6).map(lambda day: day * DAY * 1000)
-    if pat.is_time(type_):
-        return st.integers(0, 40)
-    if is_temporal(type_):
-        far = [] if pat.is_date(type_) else [10**6, -(10**6), DAY * 1000]  # dates within what Python can show
-        return st.integers(-5, 40) | st.sampled_from([*far, 41])
-    if pat.is_integer(type_):
-        low, high = integer_range(type_)
-        small = st.integers(max(low, -4), 9)
-        return st.one_of(small, small, small, st.sampled_from([low, high, high - 1, high // 2]))
-    if pat.is_float64(type_):
-        return st.one_of(st.sampled_from(FLOATS), st.floats(-9, 9))
-    if pat.is_float32(type_):
-        return st.one_of(st.sampled_from(FLOATS), st.floats(-9, 9)).map(round_float32)
-    if pat.is_boolean(type_):
-        return st.booleans()
-    if is_string(type_):
-        return st.sampled_from(STRINGS) | st.text(st.characters(codec="utf-8"), max_size=14)
-    if is_binary(type_):
-        return st.sampled_from([b"", b"\x00", b"\xff\xfe", b"b" * 12, b"b" * 13]) | st.binary(max_size=3)
-    if pat.is_decimal(type_):
-        return st.decimals(-99, 99, places=2, allow_nan=False)
-    raise AssertionError(type_)
-
-
-NAMES = ("a", "b", "ключ", "d e", "class", "count", "_x", "G", "start")
-
-
-@st.composite
-def schemas(draw: Any, most: int = 6) -> pa.Schema:
-    """A schema of up to `most` columns, some declared without nulls."""
-    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True))
-    fields = [pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False]))) for n in names]
-    return pa.schema(fields)
-
-
-@dataclass
-class Column:
-    """Values of one column of the source."""
-
-    pool: list[Any]
-    choice: bytes
-    ascends: bool = False
-
-    def values(self, repeat: int) -> list[Any]:
-        values = [self.pool[byte % len(self.pool)] for byte in self.choice] * repeat
-        if self.ascends:
-            ascending = iter(sorted(value for value in values if value is not None))
-            values = [None if value is None else next(ascending) for value in values]
-        return values
-
-
-@st.composite
-def columns(draw: Any, field: pa.Field, rows: int, ascends: bool = False) -> Column:
-    """A column of so many rows; its type decides the pool."""
-    value = storage_pool(field.type)
-    pool = draw(st.lists(value, min_size=1, max_size=20 if ascends else 5))
-    if field.nullable and draw(st.integers(0, 5 if ascends else 1)) == 0:
-        pool = draw(st.sampled_from([[*pool, None], [*pool, None], [None]]))
-    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)), ascends)
-
-
-@st.composite
-def tables(draw: Any, schema: pa.Schema, most: int = 120, clocks: frozenset[str] = frozenset()) -> pa.Table:
-    """A table of the schema; now and then its rows are repeated, so that chunks can grow. The columns in `clocks` ascend."""
-    rows = draw(st.integers(0, most))
-    repeat = draw(st.sampled_from([1] * 12 + [5, 30]))
-    arrays = [from_storage(draw(columns(f, rows, f.name in clocks)).values(repeat), f.type) for f in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _layouts(field: pa.Field) -> list[str]:
-    layouts = ["as it is", "as it is", "offset"]
-    if pat.is_string(field.type):
-        layouts += ["dictionary", "large_string", "string_view"]
-    if pat.is_binary(field.type):
-        layouts += ["large_binary"]
-    if pat.is_list(field.type):
-        layouts += ["large_list"]
-    return layouts
-
-
-def in_layout(array: pa.Array, layout: str) -> pa.Array:
-    """The same values in another memory layout."""
-    if layout == "offset":
-        pad = array.slice(0, 1) if len(array) else pa.nulls(1, array.type)
-        return pa.concat_arrays([pad, pad, pad, array, pad]).slice(3, len(array))
-    if layout == "dictionary":
-        return array.dictionary_encode()
-    target = {
-        "large_string": pa.large_string(),
-        "string_view": pa.string_view(),
-        "large_binary": pa.large_binary(),
-    }
-    if layout in target:
-        return array.cast(target[layout])
-    return array.cast(pa.large_list(array.type.value_type)) if layout == "large_list" else array
-
-
-@st.composite
-def batches(draw: Any, table: pa.Table) -> list[pa.RecordBatch]:
-    """The table cut at random places, empty batches among them, in one layout per column.
-
-    Every batch is a slice with an offset of a longer one.
-    """
-    n = table.num_rows
-    cuts = sorted(draw(st.lists(st.integers(0, n), max_size=4)))
-    layouts = [draw(st.sampled_from(_layouts(f))) for f in table.schema]
-    found = []
-    for low, high in zip([0, *cuts], [*cuts, n], strict=True):
-        arrays = [
-            in_layout(column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout)
-            for column, layout in zip(table.columns, layouts, strict=True)
-        ]
-        fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(table.schema, arrays, strict=True)]
-        found.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
-    return found
-
-
-# ------------------------------------------------------------------------------------------------ expressions
-
-
-def _named(schema: pa.Schema, test: Any) -> list[str]:
-    return [field.name for field in schema if test(field.type)]
-
-
-def _plain_number(type_: pa.DataType) -> bool:
-    return pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_)
-
-
-def _col(name: str) -> str:
-    return f"od.col({name!r})"
-
-
-@dataclass
-class Expressions:
-    """Texts of expressions over a schema."""
-
-    draw: Any
-    schema: pa.Schema
-
-    def pick(self, choices: Any) -> Any:
-        return self.draw(st.sampled_from(list(choices)))
-
-    def integer(self, depth: int = 2) -> str:
-        names = _named(self.schema, pat.is_integer)
-        kinds = ["literal"] + ["column"] * 4 * bool(names)
-        if depth:
-            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_float", "from_bool", "lookup"]
-            kinds += ["length"] * bool(_named(self.schema, lambda t: is_string(t) or is_list(t)))
-            kinds += ["time"] * bool(_named(self.schema, is_temporal))
-        kind = self.pick(kinds)
-        if kind == "literal":
-            return f"od.lit({self.draw(st.integers(-3, 9))})"
-        if kind == "column":
-            return _col(self.pick(names))
-        if kind == "length":
-            return f"{_col(self.pick(_named(self.schema, lambda t: is_string(t) or is_list(t))))}.length()"
-        if kind == "time":
-            return f"{_col(self.pick(_named(self.schema, is_temporal)))}.cast(pa.int64())"
-        if kind == "from_float":
-            return f"{self.float(depth - 1)}.cast(pa.int64())"
-        if kind == "from_bool":
-            return f"{self.boolean(depth - 1)}.cast(pa.int64())"
-        if kind == "lookup":
-            return f"{self.integer(depth - 1)}.lookup(pa.array([5, None, -7, 9]))"
-        return self.any_of(self.integer, kind, depth, ("+", "-", "*", "//", "%"))
-
-    def float(self, depth: int = 2) -> str:
-        names = _named(self.schema, pat.is_floating)
-        kinds = ["literal"] + ["column"] * 4 * bool(names)
-        if depth:
-            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_int", "divide", "math", "lookup"]
-        kind = self.pick(kinds)
-        if kind == "literal":
-            return f"od.lit({self.pick(FLOATS)!r})"
-        if kind == "column":
-            return _col(self.pick(names))
-        if kind == "from_int":
-            return f"{self.integer(depth - 1)}.cast(pa.float64())"
-        if kind == "divide":
-            return f"({self.integer(depth - 1)} / {self.integer(depth - 1)})"
-        if kind == "lookup":
-            return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
-        if kind == "math":
-            name = self.pick(("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round"))
-            return f"{self.float(depth - 1)}.{name}()"
-        return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
-
-    def any_of(self, same: Any, kind: str, depth: int, symbols: tuple[str, ...]) -> str:
-        a = same(depth - 1)
-        if kind == "unary":
-            return self.pick((f"(-{a})", f"abs({a})"))
-        if kind == "if":
-            return f"od.if_else({self.boolean(depth - 1)}, {a}, {same(depth - 1)})"
-        if kind == "coalesce":
-            return f"{a}.coalesce({same(depth - 1)})"
-        symbol = self.pick((*symbols, "minimum", "maximum"))
-        return f"{a}.{symbol}({same(depth - 1)})" if symbol.isalpha() else f"({a} {symbol} {same(depth - 1)})"
-
-    def boolean(self, depth: int = 2) -> str:
-        names = _named(self.schema, pat.is_boolean)
-        kinds = ["null", "compare"] + ["column"] * 3 * bool(names)
-        kinds += ["text"] * 2 * bool(_named(self.schema, is_string))
-        kinds += ["time"] * 2 * bool(_named(self.schema, is_temporal))
-        if depth:
-            kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
-        kind = self.pick(kinds)
-        if kind == "null":
-            computable = _named(self.schema, lambda t: not pat.is_decimal(t))
-            if computable:
-                return f"{_col(self.pick(computable))}.{self.pick(('is_null', 'is_not_null'))}()"
-            return "od.lit(True)"
-        if kind == "column":
-            return _col(self.pick(names))
-        symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))
-        if kind == "text":
-            column = _col(self.pick(_named(self.schema, is_string)))
-            if self.draw(st.booleans()):
-                return f"{column}.isin({self.draw(st.lists(st.sampled_from(STRINGS), max_size=3))!r})"
-            other = repr(self.pick(STRINGS))
-            return f"({column} {symbol} {other})"
-        if kind == "time":
-            column = _col(self.pick(_named(self.schema, is_temporal)))
-            return f"({column} {symbol} {self.draw(st.integers(-5, 40))})"
-        if kind == "compare":
-            same = self.pick((self.integer, self.float))
-            return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
-        if kind == "isin":
-            if self.draw(st.booleans()):
-                return f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
-            return f"{self.float(depth - 1)}.isin({[self.pick(FLOATS), 0]})"
-        if kind == "not":
-            return f"(~{self.boolean(depth - 1)})"
-        if kind == "eq":
-            return f"({self.boolean(depth - 1)} {self.pick(('==', '!='))} {self.boolean(depth - 1)})"
-        return f"({self.boolean(depth - 1)} {self.pick(('&', '|'))} {self.boolean(depth - 1)})"
-
-    def any(self, depth: int = 2) -> str:
-        return self.pick((self.integer, self.float, self.boolean))(depth)
-
-    def column(self) -> str:
-        """An expression of any kind, perhaps with a narrowing cast around it."""
-        text = self.any()
-        if self.draw(st.integers(0, 4)) == 0:
-            target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
-            return f"{self.integer()}.cast(pa.{target}())"
-        return text
-
 
 # ------------------------------------------------------------------------------------------------ operators
 
@@ -450,12 +151,12 @@ class Chain:
         self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy()})")
 
     def lists(self) -> None:
-        column = self.pick(_named(self.schema, is_list))
+        column = self.pick(named(self.schema, is_list))
         carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
         if self.draw(st.booleans()):
             names = f"{self.fresh('left')!r}, {self.fresh('right')!r}"
             item = self.schema.field(column).type.value_type
-            anchor = ", anchor=1" if _plain_number(item) and self.draw(st.booleans()) else ""
+            anchor = ", anchor=1" if plain_number(item) and self.draw(st.booleans()) else ""
             self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}{anchor}){self.policy()})")
         else:
             self.add(f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})")
@@ -478,7 +179,7 @@ class Chain:
 
     def key(self) -> str | None:
         """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a key."""
-        able = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
         if not able:
             return None
         names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3, unique=True))
@@ -490,7 +191,7 @@ class Chain:
         return f".key_by({text})"
 
     def partition(self, type_: pa.DataType) -> str:
-        if _plain_number(type_):
+        if plain_number(type_):
             return self.pick((", partition=od.ranges([0, 1, 3])", ", partition=od.equal_ranges(0, 5)"))
         if is_temporal(type_) and not pat.is_date64(type_) and not pat.is_time(type_):
             return self.pick((", partition=od.ranges([0, 10])", ", partition=od.equal_ranges(0, 20)"))
@@ -503,7 +204,7 @@ class Chain:
         key = self.keyed()
         if key is not None:
             name = self.pick(("n", self.fresh("n_of")))
-            times = _named(self.schema, _can_be_time)
+            times = named(self.schema, _can_be_time)
             options = [", emit='final'", "", ", above=1", ", above=1, emit='final'"]
             options += [f", window={self.pick((1, 3))}, time={self.time(times)!r}"] * 2 if times else []
             if not {name, "window"} & set(self.schema.names):
@@ -523,10 +224,10 @@ class Chain:
 
     def aggregations(self, taken: set[str]) -> list[tuple[str, str]]:
         """(name, aggregation), some with a condition."""
-        numbers = _named(self.schema, _plain_number)
-        ordered = _named(self.schema, is_fixed_number)
-        single = _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
-        countable = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        numbers = named(self.schema, plain_number)
+        ordered = named(self.schema, is_fixed_number)
+        single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        countable = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
@@ -543,10 +244,10 @@ class Chain:
 
     def sessionize(self) -> None:
         key = self.key()
-        times = _named(self.schema, _can_be_time)
+        times = named(self.schema, _can_be_time)
         if not key or not times:
             return
-        able = _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t) and _primitive(t))
+        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t) and _primitive(t))
         chosen = self.draw(st.lists(st.sampled_from(able), max_size=2, unique=True)) if able else []
         collect = {f"list{i}": name for i, name in enumerate(chosen)}
         made = {"start", "end", "count", *collect}
@@ -560,16 +261,16 @@ class Chain:
             self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{aggregate}{self.policy()})")
 
     def pair_up(self) -> None:
-        key, numbers = self.key(), _named(self.schema, is_fixed_number)
+        key, numbers = self.key(), named(self.schema, is_fixed_number)
         if key and numbers:
             carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
             names = f"left={self.fresh('left')!r}, right={self.fresh('right')!r}"
             self.add(f"{key}.pair_up({self.pick(numbers)!r}, carry={carry!r}, {names}{self.policy()})")
 
     def preceding(self) -> None:
-        key, able = self.key(), _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        key, able = self.key(), named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         if key and able:
-            expressions, times = Expressions(self.draw, self.schema), _named(self.schema, _can_be_time)
+            expressions, times = Expressions(self.draw, self.schema), named(self.schema, _can_be_time)
             chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
             columns = {self.fresh(f"past{i}"): name for i, name in enumerate(chosen)}
@@ -579,7 +280,7 @@ class Chain:
             self.add(f"{key}.preceding({self.pick((1, 2, 5))}, {columns!r}, carry={carry!r}{options}{self.policy()})")
 
     def lag(self) -> None:
-        able = _named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        able = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         if able:
             chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3))
             columns: dict[str, str] = {}
@@ -589,7 +290,7 @@ class Chain:
             self.add(f"{key}.lag({columns!r}{self.policy()})")
 
     def assert_ordered(self) -> None:
-        able = _named(self.schema, is_fixed_number)
+        able = named(self.schema, is_fixed_number)
         if able:
             names = [self.time(able), *self.draw(st.lists(st.sampled_from(able), max_size=2))]
             key = (self.key() or "") if self.draw(st.booleans()) else ""
@@ -597,7 +298,7 @@ class Chain:
 
     def top_values(self) -> None:
         key = self.key()
-        able = set(_named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)))
+        able = set(named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)))
         if not key or {"count", "rank"} & set(self.schema.names):
             return
         able -= set(self.pipeline_key(key))
@@ -607,8 +308,8 @@ class Chain:
 
     def regression(self) -> None:
         key = self.key()
-        xs = _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
-        ys = _named(self.schema, pat.is_integer)
+        xs = named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
+        ys = named(self.schema, pat.is_integer)
         if not key or not ys:
             return
         keys = self.pipeline_key(key)
@@ -623,14 +324,14 @@ class Chain:
         return [self.schema.names[index] for index in keyed._key]
 
     def top_k(self) -> None:
-        by = _named(self.schema, is_fixed_number)
+        by = named(self.schema, is_fixed_number)
         if not by:
             return
         chosen = self.pick(by)
-        able = [n for n in _named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen]
+        able = [n for n in named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen]
         if able:
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
-            windows = [n for n in _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen]
+            windows = [n for n in named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen]
             options = self.pick(("", ", emit='updates', rank='rank_'", ", rank='rank_'"))
             if windows and self.draw(st.booleans()):
                 options += f", window={self.time(windows)!r}"
@@ -642,9 +343,9 @@ class Chain:
         if self.draw(st.integers(0, 3)) == 0:
             self.add(f".count('n_'{self.pick(('', ', above=2'))}{self.policy()})")
             return
-        integers = _named(self.schema, pat.is_integer)
-        ordered = _named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
-        floats = _named(self.schema, lambda t: pat.is_float32(t) or pat.is_float64(t))
+        integers = named(self.schema, pat.is_integer)
+        ordered = named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t))
+        floats = named(self.schema, lambda t: pat.is_float32(t) or pat.is_float64(t))
         calls = []
         for _ in range(self.draw(st.integers(1, 4))):
             kinds = ["count"] + ["sum", "sum", "mean"] * bool(integers) + ["min", "max"] * bool(ordered)
@@ -762,7 +463,7 @@ VOCABULARY = (*BUILTIN, *BUILTIN, *PYTHON, *PYTHON)
 @st.composite
 def clocks(draw: Any, schema: pa.Schema) -> frozenset[str]:
     """Columns of a source that are to ascend: mostly one, where there is one that can be a time."""
-    able = _named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
+    able = named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
     most = draw(st.sampled_from([1, 1, 1, 1, 1, 2, 0]))
     return frozenset(draw(st.lists(st.sampled_from(able), min_size=min(most, 1), max_size=most, unique=True))) if able else frozenset()
 
@@ -774,7 +475,7 @@ def pipelines(
     """A chain of up to `most` operators (0 now and then)."""
     chain = Chain(draw, od.Pipeline(schema), clocks=clocks)
     for _ in range(draw(st.integers(0, most))):
-        able = [name for name in vocabulary if name != "lists" or _named(chain.schema, is_list)]
+        able = [name for name in vocabulary if name != "lists" or named(chain.schema, is_list)]
         getattr(chain, draw(st.sampled_from(able)))()
     return chain
 
@@ -803,7 +504,7 @@ def options(draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] =
     }
     if chosen["workers"] == "auto":
         chosen |= {"max_workers": 4, "debug": True}  # their number changes at random
-    times = [] if schema is None else _named(schema, _can_be_time)
+    times = [] if schema is None else named(schema, _can_be_time)
     ascending = [name for name in times if name in clocks]
     if times and draw(st.booleans()) and (ascending or draw(st.integers(0, 3)) == 0):
         times = ascending if ascending and draw(st.integers(0, 9)) else times

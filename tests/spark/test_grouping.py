@@ -270,7 +270,7 @@ def test_a_balancer_refuses_what_it_cannot_use():
 def test_a_route_is_a_pure_function_of_the_rows_in_order():
     """Whatever the batches they come in, and each time; no Spark needed."""
     from ordstream.balance.baselines import PKG
-    from ordstream.fragments.fragment_node import NODE, Route
+    from ordstream.fragments.exchange import NODE, Route
     from ordstream.spark.grouping import ScheduleFunction
 
     table = skewed(5_000)

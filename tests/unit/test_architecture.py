@@ -9,14 +9,12 @@ from __future__ import annotations
 import pytest
 from architecture import (
     COLUMNS,
-    DOORS,
     LAYERS,
     NAMES,
     ROOT,
     choices,
     circles,
     imports,
-    is_door,
     known,
     layer_of,
     long_files,
@@ -63,10 +61,6 @@ def test_lines_fit_a_screen(tree_now):
 
 def test_every_module_has_a_layer():
     assert {layer_of(module)[0] for module in modules(ROOT)} == set(range(len(LAYERS)))
-
-
-def test_every_door_is_used(tree_now):
-    assert {(one.module, one.target) for one in tree_now.imports if is_door(one)} == set(DOORS)
 
 
 def test_imports_for_types_are_counted_but_free(tree_now):
@@ -164,16 +158,6 @@ def test_what_is_for_type_checkers_is_free_and_counted(tmp_path):
     text = "import typing\nif typing.TYPE_CHECKING:\n    from ordstream.node.node import Stream\n"
     root = tree(tmp_path, plan__x_py=text, node__node_py="import ordstream.plan.x\n")
     assert (places(root), circles(root), imports(root)[1]) == ([], [], 1)
-
-
-def test_a_door_is_open_to_calls_only(tmp_path):
-    text = "from ordstream.node import node\n"
-    root = tree(tmp_path, pipeline__pipeline_py=f"def run():\n    {text}", node__node_py="")
-    assert places(root) == []
-    tree(tmp_path, pipeline__pipeline_py=text)
-    assert places(root) == ["ordstream/pipeline/pipeline.py:1 ordstream.node.node"]
-    tree(tmp_path, pipeline__pipeline_py="", pipeline__other_py=f"def run():\n    {text}")
-    assert places(root) == ["ordstream/pipeline/other.py:2 ordstream.node.node"]
 
 
 def test_a_folder_without_a_layer_is_an_error(tmp_path):

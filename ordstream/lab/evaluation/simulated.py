@@ -47,18 +47,6 @@ MOST_TUPLES = 300_000
 SCALING = Path(__file__).parents[1] / "simulation" / "scaling"
 
 
-class Prefix:
-    """The first stages of a pipeline: what the node asks of one."""
-
-    def __init__(self, pipeline: Any, stages: int) -> None:
-        self._stages = pipeline.stages()[:stages]
-        self.source_schema = pipeline.source_schema
-        self.schema = self._stages[-1].output
-
-    def stages(self) -> Any:
-        return self._stages
-
-
 @dataclass(frozen=True)
 class Measured:
     """What one operator's function took in runs at the sizes `calibrate.CHUNKS`: rows of a chunk that `reach` it, `rows` and `ns` per call.
@@ -136,7 +124,7 @@ def described(name: str, seed: int, several: bool = False) -> Described:
     runs = {chunk: runs_at(chunk) for chunk in calibrate.CHUNKS}
     slowdown = calibrate.slowdown() if several else 1.0  # the simulation's own factor for work on busy cores
     stages: list[Stage] = []
-    for i, stage in enumerate(subject.pipeline.stages()):
+    for i, stage in enumerate(subject.pipeline.plan.operators):
         one = {each.name: each for each in runs[256][0].report.operators}[stage.name]
         hashes = keys_before(subject.pipeline, i, batches) if stage.kind == "PS" else None
         stages.append(Stage(stage.name, stage.kind, 0.0, one.selectivity, hashes, stage.buckets, 8.0 * max(1, len(stage.input))))
@@ -214,8 +202,8 @@ def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 
 
 def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) -> Any:
     """Hashes of the keys that reach stage `index`, in order, at most 2^17 of them."""
-    stage = pipeline.stages()[index]
-    table = node.run(Prefix(pipeline, index), batches, workers=1).table if index else pa.Table.from_batches(batches)
+    stage = pipeline.plan.operators[index]
+    table = node.run(pipeline.plan.part(0, index), batches, workers=1).table if index else pa.Table.from_batches(batches)
     columns = table.select(list(stage.key)).slice(0, 1 << 17).combine_chunks()
     schema = core_arrow.core_schema(columns.schema)
     batch = columns.cast(schema).to_batches()[0]

@@ -9,7 +9,7 @@ import pytest
 
 import ordstream as od
 from ordstream.fragments import fragmenting
-from ordstream.fragments.fragment_node import Route
+from ordstream.fragments.exchange import Route
 from ordstream.ground import ordertags
 from ordstream.reference.run_serial import run_serial
 

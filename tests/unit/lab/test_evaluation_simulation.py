@@ -46,7 +46,6 @@ def test_one_started_worker_of_two_gives_all_output() -> None:
 def test_one_of_several_workers_is_alone() -> None:
     """What a worker among several costs is measured with nobody beside it: only one is started."""
     chain = real.Chain((("SL", 50), ("PS", 50)))
-    real.register()
     with node.stream(chain, chain.batches(2 * real.BATCH), workers=2, chunk_rows=64) as out:
         out.start_only(1)
         next(iter(out))

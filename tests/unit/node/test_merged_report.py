@@ -20,7 +20,7 @@ from ordstream.node.merged_report import (
     merged_tasks,
 )
 from ordstream.node.report import Latency, OperatorReport, Report, Skipped, percentiles
-from ordstream.operators.shed import ShedReport
+from ordstream.node.shedding import ShedReport
 
 COUNTERS = (
     "decisions", "aged", "throttled", "parks", "chunks", "time_punctuations", "snapshot_markers",

@@ -61,7 +61,7 @@ def test_the_output_is_the_same_without_it(name: str, pipeline: Any, monkeypatch
 
 
 def test_a_failing_row_shows_the_same_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = SESSIONS.filter(od.col("a").is_not_null()).select(x=od.col("a") // (od.col("k") - 3))
+    pipeline = SESSIONS.filter(od.col("a").is_not_null()).select(x=od.col("a") // (od.col("k") - 2))
 
     def error() -> tuple[Any, ...]:
         with pytest.raises(od.OperatorError) as caught:

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.node import node
+from ordstream.node import node, run_options
 from ordstream.node.run_options import OPTIONS, RunOptions, StreamOptions
 from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS, Settings
-from ordstream.pipeline import run_options
 
 FUNCTIONS = {
     "Pipeline.run": (od.Pipeline.run, RunOptions),

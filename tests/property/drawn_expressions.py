@@ -1,0 +1,145 @@
+"""Random expressions over a schema, as Python text, for the property tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from hypothesis import strategies as st
+from property.drawn_values import FLOATS, STRINGS
+
+from ordstream.ground.types import (
+    is_list,
+    is_string,
+    is_temporal,
+)
+
+
+def named(schema: pa.Schema, test: Any) -> list[str]:
+    return [field.name for field in schema if test(field.type)]
+
+
+def plain_number(type_: pa.DataType) -> bool:
+    return pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_)
+
+
+def column_text(name: str) -> str:
+    return f"od.col({name!r})"
+
+
+@dataclass
+class Expressions:
+    """Texts of expressions over a schema."""
+
+    draw: Any
+    schema: pa.Schema
+
+    def pick(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def integer(self, depth: int = 2) -> str:
+        names = named(self.schema, pat.is_integer)
+        kinds = ["literal"] + ["column"] * 4 * bool(names)
+        if depth:
+            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_float", "from_bool", "lookup"]
+            kinds += ["length"] * bool(named(self.schema, lambda t: is_string(t) or is_list(t)))
+            kinds += ["time"] * bool(named(self.schema, is_temporal))
+        kind = self.pick(kinds)
+        if kind == "literal":
+            return f"od.lit({self.draw(st.integers(-3, 9))})"
+        if kind == "column":
+            return column_text(self.pick(names))
+        if kind == "length":
+            return f"{column_text(self.pick(named(self.schema, lambda t: is_string(t) or is_list(t))))}.length()"
+        if kind == "time":
+            return f"{column_text(self.pick(named(self.schema, is_temporal)))}.cast(pa.int64())"
+        if kind == "from_float":
+            return f"{self.float(depth - 1)}.cast(pa.int64())"
+        if kind == "from_bool":
+            return f"{self.boolean(depth - 1)}.cast(pa.int64())"
+        if kind == "lookup":
+            return f"{self.integer(depth - 1)}.lookup(pa.array([5, None, -7, 9]))"
+        return self.any_of(self.integer, kind, depth, ("+", "-", "*", "//", "%"))
+
+    def float(self, depth: int = 2) -> str:
+        names = named(self.schema, pat.is_floating)
+        kinds = ["literal"] + ["column"] * 4 * bool(names)
+        if depth:
+            kinds += ["binary", "binary", "unary", "if", "coalesce", "from_int", "divide", "math", "lookup"]
+        kind = self.pick(kinds)
+        if kind == "literal":
+            return f"od.lit({self.pick(FLOATS)!r})"
+        if kind == "column":
+            return column_text(self.pick(names))
+        if kind == "from_int":
+            return f"{self.integer(depth - 1)}.cast(pa.float64())"
+        if kind == "divide":
+            return f"({self.integer(depth - 1)} / {self.integer(depth - 1)})"
+        if kind == "lookup":
+            return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
+        if kind == "math":
+            name = self.pick(("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round"))
+            return f"{self.float(depth - 1)}.{name}()"
+        return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
+
+    def any_of(self, same: Any, kind: str, depth: int, symbols: tuple[str, ...]) -> str:
+        a = same(depth - 1)
+        if kind == "unary":
+            return self.pick((f"(-{a})", f"abs({a})"))
+        if kind == "if":
+            return f"od.if_else({self.boolean(depth - 1)}, {a}, {same(depth - 1)})"
+        if kind == "coalesce":
+            return f"{a}.coalesce({same(depth - 1)})"
+        symbol = self.pick((*symbols, "minimum", "maximum"))
+        return f"{a}.{symbol}({same(depth - 1)})" if symbol.isalpha() else f"({a} {symbol} {same(depth - 1)})"
+
+    def boolean(self, depth: int = 2) -> str:
+        names = named(self.schema, pat.is_boolean)
+        kinds = ["null", "compare"] + ["column"] * 3 * bool(names)
+        kinds += ["text"] * 2 * bool(named(self.schema, is_string))
+        kinds += ["time"] * 2 * bool(named(self.schema, is_temporal))
+        if depth:
+            kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
+        kind = self.pick(kinds)
+        if kind == "null":
+            computable = named(self.schema, lambda t: not pat.is_decimal(t))
+            if computable:
+                return f"{column_text(self.pick(computable))}.{self.pick(('is_null', 'is_not_null'))}()"
+            return "od.lit(True)"
+        if kind == "column":
+            return column_text(self.pick(names))
+        symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))
+        if kind == "text":
+            column = column_text(self.pick(named(self.schema, is_string)))
+            if self.draw(st.booleans()):
+                return f"{column}.isin({self.draw(st.lists(st.sampled_from(STRINGS), max_size=3))!r})"
+            other = repr(self.pick(STRINGS))
+            return f"({column} {symbol} {other})"
+        if kind == "time":
+            column = column_text(self.pick(named(self.schema, is_temporal)))
+            return f"({column} {symbol} {self.draw(st.integers(-5, 40))})"
+        if kind == "compare":
+            same = self.pick((self.integer, self.float))
+            return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
+        if kind == "isin":
+            if self.draw(st.booleans()):
+                return f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
+            return f"{self.float(depth - 1)}.isin({[self.pick(FLOATS), 0]})"
+        if kind == "not":
+            return f"(~{self.boolean(depth - 1)})"
+        if kind == "eq":
+            return f"({self.boolean(depth - 1)} {self.pick(('==', '!='))} {self.boolean(depth - 1)})"
+        return f"({self.boolean(depth - 1)} {self.pick(('&', '|'))} {self.boolean(depth - 1)})"
+
+    def any(self, depth: int = 2) -> str:
+        return self.pick((self.integer, self.float, self.boolean))(depth)
+
+    def column(self) -> str:
+        """An expression of any kind, perhaps with a narrowing cast around it."""
+        text = self.any()
+        if self.draw(st.integers(0, 4)) == 0:
+            target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
+            return f"{self.integer()}.cast(pa.{target}())"
+        return text
