@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
 
 #: Operators that may follow `key_by`.
-KEYED = "sessionize, count, scan, aggregate, lag, pair_up, preceding, top_values, regression, assert_ordered or process"
+KEYED = "sessionize, count, scan, aggregate, lag, forward_fill, pair_up, preceding, top_values, regression, assert_ordered or process"
 
 
 class KeyedPipeline(StatefulOperators):

@@ -16,6 +16,7 @@ from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import nonempty, policy
 from ordstream.operators.assert_ordered import AssertOrdered
 from ordstream.operators.count import Count
+from ordstream.operators.forward_fill import ForwardFill
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
@@ -118,6 +119,18 @@ class StatefulOperators:
             Numbers, bools, dates and times.
         """
         return self._then(Lag.bind(self._site("lag", name, on_error), columns))
+
+    def forward_fill(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """Each tuple with the last value of its key in the place of a null. Output: input columns.
+
+        `key_by("sensor").forward_fill("temperature")`: nulls stay while a key has had no value.
+
+        Parameters
+        ----------
+        *columns : str
+            Numbers, bools, strings, binaries, dates and times.
+        """
+        return self._then(ForwardFill.bind(self._site("forward_fill", name, on_error), columns))
 
     def assert_ordered(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """Tuples as they are, and an error at one that comes before the tuple before it. Output: input columns.

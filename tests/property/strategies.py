@@ -289,6 +289,13 @@ class Chain:
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
             self.add(f"{key}.lag({columns!r}{self.policy()})")
 
+    def forward_fill(self) -> None:
+        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        if able:
+            names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=4, unique=True))
+            key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
+            self.add(f"{key}.forward_fill({', '.join(map(repr, names))}{self.policy()})")
+
     def assert_ordered(self) -> None:
         able = named(self.schema, is_fixed_number)
         if able:
@@ -389,7 +396,10 @@ class Chain:
 
 
 #: Operators whose outputs come in the order of their inputs, the end of the stream included.
-_KEEP_ORDER = ("filter", "python_filter", "project", "scan", "lag", "assert_ordered", "pairs", "explode", "pair_up", "preceding")
+_KEEP_ORDER = (
+    *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered"),
+    *("pairs", "explode", "pair_up", "preceding"),
+)
 
 
 def still_ascending(stage: Any, clocks: frozenset[str]) -> frozenset[str]:
@@ -443,7 +453,7 @@ BUILTIN = (
     "scan",
     "sessionize",
 )
-BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "top_values", "regression", "assert_ordered")
+BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "forward_fill", "top_values", "regression", "assert_ordered")
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (
