@@ -1,7 +1,7 @@
 """Build of the compiled core: one table of extensions, one dict of directives, one loop.
 
-Every ``ordstream/_core/**/*.pyx`` becomes one extension module of the same dotted name. Everything else about
-the package stands in ``pyproject.toml``. Environment variables that change the build:
+Every ``ordstream/_core/**/*.pyx`` becomes one extension module of the same dotted name. Everything else
+about the package stands in ``pyproject.toml``. Environment variables that change the build:
 
 ``ORDSTREAM_DEBUG=1``
     Bounds checks on, counters of chunks, references and threads compiled in.
@@ -10,16 +10,18 @@ the package stands in ``pyproject.toml``. Environment variables that change the 
 ``ORDSTREAM_NATIVE=1``
     ``-march=native``; never in a wheel, which must run on any processor of its family.
 ``ORDSTREAM_LAB=1``
-    Also the laboratory (``ordstream/lab``, ``ordstream/_core/lab``: experiments, test doors, benchmark kernels, the
-    simulator) in a build that is not in place. A build in place, as in a checkout, always has it; a wheel never does.
+    Also the laboratory (``ordstream/lab``, ``ordstream/_core/lab``: experiments, test doors, benchmark
+    kernels, the simulator) in a build that is not in place. A build in place, as in a checkout, always has
+    it; a wheel never does.
 ``ORDSTREAM_NO_CORE=1``
     No extension at all: ``make develop`` installs the package and its requirements so, then builds the core
     in place, where a compiler's messages are seen.
 ``ORDSTREAM_JOBS=n``
     Parallel compilers; default: the processors this process may use.
 
-Variants are kept apart by their build folder (``python setup.py build --build-base build/debug ...``; targets
-``debug``, ``tsan`` and ``asan`` of the Makefile). A change of flags rebuilds everything in that folder.
+Variants are kept apart by their build folder (``python setup.py build --build-base build/debug ...``;
+targets ``debug``, ``tsan`` and ``asan`` of the Makefile). A change of flags rebuilds everything in that
+folder.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ SANITIZERS = {
 def compiler_flags() -> tuple[list[str], list[str]]:
     """Compile and link flags of this platform and variant."""
     if sys.platform == "win32":
-        # The Interlocked and <atomic> headers of MSVC are complete at /std:c++17; /EHsc: C++ exceptions only.
+        # The Interlocked and <atomic> headers of MSVC are complete at /std:c++17; /EHsc: C++ exceptions
+        # only.
         return ["/std:c++17", "/O2", "/EHsc", "/Zc:__cplusplus"], []
     compile_flags, link_flags = ["-std=c++17", "-pthread"], ["-pthread"]
     if SANITIZE:
@@ -161,7 +164,9 @@ def in_lab(name: str) -> bool:
 
 
 class BuildPython(build_py):
-    """``build_py`` that leaves the laboratory out of a wheel. An editable installation sees the checkout's."""
+    """``build_py`` that leaves the laboratory out of a wheel. An editable installation sees the
+    checkout's.
+    """
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -191,7 +196,8 @@ class BuildCore(build_ext):
             shutil.rmtree(base / "cython", ignore_errors=True)
             stamp.write_text(flags)
         if not (self.inplace or DEBUG or SANITIZE) and sys.platform == "linux":
-            # For users: Python's own flags bring -g along, and most of a module's bytes would be for a debugger.
+            # For users: Python's own flags bring -g along, and most of a module's bytes would be for a
+            # debugger.
             for module in self.extensions:
                 module.extra_compile_args = [*module.extra_compile_args, "-g0"]
                 module.extra_link_args = [*module.extra_link_args, "-Wl,-s"]
@@ -218,4 +224,7 @@ class Translate(Command):
         translate(extensions(), Path(self.build_dir), force=True)
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore, "build_py": BuildPython, "translate": Translate})
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": BuildCore, "build_py": BuildPython, "translate": Translate},
+)

@@ -2,7 +2,8 @@
 
     batches -> ingress -> value + 1 (SL), or count per key (PS) -> egress
 
-1 worker, 1,024 tuples per chunk; every way runs the same pipeline but for its kernel, so differences are the kernel's.
+1 worker, 1,024 tuples per chunk; every way runs the same pipeline but for its kernel, so differences are the
+kernel's.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def contest(chains: dict[str, Any], expected: np.ndarray, with_keys: bool) -> ha
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
     batches = harness.data().batches(TUPLES, with_keys)
-    bodies = {name: lambda chain=chain: harness.run_node(chain, batches, **OPTIONS) for name, chain in chains.items()}
+    bodies = {
+        name: lambda chain=chain: harness.run_node(chain, batches, **OPTIONS)
+        for name, chain in chains.items()
+    }
     return harness.Contest(TUPLES, bodies).run()
 
 

@@ -41,7 +41,9 @@ def chain(spins: int) -> Pipeline:
     )
 
 
-def verify(pipeline: Pipeline, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any) -> None:
+def verify(
+    pipeline: Pipeline, spins: int, batches: list[pa.RecordBatch], tuples: int, **options: Any
+) -> None:
     """Values and order of one run."""
     table = node.run(pipeline, batches, **options).table
     once = harness.Data(
@@ -62,12 +64,21 @@ def test_latency(bench: Any, arrivals: str, load: int) -> None:
     batches = harness.data().batches(closed, True)
     verify(pipeline, spins, batches, closed, workers=WORKERS)
 
-    runs = [harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed, True) for _ in range(harness.PAIRS)]
-    capacity = 1e9 / statistics.median([run.wall for run in runs if run.disturbed is None] or [run.wall for run in runs])
+    runs = [
+        harness.measured(lambda: harness.run_node(pipeline, batches, workers=WORKERS), closed, True)
+        for _ in range(harness.PAIRS)
+    ]
+    capacity = 1e9 / statistics.median(
+        [run.wall for run in runs if run.disturbed is None] or [run.wall for run in runs]
+    )
     per_second = capacity * load / 100
     tuples = int(per_second * SECONDS)
     rng = np.random.default_rng(7)
-    gaps = np.full(tuples, 1e9 / per_second) if arrivals == "even" else rng.exponential(1e9 / per_second, tuples)
+    gaps = (
+        np.full(tuples, 1e9 / per_second)
+        if arrivals == "even"
+        else rng.exponential(1e9 / per_second, tuples)
+    )
     # Nothing is due in the first 20 ms: threads start and the first batches arrive.
     schedule = (20e6 + np.cumsum(gaps)).astype(np.int64)
     due = harness.data().batches(tuples, True)

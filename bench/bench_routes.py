@@ -2,8 +2,9 @@
 
     Zipf-1 keys, 131,072 at a time -> route -> int32 column
 
-Verified first: the deployed map against Listing 3.2, POSG's greedy decisions against Listing III.2, both in plain Python. Targets, over
-integers: at least 20 million keys/s for a deployed DKG map (at most 50 ns per key), 5 million for POSG in RUN (200 ns), k = 10.
+Verified first: the deployed map against Listing 3.2, POSG's greedy decisions against Listing III.2, both in
+plain Python. Targets, over integers: at least 20 million keys/s for a deployed DKG map (at most 50 ns per
+key), 5 million for POSG in RUN (200 ns), k = 10.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def plain_route(learner: Any, key_map: Any, keys: np.ndarray) -> list[int]:
     heavy = dict(key_map.heavy)
     (a_low, _, b), columns = learner.hashes.coefficients[0], learner.hashes.columns
     buckets = key_map.buckets.tolist()
-    return [heavy[key] if key in heavy else buckets[(a_low * key + b) % (2**61 - 1) % columns] for key in keys.tolist()]
+    return [
+        heavy[key] if key in heavy else buckets[(a_low * key + b) % (2**61 - 1) % columns]
+        for key in keys.tolist()
+    ]
 
 
 def test_route(bench: Any) -> None:
@@ -55,7 +59,10 @@ def test_route(bench: Any) -> None:
     }
     run = harness.Contest(len(keys), bodies).run()
     name = f"routes k={INSTANCES}"
-    figures = [Figure(name, way, run.wall(way), "ns", at_most=50.0 if way.endswith("ints") else None) for way in bodies]
+    figures = [
+        Figure(name, way, run.wall(way), "ns", at_most=50.0 if way.endswith("ints") else None)
+        for way in bodies
+    ]
     bench.contest(run, "dkg, ints", figures)
 
 
@@ -80,7 +87,11 @@ def test_shuffle(bench: Any) -> None:
     frozen = scheduler.freeze()
     harness.check(frozen.route(keys), np.array(plain_greedy(model.estimate_many(keys))))
     texts = pa.array([f"user-{key:08d}" for key in keys.tolist()])
-    round_robin, known, outstanding = RoundRobin(INSTANCES), FullKnowledge(INSTANCES), LeastOutstanding(INSTANCES)
+    round_robin, known, outstanding = (
+        RoundRobin(INSTANCES),
+        FullKnowledge(INSTANCES),
+        LeastOutstanding(INSTANCES),
+    )
     bodies: dict[str, Callable[[], Any]] = {
         "posg in RUN, ints": lambda: (scheduler.route(keys), scheduler.take_requests()),
         "posg frozen, ints": lambda: frozen.route(keys),
@@ -91,5 +102,8 @@ def test_shuffle(bench: Any) -> None:
     }
     run = harness.Contest(len(keys), bodies).run()
     name = f"shuffle k={INSTANCES}"
-    figures = [Figure(name, way, run.wall(way), "ns", at_most=200.0 if way.endswith("ints") else None) for way in bodies]
+    figures = [
+        Figure(name, way, run.wall(way), "ns", at_most=200.0 if way.endswith("ints") else None)
+        for way in bodies
+    ]
     bench.contest(run, "posg in RUN, ints", figures)

@@ -2,8 +2,10 @@
 
     Zipf-1 int64 keys -> Count-Min (4 x 55), F/W pair (4 x 55), Space-Saving (20 and 1,024 counters)
 
-*column*: one call per batch of 131,072 keys; *calls*: one Python call per key, the only way that DataSketches' Python package has.
-Every way is verified first: estimates from above, within each sketch's own bound. Left out where `datasketches` is not installed.
+*column*: one call per batch of 131,072 keys; *calls*: one Python call per key, the only way that
+DataSketches' Python package has.
+Every way is verified first: estimates from above, within each sketch's own bound. Left out where
+`datasketches` is not installed.
 """
 
 from __future__ import annotations

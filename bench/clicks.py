@@ -3,12 +3,14 @@
 5,000,000 clicks of 99,662 users in 30 days. What is drawn, in this order, from NumPy's PCG64 with seed 7:
 
 1. sessions: their length, geometric with mean 4 and at most 60 clicks; as many sessions as fill the stream;
-2. a user per session, weight 1 / (rank + 1000)^0.8 over 100,000 users; the session's start, uniform over 30 days;
-3. per click the gap to the one before it, 1 s + exponential with mean 120 s (so that no session is cut by a timeout of
-   an hour); the item, weight 1 / (rank + 50)^0.9 over 17,820 items; the page, uniform over 60.
+2. a user per session, weight 1 / (rank + 1000)^0.8 over 100,000 users; the session's start, uniform over 30
+   days;
+3. per click the gap to the one before it, 1 s + exponential with mean 120 s (so that no session is cut by a
+   timeout of an hour); the item, weight 1 / (rank + 50)^0.9 over 17,820 items; the page, uniform over 60.
 
-Clicks are sorted by time (stable) and cut to the length asked for. Pages 0 to 5 count as "dynamic", pages 6 to 8 as
-"order"; a click on an order page carries an order number. `FACTS` holds what must come out at 5,000,000 clicks.
+Clicks are sorted by time (stable) and cut to the length asked for. Pages 0 to 5 count as "dynamic", pages 6
+to 8 as "order"; a click on an order page carries an order number. `FACTS` holds what must come out at
+5,000,000 clicks.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ FACTS = {
     "abandoned_sessions": 290_544,
     "abandoned_pages": 1_587_439,
 }
-"""Of all 5,000,000 clicks: known users, pairs of distinct items per session (with repetition, without), the most frequent
-pair and its count, sessions with a dynamic page and no order page, and the clicks in them."""
+"""Of all 5,000,000 clicks: known users, pairs of distinct items per session (with repetition, without), the
+most frequent pair and its count, sessions with a dynamic page and no order page, and the clicks in them."""
 
 
 def clicks(rows: int = CLICKS) -> pa.Table:

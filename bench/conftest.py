@@ -57,7 +57,9 @@ def about_pipelines() -> dict[str, Any]:
     """What the file of targets says of its making, with the compiler, oneTBB and the calibrated work."""
     try:
         words = [os.environ.get("CXX", "g++"), "--version"]
-        compiler = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
+        compiler = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n")[
+            0
+        ]
     except (OSError, subprocess.CalledProcessError):
         compiler = "unknown"
     rival = onetbb()

@@ -2,12 +2,14 @@
 
     python bench/elastic.py [--rounds N] [--scale SF] [--rows N] [--queries q1,...]
 
-Queries: the rows lie in memory as Arrow, every answer is compared with DuckDB's first, then fixed numbers (1, 2, 4, ... up to the
-CPUs) and auto run in turn. Best is the fixed number with the lowest median; the figure is the median over rounds of its time over
-auto's (target: at least 0.9). Runs shorter than 0.1 s are repeated within a round.
+Queries: the rows lie in memory as Arrow, every answer is compared with DuckDB's first, then fixed numbers
+(1, 2, 4, ... up to the CPUs) and auto run in turn. Best is the fixed number with the lowest median; the
+figure is the median over rounds of its time over auto's (target: at least 0.9). Runs shorter than 0.1 s are
+repeated within a round.
 
-Changing load: tuples of 1 us of work arrive at 10 %, 90 %, then 10 % of what all workers can do. The active workers and the latencies
-of the three parts are written to a CSV, and drawn where matplotlib is installed. Order and values are checked.
+Changing load: tuples of 1 us of work arrive at 10 %, 90 %, then 10 % of what all workers can do. The active
+workers and the latencies of the three parts are written to a CSV, and drawn where matplotlib is installed.
+Order and values are checked.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def query(name: str, folder: DataFolder, rounds: int) -> dict[str, Any]:
         rows = list(zip(*(column.to_pylist() for column in result.table.columns), strict=True))
         difference = batch.first_difference(found.answer(rows, **job.parameters), expected)
         if difference is not None:
-            raise AssertionError(f"{name} with workers={workers} is not equal to DuckDB's answer: {difference}")
+            raise AssertionError(
+                f"{name} with workers={workers} is not equal to DuckDB's answer: {difference}"
+            )
         runs = max(1, round(SHORTEST_S / result.report.seconds))
     walls: dict[int | str, list[float]] = {workers: [] for workers in numbers}
     reports = []
@@ -85,7 +89,9 @@ def query(name: str, folder: DataFolder, rounds: int) -> dict[str, Any]:
 
 
 def changing_load(seconds: float, path: Path) -> dict[str, Any]:
-    """An open loop in three parts; returns the mean of active workers and latencies by part, writes the series as CSV."""
+    """An open loop in three parts; returns the mean of active workers and latencies by part, writes the
+    series as CSV.
+    """
     spins = spins_for(1_000)
     chain = stateless(spins)
     trial = 400_000
@@ -103,7 +109,9 @@ def changing_load(seconds: float, path: Path) -> dict[str, Any]:
         series.clear()
         ended.clear()
         results: list[np.ndarray] = []
-        with node.stream(chain, data().batches(tuples, False), workers=workers, arrivals=arrivals, marker_every=64) as stream:
+        with node.stream(
+            chain, data().batches(tuples, False), workers=workers, arrivals=arrivals, marker_every=64
+        ) as stream:
             start = time.perf_counter()
 
             def watch(stream: Any = stream, start: float = start) -> None:
@@ -145,7 +153,12 @@ def draw(series: list[tuple[float, int]], seconds: float, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 2.8), layout="constrained")
     axes.step([at for at, _ in series], [n for _, n in series], where="post", label="active workers")
     offered = [part * allowed_cpus() for part in PARTS for _ in (0, 1)]
-    axes.plot([k * seconds for part in range(len(PARTS)) for k in (part, part + 1)], offered, "--", label="load, workers' worth")
+    axes.plot(
+        [k * seconds for part in range(len(PARTS)) for k in (part, part + 1)],
+        offered,
+        "--",
+        label="load, workers' worth",
+    )
     axes.set(xlabel="seconds", ylabel="workers", ylim=(0, allowed_cpus() + 0.5))
     axes.legend(loc="upper right")
     for ending in (".png", ".svg"):
@@ -160,12 +173,20 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rows", type=int, help="clicks, in place of a scale factor")
     parser.add_argument("--queries", default=",".join(QUERIES))
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each part of the changing load; 0: leave it out")
-    parser.add_argument("--data", type=Path, help="folder for the rows, which are kept (default: one in data/)")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="of each part of the changing load; 0: leave it out"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder for the rows, which are kept (default: one in data/)"
+    )
     asked = parser.parse_args()
     what = f"{asked.rows}-rows" if asked.rows else f"sf{asked.scale:g}"
     sizes = Sizes.for_rows(asked.rows) if asked.rows else Sizes.at_scale(asked.scale)
-    folder = DataFolder(generate_clicks(asked.data or ROOT / "data" / f"tpcxbb-{what}", asked.rows, sizes=sizes, store_sales=True))
+    folder = DataFolder(
+        generate_clicks(
+            asked.data or ROOT / "data" / f"tpcxbb-{what}", asked.rows, sizes=sizes, store_sales=True
+        )
+    )
     found: dict[str, Any] = {"about": about("python bench/elastic.py"), "queries": []}
     stem = f"elastic-{found['about']['time'].replace(':', '')}-{found['about']['commit'].rstrip('+')}"
     RESULTS.mkdir(parents=True, exist_ok=True)

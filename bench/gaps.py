@@ -1,11 +1,14 @@
-"""The five TPCx-BB queries against hand-written loops on one thread, and where the difference goes; `python bench/gaps.py`.
+"""The five TPCx-BB queries against hand-written loops on one thread, and where the difference goes; `python
+bench/gaps.py`.
 
     python bench/gaps.py [--queries q1,...] [--rounds N] [--scale SF] [--profile]
 
-Paper profile, emit="final", rows in memory as Arrow. Loops: bench/rivals/query_loops.cpp, which know that the stream is in order, and
-nothing of keys. Every answer, the loops' too, is compared with DuckDB's first; then all run in turn (harness.py).
+Paper profile, emit="final", rows in memory as Arrow. Loops: bench/rivals/query_loops.cpp, which know that
+the stream is in order, and nothing of keys. Every answer, the loops' too, is compared with DuckDB's first;
+then all run in turn (harness.py).
 
-`--profile` asks perf where the CPU time of the runs goes: shares of functions, as ns of the CPU time per tuple measured beside them.
+`--profile` asks perf where the CPU time of the runs goes: shares of functions, as ns of the CPU time per
+tuple measured beside them.
 """
 
 from __future__ import annotations
@@ -85,7 +88,10 @@ class Loop:
 
     def whole(self, *names: str) -> list[Any]:
         """Number of rows, then parameters."""
-        return [ctypes.c_int64(self.table.num_rows), *(ctypes.c_int64(self.parameters[name]) for name in names)]
+        return [
+            ctypes.c_int64(self.table.num_rows),
+            *(ctypes.c_int64(self.parameters[name]) for name in names),
+        ]
 
     def known(self) -> list[Any]:
         """Time, user, item."""
@@ -95,8 +101,14 @@ class Loop:
         ]  # fmt: skip
 
     def _q1(self) -> list[Any]:
-        if self.parameters["stores"] is not None or self.parameters["categories"] is not None or self.parameters["min_count"]:
-            raise AssertionError("the loop of q1 has the paper's parameters: every store and category, every pair")
+        if (
+            self.parameters["stores"] is not None
+            or self.parameters["categories"] is not None
+            or self.parameters["min_count"]
+        ):
+            raise AssertionError(
+                "the loop of q1 has the paper's parameters: every store and category, every pair"
+            )
         columns = [one for name in ("ts", "ticket", "item") for one in self.column(name)]
         return [*columns, *self.whole("window_seconds", "limit")]
 
@@ -107,7 +119,12 @@ class Loop:
         if self.parameters["purchased"] is not None or self.parameters["last_n"] != 5:
             raise AssertionError("the loop of q3 has the paper's parameters: any item, 5 clicks")
         counting = np.isin(self.categories, self.parameters["categories"]).astype(np.uint8)
-        return [*self.known(), *self.valid("wcs_sales_sk"), *self.side(counting), *self.whole("within_seconds", "limit")]
+        return [
+            *self.known(),
+            *self.valid("wcs_sales_sk"),
+            *self.side(counting),
+            *self.whole("within_seconds", "limit"),
+        ]
 
     def _q4(self) -> list[Any]:
         return [
@@ -128,10 +145,14 @@ class Loop:
 
     @staticmethod
     def lines(rows: list[list[int]]) -> Answer:
-        """(category, slope, intercept) of flat and declining lines, out of exact 128-bit integers in halves."""
+        """(category, slope, intercept) of flat and declining lines, out of exact 128-bit integers in
+        halves.
+        """
         found: Answer = []
         for category, *halves in rows:
-            rise, run, height = ((high << 64) + (low % 2**64) for high, low in zip(halves[::2], halves[1::2], strict=True))
+            rise, run, height = (
+                (high << 64) + (low % 2**64) for high, low in zip(halves[::2], halves[1::2], strict=True)
+            )
             if rise <= 0:
                 found.append((category, rise / run / 100, height / run / 100))
         return found
@@ -149,13 +170,19 @@ def bodies(name: str, folder: DataFolder) -> tuple[int, dict[str, Callable[[], A
 
     loop = Loop(name, table, job)
     found: dict[str, Callable[[], Any]] = {LOOP: loop}
-    found |= {f"{workers} worker{'s' if workers > 1 else ''}": node(workers) for workers in sorted({1, allowed_cpus()})}
+    found |= {
+        f"{workers} worker{'s' if workers > 1 else ''}": node(workers)
+        for workers in sorted({1, allowed_cpus()})
+    }
     for way, body in found.items():
         given = body()
         if way == LOOP:
             answer = [tuple(row) for row in given.tolist()] if isinstance(given, np.ndarray) else given
         else:
-            answer = query.answer(list(zip(*(column.to_pylist() for column in given.table.columns), strict=True)), **job.parameters)
+            answer = query.answer(
+                list(zip(*(column.to_pylist() for column in given.table.columns), strict=True)),
+                **job.parameters,
+            )
         difference = batch.first_difference(answer, expected)
         if difference is not None:
             raise AssertionError(f"{name}, {way}: not equal to DuckDB's answer: {difference}")
@@ -170,23 +197,51 @@ def dropped(body: Callable[[], Any]) -> None:
 def measure(name: str, tuples: int, ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
     """Wall and CPU ns per tuple of every way, in turn; ratios within rounds."""
     contest = Contest(tuples, ways).run(rounds, seconds=20.0)
-    found: dict[str, Any] = {"query": name, "tuples": tuples, "rounds": len(contest.counted[LOOP]), "not_counted": contest.disturbed}
+    found: dict[str, Any] = {
+        "query": name,
+        "tuples": tuples,
+        "rounds": len(contest.counted[LOOP]),
+        "not_counted": contest.disturbed,
+    }
     found["quiet"] = contest.quiet
     for way, runs in contest.counted.items():
         cpu = statistics.median(run.cpu_ns / tuples for run in runs)
-        over = statistics.median(a.cpu_ns / b.cpu_ns for a, b in zip(runs, contest.counted[LOOP], strict=True))
-        found[way] = {"wall_ns": contest.wall(way), "cpu_ns": cpu, "wall_over_loop": contest.ratio(way, LOOP), "cpu_over_loop": over}
+        over = statistics.median(
+            a.cpu_ns / b.cpu_ns for a, b in zip(runs, contest.counted[LOOP], strict=True)
+        )
+        found[way] = {
+            "wall_ns": contest.wall(way),
+            "cpu_ns": cpu,
+            "wall_over_loop": contest.ratio(way, LOOP),
+            "cpu_over_loop": over,
+        }
     return found
 
 
-def profile(name: str, way: str, body: Callable[[], Any], cpu_ns: float) -> list[tuple[str, str, float, float]]:
-    """(module, function, share, ns per tuple) of the CPU samples of some runs, largest first; perf attaches to this process."""
+def profile(
+    name: str, way: str, body: Callable[[], Any], cpu_ns: float
+) -> list[tuple[str, str, float, float]]:
+    """(module, function, share, ns per tuple) of the CPU samples of some runs, largest first; perf
+    attaches to this process.
+    """
     begin = time.perf_counter()
     body()
     runs = max(2, int(PROFILED_S / (time.perf_counter() - begin)))
     with tempfile.NamedTemporaryFile(dir=BUILD, suffix=".perf") as data:
         perf = subprocess.Popen(
-            ["perf", "record", "-q", "-F", str(HERTZ), "-e", "cpu-clock", "-o", data.name, "-p", str(os.getpid())],
+            [
+                "perf",
+                "record",
+                "-q",
+                "-F",
+                str(HERTZ),
+                "-e",
+                "cpu-clock",
+                "-o",
+                data.name,
+                "-p",
+                str(os.getpid()),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -196,7 +251,20 @@ def profile(name: str, way: str, body: Callable[[], Any], cpu_ns: float) -> list
         perf.send_signal(signal.SIGINT)
         perf.wait()
         report = subprocess.run(
-            ["perf", "report", "-i", data.name, "--stdio", "-q", "-s", "dso,symbol", "-t", "\t", "--percent-limit", "0"],
+            [
+                "perf",
+                "report",
+                "-i",
+                data.name,
+                "--stdio",
+                "-q",
+                "-s",
+                "dso,symbol",
+                "-t",
+                "\t",
+                "--percent-limit",
+                "0",
+            ],
             capture_output=True,
             text=True,
             check=True,
@@ -215,7 +283,8 @@ def profile(name: str, way: str, body: Callable[[], Any], cpu_ns: float) -> list
         else:
             rest[module] += share
     found += [
-        (module, "(others)" if module != "kernel" else "page faults, switches", share, share * cpu_ns) for module, share in rest.items()
+        (module, "(others)" if module != "kernel" else "page faults, switches", share, share * cpu_ns)
+        for module, share in rest.items()
     ]
     print(f"\n{name}, {way}: {cpu_ns:.1f} ns of CPU per tuple")
     for module, function, share, ns in sorted(found, key=lambda one: -one[2]):
@@ -231,17 +300,24 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--queries", default=",".join(QUERIES))
     parser.add_argument("--profile", action="store_true", help="where the time goes, by perf (Linux)")
-    parser.add_argument("--data", type=Path, help="folder for the rows, which are kept (default: one in data/)")
+    parser.add_argument(
+        "--data", type=Path, help="folder for the rows, which are kept (default: one in data/)"
+    )
     asked = parser.parse_args()
     folder = asked.data or ROOT / "data" / f"tpcxbb-sf{asked.scale:g}"
     data = DataFolder(generate_clicks(folder, None, sizes=Sizes.at_scale(asked.scale), store_sales=True))
-    found: dict[str, Any] = {"about": about(" ".join(["python bench/gaps.py", *sys.argv[1:]])), "queries": []}
+    found: dict[str, Any] = {
+        "about": about(" ".join(["python bench/gaps.py", *sys.argv[1:]])),
+        "queries": [],
+    }
     lines = []
     for name in filter(None, asked.queries.split(",")):
         tuples, ways = bodies(name, data)
         one = measure(name, tuples, ways, asked.rounds)
         if asked.profile:
-            one["profile"] = {way: profile(name, way, body, one[way]["cpu_ns"]) for way, body in ways.items()}
+            one["profile"] = {
+                way: profile(name, way, body, one[way]["cpu_ns"]) for way, body in ways.items()
+            }
         found["queries"].append(one)
         if not lines:
             lines = [
@@ -250,7 +326,9 @@ def main() -> None:
             ]
         figures = " | ".join(f"{one[way]['cpu_ns']:.1f} ({one[way]['wall_ns']:.1f})" for way in ways)
         over = ", ".join(f"{one[way]['cpu_over_loop']:.2f}" for way in ways if way != LOOP)
-        lines.append(f"| {name.upper()} | {tuples:,} | {figures} | {over} |" + ("" if one["quiet"] else " disturbed"))
+        lines.append(
+            f"| {name.upper()} | {tuples:,} | {figures} | {over} |" + ("" if one["quiet"] else " disturbed")
+        )
     print("\n" + "\n".join(lines))
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = f"gaps-{found['about']['time'].replace(':', '')}-{found['about']['commit'].rstrip('+')}.json"

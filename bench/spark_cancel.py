@@ -2,14 +2,16 @@
 
     python bench/spark_cancel.py
 
-A job that would take an hour runs in ordered nodes inside Spark's Python workers; its row function takes 20 ms and leaves the
-time of its last call. Printed is the time from the cancel to the last call: for one node and for two with a shuffle between them, over
-TCP and over unix domain sockets, and for each way to cancel; then for Ctrl-C in a Python session that goes on, and to a program that ends
-by it; for a program that is killed; and for `ordstream run --engine spark`, how long Ctrl-C takes to end it, at several moments, as a
+A job that would take an hour runs in ordered nodes inside Spark's Python workers; its row function takes 20
+ms and leaves the time of its last call. Printed is the time from the cancel to the last call: for one node
+and for two with a shuffle between them, over TCP and over unix domain sockets, and for each way to cancel;
+then for Ctrl-C in a Python session that goes on, and to a program that ends by it; for a program that is
+killed; and for `ordstream run --engine spark`, how long Ctrl-C takes to end it, at several moments, as a
 terminal sends it.
 
-Spark alone ends a Python worker two to three seconds after a cancel without `interruptOnCancel`; and its Python side does not
-cancel what `collect` waits for on Ctrl-C, nor anything in a notebook's cell, where Python's own handler of SIGINT is in place.
+Spark alone ends a Python worker two to three seconds after a cancel without `interruptOnCancel`; and its
+Python side does not cancel what `collect` waits for on Ctrl-C, nor anything in a notebook's cell, where
+Python's own handler of SIGINT is in place.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ ACTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def beating(folder: str) -> Callable[[Any], tuple[Any, ...]]:
-    """A row function that takes 20 ms and leaves the time of its last call in a file of its task attempt and process."""
+    """A row function that takes 20 ms and leaves the time of its last call in a file of its task attempt
+    and process.
+    """
 
     def step(row: Any) -> tuple[Any, ...]:
         from pyspark import TaskContext
@@ -62,7 +66,9 @@ def long_job(spark: Any, folder: Path, action: str = "collect", **options: Any) 
 
     beat = beating(str(folder))
     columns = SOURCE.names
-    pipeline = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).select(*columns).map(beat, schema=SOURCE)
+    pipeline = (
+        od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).select(*columns).map(beat, schema=SOURCE)
+    )
     frame = spark.range(200_000).selectExpr("id as ts", "id as user", "'a' as item", "id as n")
     ACTIONS[action](apply(pipeline, frame, order_by="ts", **options))
 
@@ -76,7 +82,8 @@ class Heart:
 
     def last(self) -> float:
         texts = [file.read_text() for file in self._folder.glob(f"{self._task}-*")]
-        self._last = max([self._last, *(float(text) for text in texts if text)])  # one that is being written is empty
+        # one that is being written is empty
+        self._last = max([self._last, *(float(text) for text in texts if text)])
         return self._last
 
     def wait_for_begin(self) -> None:
@@ -95,7 +102,8 @@ class Heart:
 
 
 def seconds_of_work_after_cancel(spark: Any, folder: Path, name: str, *, way: str, **options: Any) -> float:
-    """Run a job that would take an hour, cancel it, and return how long user functions went on, by their heartbeat.
+    """Run a job that would take an hour, cancel it, and return how long user functions went on, by their
+    heartbeat.
 
     Parameters
     ----------
@@ -137,7 +145,9 @@ def seconds_of_work_after_cancel(spark: Any, folder: Path, name: str, *, way: st
 
 
 def seconds_of_work_of_killed_task(spark: Any, folder: Path) -> float:
-    """The same for one task attempt that is killed, as from Spark's web page. Spark starts the task anew; then the job is cancelled."""
+    """The same for one task attempt that is killed, as from Spark's web page. Spark starts the task
+    anew; then the job is cancelled.
+    """
     from pyspark import InheritableThread
 
     folder.mkdir(parents=True)
@@ -221,9 +231,25 @@ def seconds_of_work_after_end(folder: Path, number: signal.Signals) -> float:
 
 
 def seconds_to_end_of_command(data: Path, delay: float) -> tuple[float, int, str]:
-    """Seconds from Ctrl-C until `ordstream run q2 --engine spark` has ended with all its processes, its exit status, what it said last."""
-    command = [sys.executable, "-m", "ordstream", "run", "q2", "--engine", "spark", "--data", str(data), "--chunk-rows", "1"]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    """Seconds from Ctrl-C until `ordstream run q2 --engine spark` has ended with all its processes, its
+    exit status, what it said last.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "ordstream",
+        "run",
+        "q2",
+        "--engine",
+        "spark",
+        "--data",
+        str(data),
+        "--chunk-rows",
+        "1",
+    ]
+    program = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     time.sleep(delay)
     os.killpg(program.pid, signal.SIGINT)
     sent = time.monotonic()
@@ -240,14 +266,22 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp())
     worst = 0.0
     for domain in (False, True):
-        spark = local_session(2, node_cores=1, memory="1g", settings={"spark.python.unix.domain.socket.enabled": str(domain).lower()})
+        spark = local_session(
+            2,
+            node_cores=1,
+            memory="1g",
+            settings={"spark.python.unix.domain.socket.enabled": str(domain).lower()},
+        )
         for nodes in (1, 2):
             for way in WAYS:
                 name = f"{domain}-{nodes}-{way}"
                 after = seconds_of_work_after_cancel(spark, scratch / name, name, way=way, nodes=nodes)
                 worst = max(worst, after)
                 transport = "unix domain sockets" if domain else "TCP"
-                print(f"{transport:<20} {nodes} node{'s' * (nodes > 1):<2} {way:<21} {after:5.2f} s", flush=True)
+                print(
+                    f"{transport:<20} {nodes} node{'s' * (nodes > 1):<2} {way:<21} {after:5.2f} s",
+                    flush=True,
+                )
         after = seconds_of_work_of_killed_task(spark, scratch / f"{domain}-task")
         worst = max(worst, after)
         print(f"{transport:<20} killed task {after:5.2f} s", flush=True)
@@ -257,7 +291,11 @@ def main() -> None:
                 returned, after = seconds_of_work_after_interrupt(spark, folder, action, notebook=notebook)
                 worst = max(worst, after)
                 where = "notebook's cell" if notebook else "Python session"
-                print(f"Ctrl-C in a {where}, {action:<28} {after:5.2f} s, KeyboardInterrupt after {returned:.2f} s", flush=True)
+                print(
+                    f"Ctrl-C in a {where}, {action:<28} {after:5.2f} s, KeyboardInterrupt after "
+                    f"{returned:.2f} s",
+                    flush=True,
+                )
         spark.stop()
     for number in (signal.SIGINT, signal.SIGKILL):
         after = seconds_of_work_after_end(scratch / number.name, number)
@@ -268,7 +306,11 @@ def main() -> None:
     subprocess.run(generate, check=True, capture_output=True)
     for delay in COMMAND_DELAYS:
         ended, status, told = seconds_to_end_of_command(data, delay)
-        print(f"Ctrl-C to ordstream run {delay:g} s after its start: exit status {status}, {told!r}, ended {ended:.2f} s later", flush=True)
+        print(
+            f"Ctrl-C to ordstream run {delay:g} s after its start: exit status {status}, {told!r}, ended "
+            f"{ended:.2f} s later",
+            flush=True,
+        )
     print(f"longest of the cancels {worst:.2f} s, of which a row takes {ROW_SECONDS:g}")
 
 

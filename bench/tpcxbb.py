@@ -1,9 +1,11 @@
-"""The five TPCx-BB queries on all engines and in both profiles: answers compared, times and machine recorded.
+"""The five TPCx-BB queries on all engines and in both profiles: answers compared, times and machine
+recorded.
 
-`make bench-tpcxbb` runs it at scale factor 1. The rows are generated once and kept; the answers of the stream on an
-ordered node and in Spark must equal Spark SQL's and DuckDB's before a time counts. One session of Spark serves all
-runs, so that its start is in no figure. What is timed, each from reading the Parquet files to the answer: the node in
-this process; the Spark job with one node in it; DuckDB, which gets its rows as Arrow tables.
+`make bench-tpcxbb` runs it at scale factor 1. The rows are generated once and kept; the answers of the
+stream on an ordered node and in Spark must equal Spark SQL's and DuckDB's before a time counts. One session
+of Spark serves all runs, so that its start is in no figure. What is timed, each from reading the Parquet
+files to the answer: the node in this process; the Spark job with one node in it; DuckDB, which gets its rows
+as Arrow tables.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def _entry(name: str, profile: str, engine: str, ran: Sequence[Outcome]) -> dict
     middle = min(ran, key=lambda outcome: abs(outcome.seconds - seconds))
     report = middle.report or {}
     operators = [
-        {key: operator[key] for key in ("name", "kind", "tuples_in", "tuples_out", "cost_ns", "worker_share")}
+        {
+            key: operator[key]
+            for key in ("name", "kind", "tuples_in", "tuples_out", "cost_ns", "worker_share")
+        }
         for operator in report.get("operators", [])
     ]
     return {
@@ -113,7 +118,8 @@ def markdown(entries: Sequence[dict[str, Any]], found: dict[str, Any], scale: st
     labels = {"node": "node, s", "spark": "node in Spark, s", "sql": "DuckDB, s"}
     lines = [
         f"{scale}; {found['processor']}, {found['cpus']} CPUs, {found['system']}, Python {found['python']}, "
-        f"pyarrow {found['pyarrow']}; commit {found['commit']}; `{found['command']}`; load before {found['load']:.1f}.",
+        f"pyarrow {found['pyarrow']}; commit {found['commit']}; `{found['command']}`; load before "
+        f"{found['load']:.1f}.",
         "",
         f"| query | profile | tuples | {' | '.join(labels[engine] for engine in engines)} "
         "| node, million tuples/s | processing latency p50 / p95 / p99, ms |",
@@ -123,7 +129,12 @@ def markdown(entries: Sequence[dict[str, Any]], found: dict[str, Any], scale: st
     for name, profile in dict.fromkeys((entry["query"], entry["profile"]) for entry in entries):
         one = {engine: by_key[name, profile, engine] for engine in engines}
         first = next(iter(one.values()))
-        cells = [name, profile, f"{first['tuples']:,}", *(f"{one[engine]['seconds']:.2f}" for engine in engines)]
+        cells = [
+            name,
+            profile,
+            f"{first['tuples']:,}",
+            *(f"{one[engine]['seconds']:.2f}" for engine in engines),
+        ]
         node = one.get("node")
         cells.append("" if node is None else f"{node['tuples_per_second'] / 1e6:.2f}")
         figures = ((node or {}).get("latency") or {}).get("processing", {})
@@ -142,7 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", default=",".join(QUERIES), help="default: %(default)s")
     parser.add_argument("--engines", default=",".join(ENGINES), help="default: %(default)s")
     parser.add_argument("--profiles", default=",".join(PROFILES), help="default: %(default)s")
-    parser.add_argument("--data", type=Path, help="folder for the rows, which are kept (default: one in data/)")
+    parser.add_argument(
+        "--data", type=Path, help="folder for the rows, which are kept (default: one in data/)"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     chosen = parser.parse_args(arguments)
     what = f"{chosen.rows}-rows" if chosen.rows else f"sf{chosen.scale:g}"
@@ -162,7 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         session = local_session(memory="4g")
     try:
-        entries = run(folder, chosen.queries.split(","), chosen.profiles.split(","), engines, chosen.repeats, session)
+        entries = run(
+            folder, chosen.queries.split(","), chosen.profiles.split(","), engines, chosen.repeats, session
+        )
     except AssertionError as error:
         print(f"tpcxbb: {error}", file=sys.stderr)
         return 1

@@ -64,7 +64,10 @@ def load() -> tuple[pa.Table, np.ndarray, np.ndarray]:
     codes = airports["faa"].combine_chunks()
     departures = pa.table(
         [
-            pc.add(flights["time_hour"].cast(pa.timestamp("s")).cast(pa.int64()), pc.multiply(flights["minute"], 60)),
+            pc.add(
+                flights["time_hour"].cast(pa.timestamp("s")).cast(pa.int64()),
+                pc.multiply(flights["minute"], 60),
+            ),
             flights["tailnum"],
             pc.index_in(flights["origin"], codes),
             pc.index_in(flights["dest"], codes),
@@ -81,8 +84,8 @@ def needed_speed(row, state, emit):  # type: ignore[no-untyped-def]
     """(3) From the last departure to this one: to where that flight went, then back here, in the time
     between.
 
-    Plain Python as it stands, and compiled by Numba with ``compiled=True``: numbers only, one exit, no helper
-    functions.
+    Plain Python as it stands, and compiled by Numba with ``compiled=True``: numbers only, one exit, no
+    helper functions.
     """
     if state.seen:
         across = math.sin((row.lat - state.to_lat) / 2) ** 2
@@ -134,7 +137,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=None, help="threads (default: all cores)")
     arguments = parser.parse_args()
     departures, latitude, longitude = load()
-    result = high_mobility(latitude, longitude, arguments.compiled).run(departures, workers=arguments.workers)
+    result = high_mobility(latitude, longitude, arguments.compiled).run(
+        departures, workers=arguments.workers
+    )
     weeks = result.table.sort_by([("count", "descending"), ("window", "ascending")]).slice(0, 10)
     total = pc.sum(result.table["count"]).as_py()
     sys.stdout.write(f"{departures.num_rows:,} departures, {total:,} at more than {FASTEST_KMH:,.0f} km/h\n")

@@ -2,14 +2,15 @@
 
 The output is exactly, and in the same order, what a one-tuple-at-a-time run would give.
 
-Importing this package loads nothing else: each name is imported when it is first used, and the compiled core by the
-first `run` or `stream`. So the command line hears Ctrl-C from its first line on (`ordstream.__main__`), before pyarrow and NumPy
-are there.
+Importing this package loads nothing else: each name is imported when it is first used, and the compiled core
+by the first `run` or `stream`. So the command line hears Ctrl-C from its first line on
+(`ordstream.__main__`), before pyarrow and NumPy are there.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # for type checkers it is true; the module typing takes longer to import than all of this one
+# for type checkers it is true; the module typing takes longer to import than all of this one
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -102,7 +103,18 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 #: Submodules reached as attributes without an import of their own.
 _SUBMODULES = frozenset(
-    {"balance", "errors", "expressions", "lab", "node", "operators", "pipeline", "spark", "testing", "tpcxbb"}
+    {
+        "balance",
+        "errors",
+        "expressions",
+        "lab",
+        "node",
+        "operators",
+        "pipeline",
+        "spark",
+        "testing",
+        "tpcxbb",
+    }
 )
 
 

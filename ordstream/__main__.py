@@ -1,4 +1,6 @@
-"""``python -m ordstream``, and the console script: the command line. Ctrl-C is heard before anything else is imported."""
+"""``python -m ordstream``, and the console script: the command line. Ctrl-C is heard before anything
+else is imported.
+"""
 
 import sys
 
@@ -6,7 +8,9 @@ from ordstream.commands import ctrl_c
 
 
 def main() -> int:
-    """Run the command that the process was started with; returns its exit status (`ordstream.commands.cli.main`)."""
+    """Run the command that the process was started with; returns its exit status
+    (`ordstream.commands.cli.main`).
+    """
     ctrl_c.listen()
     from ordstream.commands.cli import main as command
 

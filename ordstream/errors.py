@@ -35,8 +35,8 @@ class OperatorError(OrdstreamError, RuntimeError):
     operator : str
         Name of the operator, as `explain()` shows it.
     serial : int
-        Position of the source tuple that caused the failure, from 1. For a flush: the last tuple's serial (0:
-        no tuples).
+        Position of the source tuple that caused the failure, from 1. For a flush: the last tuple's serial
+        (0: no tuples).
     row : mapping or None
         The operator's input tuple, column name to Python value; None when no single tuple failed (a flush).
     reason : str
@@ -87,7 +87,9 @@ class Cancelled(OrdstreamError):
 
 
 def told(error: BaseException) -> str:
-    """Type and text of an exception, in one line of code that can't fail: a user's class may not be able to show itself."""
+    """Type and text of an exception, in one line of code that can't fail: a user's class may not be able
+    to show itself.
+    """
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -101,12 +103,15 @@ def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
 
 def unknown_column(name: object, available: Iterable[str], where: str = "") -> SchemaError:
     """The error for a column that does not exist: names the available ones and the closest match."""
-    import difflib  # here: the command line imports this module before it is known whether anything else is needed
+    # here: the command line imports this module before it is known whether anything else is needed
+    import difflib
 
     names = list(available)
     place = f" in {where}" if where else ""
     if not isinstance(name, str):
-        return SchemaError(f"a column is named by a str{place}, got {name!r}; compute an expression in with_columns first")
+        return SchemaError(
+            f"a column is named by a str{place}, got {name!r}; compute an expression in with_columns first"
+        )
     text = f"unknown column {name!r}{place}; available: {', '.join(map(repr, names)) or '(none)'}"
     close = difflib.get_close_matches(name, names, n=1)
     return SchemaError(f"{text}. Did you mean {close[0]!r}?" if close else text)

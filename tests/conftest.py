@@ -4,8 +4,8 @@ Environment:
 
 ``ORDSTREAM_HYPOTHESIS``    profile of the property tests: ``dev`` (default), ``ci``, ``thorough``
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
-``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, comma-separated: where one is absent, fail, don't skip
-``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
+``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, comma-separated: where one is absent, fail,
+don't skip ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ settings.register_profile("thorough", parent=settings.get_profile("ci"), max_exa
 settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
 
 
-# Timed waits of parked workers in tests, and how long a wake-up may be on its way: a thread can lose its processor before it tells.
+# Timed waits of parked workers in tests, and how long a wake-up may be on its way: a thread can lose its
+# processor before it tells.
 LONG_WAIT_MS = 5_000.0
 GRACE_MS = 2_000.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Spark's workers run this interpreter; a build apart must be the one under test; Ctrl-C is heard."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job and its children: tests send it
+    # a shell's background job and its children: tests send it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -68,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder[0])
 
 
-# --- where pytest-xdist spreads the tests over processes (make test) -----------------------------------------
+# --- where pytest-xdist spreads the tests over processes (make test) ------------------------------
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -88,7 +90,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Processes of ``pytest -n auto``: most tests start threads of their own, so more would only take turns."""
+    """Processes of ``pytest -n auto``: most tests start threads of their own, so more would only take
+    turns.
+    """
     from ordstream.ground.cpus import allowed_cpus
 
     return min(allowed_cpus(), 4)
@@ -137,7 +141,9 @@ def spin() -> tuple[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many models were really checked, which .ci/run asks for: counted from the runs that tests/models recorded."""
+    """How many models were really checked, which .ci/run asks for: counted from the runs that
+    tests/models recorded.
+    """
     reports = [report for category in ("passed", "skipped", "failed") for report in terminalreporter.stats.get(category, [])]
     ours = [report for report in reports if report.nodeid.startswith("tests/models/")]
     if ours:
@@ -153,7 +159,9 @@ Counts = Callable[[], dict[str, int]]
 
 @pytest.fixture(scope="session")
 def live_counts() -> Counts | None:
-    """The debug build's door: a function from nothing to {what: how many are alive}; None in other builds."""
+    """The debug build's door: a function from nothing to {what: how many are alive}; None in other
+    builds.
+    """
     try:
         core: Any = importlib.import_module("ordstream._core.flow.run")
     except ImportError:
@@ -166,7 +174,8 @@ def live_counts() -> Counts | None:
 def missed_waits() -> Callable[[], int] | None:
     """How many timed waits have hidden a missing wake-up in this process; None without the core.
 
-    Parked workers of this process wait for seconds, not for tenths of one: a wake-up that is missing stops them, and is counted.
+    Parked workers of this process wait for seconds, not for tenths of one: a wake-up that is missing stops
+    them, and is counted.
     """
     try:
         door: Any = importlib.import_module("ordstream._core.lab.testing_run")

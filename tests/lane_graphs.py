@@ -1,6 +1,8 @@
-"""Small graphs as lines with lanes, and what they should give: each row of a branch point goes through its lanes alone.
+"""Small graphs as lines with lanes, and what they should give: each row of a branch point goes through its
+lanes alone.
 
-A graph is a list of steps, `Op` or `Split`; rows are (k, v). Branch and union are the doubles of `_core/lab/testing_lanes`.
+A graph is a list of steps, `Op` or `Split`; rows are (k, v). Branch and union are the doubles of
+`_core/lab/testing_lanes`.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ class SerialOp:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to lanes by v modulo their number (copies: every row to every lane), a graph in each; united in the order `call`."""
+    """Rows to lanes by v modulo their number (copies: every row to every lane), a graph in each; united
+    in the order `call`.
+    """
 
     lanes: Sequence[Sequence[Op | Split]]
     copies: bool = False
@@ -144,7 +148,9 @@ class SerialSplit:
         self.split, self.lanes = split, [SerialLine(lane) for lane in split.lanes]
 
     def process(self, row: Row) -> Iterator[Row]:
-        """Outputs of a row, by lane in the order of the call. Of a row that fails only its own lane's come before it."""
+        """Outputs of a row, by lane in the order of the call. Of a row that fails only its own lane's
+        come before it.
+        """
         if not self.split.copies:
             yield from self.lanes[row[1] % len(self.lanes)].process(row)
             return

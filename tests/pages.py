@@ -12,7 +12,9 @@ TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 
 
 class Block(NamedTuple):
-    """A fenced block of Python: its code, whether it starts Spark (```python spark), and the output that the page shows behind it."""
+    """A fenced block of Python: its code, whether it starts Spark (```python spark), and the output that
+    the page shows behind it.
+    """
 
     line: int
     code: str
@@ -21,7 +23,9 @@ class Block(NamedTuple):
 
 
 def python_blocks(page: Path) -> list[Block]:
-    """All of a page, in order. A block without a language, right behind one of Python, is what that one prints."""
+    """All of a page, in order. A block without a language, right behind one of Python, is what that one
+    prints.
+    """
     found = re.finditer(r"^```(python[^\n]*)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", TEXTS[page], re.DOTALL | re.MULTILINE)
     blocks = []
     for match in found:
@@ -43,7 +47,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def run_blocks(page: Path, capsys: object, spark: bool) -> int:
-    """Run a page's blocks in one namespace, in the order of the page, those of Spark only if asked; returns how many ran.
+    """Run a page's blocks in one namespace, in the order of the page, those of Spark only if asked; returns
+    how many ran.
 
     What a block prints must be what the page shows.
     """

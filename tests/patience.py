@@ -1,4 +1,6 @@
-"""Checks of what other load on the machine can spoil: times, shares of processor time, how far a controller came."""
+"""Checks of what other load on the machine can spoil: times, shares of processor time, how far a
+controller came.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def measured(good: bool, *told: Any) -> None:
 
 
 def patiently(check: Callable[[], T], attempts: int = 3) -> T:
-    """What `check` returns; it is run again, so many times in all, while it raises Missed, after a pause for the other load to pass."""
+    """What `check` returns; it is run again, so many times in all, while it raises Missed, after a pause
+    for the other load to pass.
+    """
     for attempt in range(1, attempts + 1):
         try:
             return check()

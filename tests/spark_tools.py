@@ -1,4 +1,6 @@
-"""What the Spark tests of cut pipelines share; also run as a program in a session of its own kind (`python spark_tools.py`)."""
+"""What the Spark tests of cut pipelines share; also run as a program in a session of its own kind
+(`python spark_tools.py`).
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,8 @@ def kill():
 
 
 def main(scratch):
-    """In executors that are processes of their own: the same output for 2 and 3 nodes, through a killed worker; cancels over
-    unix domain sockets. Prints one JSON object.
+    """In executors that are processes of their own: the same output for 2 and 3 nodes, through a killed
+    worker; cancels over unix domain sockets. Prints one JSON object.
     """
     from ordstream.spark import Balancer, Channel, apply, explain, local_session
 
@@ -131,7 +133,9 @@ def main(scratch):
 
 
 def presorted(spark):
-    """How often rows in ties, over eight partitions that are in order, did not come out in their order, or were said to be out of it."""
+    """How often rows in ties, over eight partitions that are in order, did not come out in their order,
+    or were said to be out of it.
+    """
     from ordstream.spark import apply
 
     frame = spark.range(0, 16_000, 1, 8).selectExpr("id div 7 as ts", "id % 97 as user", "id as n")

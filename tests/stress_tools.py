@@ -1,4 +1,6 @@
-"""Pipelines with plain Python oracles, for the stress tests. Sizes grow with the environment variable ORDSTREAM_STRESS."""
+"""Pipelines with plain Python oracles, for the stress tests. Sizes grow with the environment variable
+ORDSTREAM_STRESS.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The five TPCx-BB queries from their definitions: loops over lists of rows, a third path beside stream and SQL."""
+"""The five TPCx-BB queries from their definitions: loops over lists of rows, a third path beside stream
+and SQL.
+"""
 
 import itertools
 from collections import Counter, defaultdict

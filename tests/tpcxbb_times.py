@@ -1,4 +1,6 @@
-"""Folders of few TPCx-BB rows whose times are any int64: around 0 (before 1900), far below, at the ends of int64."""
+"""Folders of few TPCx-BB rows whose times are any int64: around 0 (before 1900), far below, at the ends
+of int64.
+"""
 
 import random
 from decimal import Decimal
@@ -33,7 +35,9 @@ PARAMETERS = {
 
 
 def parts(ts):
-    """Date and second of day of a time; towards 0, so that the date's own seconds fit into int64 at its ends."""
+    """Date and second of day of a time; towards 0, so that the date's own seconds fit into int64 at its
+    ends.
+    """
     return (ts // DAY, ts % DAY) if abs(ts) < MOST - 2 * DAY else (-(-ts // DAY), -(-ts % DAY)) if ts < 0 else divmod(ts, DAY)
 
 

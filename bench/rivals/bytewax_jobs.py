@@ -1,4 +1,6 @@
-"""The jobs of bench/peers.py in Bytewax, one worker: keyed streams with a logic per key that is told the end of the stream."""
+"""The jobs of bench/peers.py in Bytewax, one worker: keyed streams with a logic per key that is told the
+end of the stream.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Sessions(op.StatefulBatchLogic):
 
 
 class Abandoned(op.StatefulBatchLogic):
-    """Gives the length of each abandoned session when it closes: faster than all sessions, then a filter and a map."""
+    """Gives the length of each abandoned session when it closes: faster than all sessions, then a filter
+    and a map.
+    """
 
     __slots__ = ("clicks", "dynamic", "last", "ordered")
 

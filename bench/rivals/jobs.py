@@ -1,11 +1,12 @@
-"""What every peer of bench/peers.py is given: columns of the clicks, parameters of the jobs, and the check of an answer.
+"""What every peer of bench/peers.py is given: columns of the clicks, parameters of the jobs, and the check
+of an answer.
 
 Needs NumPy and PyArrow only: peers that live in an environment of their own import it as well.
 
-Q2: pairs of distinct items in one session of a user (a gap of more than an hour ends it), the 30 most frequent: triples.
-Q4: sessions with a "dynamic" page and no "order" page: [(their clicks, their number)].
-speed: every click in order, as (ts, user, items per second since the user's click before): three arrays. It is the quotient of two
-float64, so infinite or NaN within one second; NaN or null at a user's first click.
+Q2: pairs of distinct items in one session of a user (a gap of more than an hour ends it), the 30 most
+frequent: triples. Q4: sessions with a "dynamic" page and no "order" page: [(their clicks, their number)].
+speed: every click in order, as (ts, user, items per second since the user's click before): three arrays. It
+is the quotient of two float64, so infinite or NaN within one second; NaN or null at a user's first click.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def speeds(table: pa.Table) -> np.ndarray:
 
 
 def check(job: str, answer: Any, table: pa.Table, expected: str | Path) -> None:
-    """Compare an answer with the expected one (JSON for Q2 and Q4; `speeds` for the rows of the speed job)."""
+    """Compare an answer with the expected one (JSON for Q2 and Q4; `speeds` for the rows of the speed
+    job).
+    """
     if job != "speed":
         found = [[int(value) for value in row] for row in answer]
         right = json.loads(Path(expected).read_text())[job]

@@ -1,10 +1,11 @@
-"""One peer doing one job in a process of its own: prints a line of JSON with wall and CPU seconds per run and the peak memory.
+"""One peer doing one job in a process of its own: prints a line of JSON with wall and CPU seconds per run
+and the peak memory.
 
     python measure.py MODULE ENGINE JOB CLICKS EXPECTED WARM RUNS
 
-MODULE is a file of this folder (or bench/) with `prepare(engine, job, table)`: it returns a function without arguments that does
-the job once. Turning the Arrow columns into the peer's own form is not measured; building its plan, running it and having
-the whole answer in memory is. Every answer is checked.
+MODULE is a file of this folder (or bench/) with `prepare(engine, job, table)`: it returns a function without
+arguments that does the job once. Turning the Arrow columns into the peer's own form is not measured;
+building its plan, running it and having the whole answer in memory is. Every answer is checked.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ def pipeline(job: str, schema: pa.Schema) -> od.Pipeline:
 
 
 def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
-    """Engine "ordstream, N": with N workers ("all": one per core; "auto": as many as the node finds useful, its default)."""
+    """Engine "ordstream, N": with N workers ("all": one per core; "auto": as many as the node finds
+    useful, its default).
+    """
     named = engine.rsplit(", ", 1)[1]
     workers = allowed_cpus() if named == "all" else named if named == "auto" else int(named)
 

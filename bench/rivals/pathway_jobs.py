@@ -1,4 +1,5 @@
-"""The jobs of bench/peers.py in Pathway: session windows per user, and sorting per user for the click before.
+"""The jobs of bench/peers.py in Pathway: session windows per user, and sorting per user for the click
+before.
 
 Pathway keeps every result up to date under changes of its input, which none of the jobs asks for.
 """

@@ -1,4 +1,6 @@
-"""The jobs of bench/peers.py in C++ (loops, oneTBB), DuckDB, Polars, pandas and concurrent.futures: no environment of their own."""
+"""The jobs of bench/peers.py in C++ (loops, oneTBB), DuckDB, Polars, pandas and concurrent.futures: no
+environment of their own.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,15 @@ def native(found: Any, prefix: str, job: str, table: pa.Table, threads: int) -> 
 
 
 def onetbb() -> Any:
-    """The oneTBB library's jobs. TBB_ROOT may name a folder with include/ and lib/ (a virtual environment with tbb-devel)."""
+    """The oneTBB library's jobs. TBB_ROOT may name a folder with include/ and lib/ (a virtual
+    environment with tbb-devel).
+    """
     root = os.environ.get("TBB_ROOT")
     where = [f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"] if root else []
     return library("onetbb_jobs", *where, "-ltbb")
 
 
-# --- SQL and data frames -------------------------------------------------------------------------------------
+# --- SQL and data frames --------------------------------------------------------------------------
 
 SESSIONS = f"""
 marked AS (SELECT *, ts - lag(ts) OVER (PARTITION BY u ORDER BY ts) > {TIMEOUT} AS opens FROM clicks),
@@ -95,7 +99,9 @@ FROM c WINDOW w AS (PARTITION BY u ORDER BY r) ORDER BY r""",
 
 
 def duckdb(job: str, table: pa.Table, threads: int = CPUS) -> Callable[[], Any]:
-    """DuckDB, on all cores by default. The speed of a row needs its place, as SQL's rows have none: row_number, and ORDER BY at the end."""
+    """DuckDB, on all cores by default. The speed of a row needs its place, as SQL's rows have none:
+    row_number, and ORDER BY at the end.
+    """
     import duckdb as engine
 
     def run() -> Any:
@@ -115,7 +121,8 @@ def polars(job: str, table: pa.Table) -> Callable[[], Any]:
     assert isinstance(clicks, pl.DataFrame)
 
     def speed() -> Any:
-        moved = pl.col("i").diff() / pl.col("ts").diff()  # faster than a window per column, and than sorting twice
+        # faster than a window per column, and than sorting twice
+        moved = pl.col("i").diff() / pl.col("ts").diff()
         found = clicks.lazy().select("ts", "u", speed=moved.over("u")).collect()
         return found["ts"], found["u"], found["speed"]
 
@@ -144,7 +151,8 @@ def pandas(job: str, table: pa.Table) -> Callable[[], Any]:
     clicks = table.to_pandas()
 
     def speed() -> Any:
-        users = clicks.groupby("u", sort=False)  # twice as fast here as a stable sort, differences and a scatter
+        # twice as fast here as a stable sort, differences and a scatter
+        users = clicks.groupby("u", sort=False)
         found = pd.DataFrame({"ts": clicks["ts"], "u": clicks["u"], "speed": users["i"].diff() / users["ts"].diff()})
         return found["ts"], found["u"], found["speed"]
 
@@ -166,7 +174,7 @@ def pandas(job: str, table: pa.Table) -> Callable[[], Any]:
     return speed if job == "speed" else sessions
 
 
-# --- pure Python, and an ordered map of it -------------------------------------------------------------------
+# --- pure Python, and an ordered map of it --------------------------------------------------------
 
 
 def python_sessions(ts: Any, users: Any, values: Any) -> Any:
@@ -184,7 +192,9 @@ def python_sessions(ts: Any, users: Any, values: Any) -> Any:
 
 
 def python_part(job: str, ts: Any, users: Any, values: Any) -> Any:
-    """The job over rows that hold whole users, in order: the speed of each, counts of pairs, or (clicks, sessions)."""
+    """The job over rows that hold whole users, in order: the speed of each, counts of pairs, or (clicks,
+    sessions).
+    """
     if job == "speed":
         before: dict[int, tuple[int, int]] = {}
         speeds = []
@@ -218,7 +228,9 @@ def _part(job: str, columns: list[np.ndarray]) -> Any:
 
 
 def futures(job: str, table: pa.Table) -> Callable[[], Any]:
-    """`Executor.map` of a pure Python function over as many parts of the users as there are cores, in processes; map keeps their order."""
+    """`Executor.map` of a pure Python function over as many parts of the users as there are cores, in
+    processes; map keeps their order.
+    """
     columns = [column.to_numpy() for column in table.columns]
 
     def run() -> Any:

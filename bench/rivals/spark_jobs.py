@@ -1,8 +1,8 @@
-"""The jobs of bench/peers.py in Spark, local, without an ordered node: SQL windows, applyInPandas over groups of users, and pure
-Python over the partitions of an RDD.
+"""The jobs of bench/peers.py in Spark, local, without an ordered node: SQL windows, applyInPandas over
+groups of users, and pure Python over the partitions of an RDD.
 
-The rows are read from Parquet with their number, as Spark's rows have no order of their own. CPU seconds and memory are those of
-the whole process tree, the Java virtual machine included; the session is started before.
+The rows are read from Parquet with their number, as Spark's rows have no order of their own. CPU seconds and
+memory are those of the whole process tree, the Java virtual machine included; the session is started before.
 """
 
 from __future__ import annotations

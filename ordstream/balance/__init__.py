@@ -1,1 +1,3 @@
-"""Balance between nodes: sketches of a stream, and groupings that send its tuples to instances of an operator."""
+"""Balance between nodes: sketches of a stream, and groupings that send its tuples to instances of an
+operator.
+"""

@@ -30,7 +30,8 @@ def _checked(instances: int, most: int = 2**31 - 1) -> int:
 
 
 class Modulo:
-    """key mod k: what many systems do. An integer key as it is (negative ones as unsigned 64-bit), others by their word.
+    """key mod k: what many systems do. An integer key as it is (negative ones as unsigned 64-bit), others by
+    their word.
 
     Parameters
     ----------
@@ -61,8 +62,9 @@ def single_instance(instances: int) -> KeyMap:
 def optimal_approximation(keys: Any, instances: int, cost: Cost = "linear", seed: int = 0) -> KeyMap:
     """O-apx: LPT over the exact frequencies of every key of the very tuples to be routed.
 
-    Its largest load is at most (4/3 - 1/(3k)) times that of the best assignment of whole keys. Ties: by key word, then the lowest
-    instance. A key that is not in `keys` goes where `universal` with the seed would send it.
+    Its largest load is at most (4/3 - 1/(3k)) times that of the best assignment of whole keys. Ties: by key
+    word, then the lowest instance. A key that is not in `keys` goes where `universal` with the seed would
+    send it.
 
     Parameters
     ----------
@@ -75,14 +77,17 @@ def optimal_approximation(keys: Any, instances: int, cost: Cost = "linear", seed
     """
     words, counts = np.unique(key_words(keys), return_counts=True)
     placed, _ = schedule(cost_function(cost)(counts.astype(np.float64)), _checked(instances))
-    return KeyMap.of_words(instances, hashing.TwoUniversal(1, instances, seed), np.arange(instances), words, placed)
+    return KeyMap.of_words(
+        instances, hashing.TwoUniversal(1, instances, seed), np.arange(instances), words, placed
+    )
 
 
 class PKG:
-    """Partial key grouping (Nasir et al., ICDE 2015): the less loaded of the two instances that two hash functions give a key.
+    """Partial key grouping (Nasir et al., ICDE 2015): the less loaded of the two instances that two hash
+    functions give a key.
 
-    One object per source: load is what this source has sent. Ties go to the first choice; the two may coincide. A key is split
-    over at most two instances, so the operator's partial results must be merged.
+    One object per source: load is what this source has sent. Ties go to the first choice; the two may
+    coincide. A key is split over at most two instances, so the operator's partial results must be merged.
 
     Parameters
     ----------
@@ -137,8 +142,8 @@ class RoundRobin:
 class FullKnowledge:
     """Greedy Online Scheduler with the true execution times: to the arg min of C, the lowest of equals.
 
-    No scheduler can know them; it is what POSG would do without error. Its makespan is at most (2 - 1/k) times the best
-    possible (Theorem 4.2).
+    No scheduler can know them; it is what POSG would do without error. Its makespan is at most (2 - 1/k)
+    times the best possible (Theorem 4.2).
 
     Parameters
     ----------
@@ -169,7 +174,9 @@ class FullKnowledge:
         if known.ndim == 1:
             known = known.reshape(-1, 1)
         if known.ndim != 2 or known.shape[1] not in (1, self.instances):
-            raise PlanError(f"execution times of shape {np.shape(times)} fit neither (m,) nor (m, {self.instances})")
+            raise PlanError(
+                f"execution times of shape {np.shape(times)} fit neither (m,) nor (m, {self.instances})"
+            )
         if not (np.isfinite(known).all() and (known >= 0).all()):
             raise PlanError("execution times must be finite and not negative")
         return posg.greedy(known, self.instances, self._c)
@@ -211,5 +218,8 @@ class LeastOutstanding:
         if not 0 <= instance < self.instances:
             raise ValueError(f"instance must be 0 to {self.instances - 1}, not {instance}")
         if not 0 <= tuples <= self._outstanding[instance]:
-            raise ValueError(f"instance {instance} reports {tuples} executed tuples; {int(self._outstanding[instance])} are outstanding")
+            raise ValueError(
+                f"instance {instance} reports {tuples} executed tuples; {int(self._outstanding[instance])} "
+                "are outstanding"
+            )
         self._outstanding[instance] -= tuples

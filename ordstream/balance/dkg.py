@@ -1,7 +1,8 @@
-"""DKG, distribution-aware key grouping: learn the heavy hitters, schedule them and buckets of sparse keys, deploy the map.
+"""DKG, distribution-aware key grouping: learn the heavy hitters, schedule them and buckets of sparse keys,
+deploy the map.
 
-Rivetti, Querzoni, Anceaume, Busnel, Sericola, "Efficient Key Grouping for Near-Optimal Load Balancing in Stream Processing
-Systems", DEBS 2015: Listings 3.1 (learning) and 3.2 (build, deployment).
+Rivetti, Querzoni, Anceaume, Busnel, Sericola, "Efficient Key Grouping for Near-Optimal Load Balancing in
+Stream Processing Systems", DEBS 2015: Listings 3.1 (learning) and 3.2 (build, deployment).
 
     parameters = DKG()
     learner = parameters.learner(instances=4)
@@ -44,10 +45,11 @@ def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray
 
 
 def schedule(loads: npt.ArrayLike, instances: int) -> tuple[Instances, npt.NDArray[np.float64]]:
-    """LPT (the `scheduling` of DKG, section 3.1): loads in descending order, each to the least loaded instance.
+    """LPT (the `scheduling` of DKG, section 3.1): loads in descending order, each to the least loaded
+    instance.
 
-    Ties: the lower position first, then the lowest instance. The largest sum is at most (4/3 - 1/(3k)) times the optimum, and no
-    two sums differ by more than the largest load.
+    Ties: the lower position first, then the lowest instance. The largest sum is at most (4/3 - 1/(3k)) times
+    the optimum, and no two sums differ by more than the largest load.
 
     Parameters
     ----------
@@ -88,13 +90,14 @@ class DKG:
     m : int
         Tuples to learn from; a learner takes no more.
     cost : "linear", "quadratic" or a function
-        Load of a key that occurs f times: f, f squared, or function(array of frequencies). Buckets are treated as one key, which
-        over-estimates them under a quadratic cost (section 5.2).
+        Load of a key that occurs f times: f, f squared, or function(array of frequencies). Buckets are
+        treated as one key, which over-estimates them under a quadratic cost (section 5.2).
     variant : "dkg", "wosim" or "pkg"
-        "wosim": sparse keys go straight to instances by the hash function, only heavy hitters are scheduled (DKG_WOSIM).
-        "pkg": each heavy hitter is scheduled as two halves (DKG_PKG).
+        "wosim": sparse keys go straight to instances by the hash function, only heavy hitters are scheduled
+        (DKG_WOSIM). "pkg": each heavy hitter is scheduled as two halves (DKG_PKG).
     guaranteed : bool
-        True: a heavy hitter's guaranteed count (estimate - error) must reach Θm; False, as in the text: its estimate.
+        True: a heavy hitter's guaranteed count (estimate - error) must reach Θm; False, as in the text: its
+        estimate.
     seed : int
         Of the hash function.
 
@@ -145,7 +148,8 @@ class DKG:
 class DKGLearner:
     """The learning phase: an array of bucket counts and a Space-Saving summary (Listing 3.1). One writer.
 
-    Learners with the same parameters and k on several parts of a stream are merged into one that stands for all of it.
+    Learners with the same parameters and k on several parts of a stream are merged into one that stands for
+    all of it.
 
     Parameters
     ----------
@@ -226,11 +230,12 @@ class DKGLearner:
     def merge(self, other: DKGLearner) -> None:
         """Take in what another learner learnt from another part of the stream.
 
-        With m tuples in all, in whatever parts and order: bucket counts are those of one learner, exactly. So is the whole learner
-        where all keys have a counter each; else the summary may differ from one learner's, within the same bounds
-        (`SpaceSaving.merge`). So a map that is built has every key with f >= Θm among its heavy hitters, none with f < (Θ - ε)m,
-        and on the tuples learnt from no two instances differ by more than the largest load scheduled plus twice the heavy
-        hitters' errors, of which each is at most εm (linear cost).
+        With m tuples in all, in whatever parts and order: bucket counts are those of one learner, exactly.
+        So is the whole learner where all keys have a counter each; else the summary may differ from one
+        learner's, within the same bounds (`SpaceSaving.merge`). So a map that is built has every key with f
+        >= Θm among its heavy hitters, none with f < (Θ - ε)m, and on the tuples learnt from no two instances
+        differ by more than the largest load scheduled plus twice the heavy hitters' errors, of which each is
+        at most εm (linear cost).
 
         Raises
         ------
@@ -245,15 +250,19 @@ class DKGLearner:
     def build(self) -> KeyMap:
         """BUILD of Listing 3.2: take the heavy hitters out of their buckets, schedule both, give the map.
 
-        Bucket counts are clamped at 0 (Space-Saving over-estimates). Before anything was learnt, buckets go to instances in turn.
-        Ties in the schedule: heavy hitters before buckets, each in their order.
+        Bucket counts are clamped at 0 (Space-Saving over-estimates). Before anything was learnt, buckets go
+        to instances in turn. Ties in the schedule: heavy hitters before buckets, each in their order.
 
         Returns
         -------
         KeyMap
             A SplitKeyMap under the variant "pkg".
         """
-        found = self.summary.frequent(self.parameters.theta, guaranteed=self.parameters.guaranteed) if self.learnt else []
+        found = (
+            self.summary.frequent(self.parameters.theta, guaranteed=self.parameters.guaranteed)
+            if self.learnt
+            else []
+        )
         keys: list[Key] = [key for key, _, _, _ in found]
         estimates = np.array([count for _, _, count, _ in found], dtype=np.int64)
         sparse = self.bucket_counts.copy()
@@ -264,14 +273,21 @@ class DKGLearner:
         load = cost_function(self.parameters.cost)
         k, variant, frequency = self.instances, self.parameters.variant, estimates.astype(np.float64)
         if not self.learnt:
-            return self._map(keys, np.zeros(0, np.int32), np.zeros(0, np.int32), np.arange(len(sparse), dtype=np.int32) % k)
+            return self._map(
+                keys,
+                np.zeros(0, np.int32),
+                np.zeros(0, np.int32),
+                np.arange(len(sparse), dtype=np.int32) % k,
+            )
         if variant == "wosim":
             placed, _ = schedule(load(frequency), k)
             return self._map(keys, placed, placed, np.arange(k, dtype=np.int32))
         if variant == "pkg":
             halves = np.repeat(load(frequency / 2), 2)
             placed, _ = schedule(np.concatenate([halves, load(sparse.astype(np.float64))]), k)
-            return self._map(keys, placed[0 : len(halves) : 2], placed[1 : len(halves) : 2], placed[len(halves) :])
+            return self._map(
+                keys, placed[0 : len(halves) : 2], placed[1 : len(halves) : 2], placed[len(halves) :]
+            )
         placed, _ = schedule(np.concatenate([load(frequency), load(sparse.astype(np.float64))]), k)
         return self._map(keys, placed[: len(keys)], placed[: len(keys)], placed[len(keys) :])
 
@@ -283,7 +299,11 @@ class DKGLearner:
 
     def to_bytes(self) -> bytes:
         """What was learnt, as bytes; the parameters are not in it."""
-        values = {"instances": self.instances, "hashes": self.hashes.coefficients, "summary": self.summary.to_bytes().hex()}
+        values = {
+            "instances": self.instances,
+            "hashes": self.hashes.coefficients,
+            "summary": self.summary.to_bytes().hex(),
+        }
         return packed("DKGLearner", values, {"bucket_counts": self.bucket_counts})
 
     @classmethod

@@ -1,8 +1,9 @@
 """The one interface of all groupings: keys in, instances out; and the static kind, a deployed map.
 
-A grouping decides which of k instances of an operator (which node) gets a tuple. `route(keys)` takes a column of keys and gives an
-int32 array of instances. Static groupings (`KeyMap`) are pure functions of the key: a task that is run again decides the same.
-Those that split a key over instances (`splits_keys`) count what they sent, and fit only operators whose partial results can be merged.
+A grouping decides which of k instances of an operator (which node) gets a tuple. `route(keys)` takes a
+column of keys and gives an int32 array of instances. Static groupings (`KeyMap`) are pure functions of the
+key: a task that is run again decides the same. Those that split a key over instances (`splits_keys`) count
+what they sent, and fit only operators whose partial results can be merged.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ class Grouping(Protocol):
 
 
 class KeyMap:
-    """A deployed map: heavy hitters by name, all other keys by the bucket that a hash function gives (DKG, Listing 3.2).
+    """A deployed map: heavy hitters by name, all other keys by the bucket that a hash function gives (DKG,
+    Listing 3.2).
 
-    Total, deterministic, the same in every process and after serialisation. Memory: O(buckets + heavy hitters).
+    Total, deterministic, the same in every process and after serialisation. Memory: O(buckets + heavy
+    hitters).
 
     Parameters
     ----------
@@ -68,7 +71,11 @@ class KeyMap:
     splits_keys = False
 
     def __init__(
-        self, instances: int, hashes: hashing.TwoUniversal, buckets: npt.ArrayLike, heavy: list[tuple[Key, int]] | None = None
+        self,
+        instances: int,
+        hashes: hashing.TwoUniversal,
+        buckets: npt.ArrayLike,
+        heavy: list[tuple[Key, int]] | None = None,
     ) -> None:
         heavy = heavy or []
         self._heavy = heavy
@@ -79,9 +86,16 @@ class KeyMap:
 
     @classmethod
     def of_words(
-        cls, instances: int, hashes: hashing.TwoUniversal, buckets: npt.ArrayLike, words: npt.NDArray[np.uint64], chosen: Instances
+        cls,
+        instances: int,
+        hashes: hashing.TwoUniversal,
+        buckets: npt.ArrayLike,
+        words: npt.NDArray[np.uint64],
+        chosen: Instances,
     ) -> KeyMap:
-        """A map whose heavy hitters are given as words; it shows no keys and has no bytes (maps of a whole key set)."""
+        """A map whose heavy hitters are given as words; it shows no keys and has no bytes (maps of a
+        whole key set).
+        """
         made = cls.__new__(cls)
         made._heavy = []
         made._buckets = np.array(buckets, dtype=np.int32)
@@ -147,7 +161,10 @@ class KeyMap:
         values, arrays = unpacked("KeyMap", data)
         try:
             hashes = hashing.TwoUniversal.from_coefficients(values["columns"], values["hashes"])
-            heavy = [(key_from_json(key), one) for key, one in zip(values["keys"], arrays["chosen"].tolist(), strict=True)]
+            heavy = [
+                (key_from_json(key), one)
+                for key, one in zip(values["keys"], arrays["chosen"].tolist(), strict=True)
+            ]
             return cls(values["instances"], hashes, arrays["buckets"], heavy)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise SketchBytesError(f"the bytes of this KeyMap cannot be read: {error}") from error
@@ -156,13 +173,18 @@ class KeyMap:
         return (KeyMap.from_bytes, (self.to_bytes(),))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(instances={self.instances}, buckets={len(self._buckets)}, heavy={self._map.heavy_words})"
+        return (
+            f"{type(self).__name__}(instances={self.instances}, buckets={len(self._buckets)}, "
+            f"heavy={self._map.heavy_words})"
+        )
 
 
 class SplitKeyMap(KeyMap):
-    """A deployed map in which each heavy hitter has two instances; a tuple goes to the one that received fewer tuples so far.
+    """A deployed map in which each heavy hitter has two instances; a tuple goes to the one that received
+    fewer tuples so far.
 
-    DKG with PKG's idea (DKG, section 6): the sparse keys stay whole. One object per source: it counts what it sent.
+    DKG with PKG's idea (DKG, section 6): the sparse keys stay whole. One object per source: it counts what
+    it sent.
 
     Parameters
     ----------
@@ -172,7 +194,13 @@ class SplitKeyMap(KeyMap):
 
     splits_keys = True
 
-    def __init__(self, instances: int, hashes: hashing.TwoUniversal, buckets: npt.ArrayLike, heavy: list[tuple[Key, int, int]]) -> None:
+    def __init__(
+        self,
+        instances: int,
+        hashes: hashing.TwoUniversal,
+        buckets: npt.ArrayLike,
+        heavy: list[tuple[Key, int, int]],
+    ) -> None:
         self._pairs = heavy
         self._heavy = [(key, first) for key, first, _ in heavy]
         self._buckets = np.array(buckets, dtype=np.int32)
@@ -213,7 +241,9 @@ class SplitKeyMap(KeyMap):
             "keys": [key_to_json(key) for key, _, _ in self._pairs],
         }
         chosen = np.array([pair[1:] for pair in self._pairs], dtype=np.int32).reshape(-1, 2)
-        return packed("SplitKeyMap", values, {"buckets": self._buckets, "chosen": chosen, "received": self._received})
+        return packed(
+            "SplitKeyMap", values, {"buckets": self._buckets, "chosen": chosen, "received": self._received}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SplitKeyMap:
@@ -222,7 +252,8 @@ class SplitKeyMap(KeyMap):
         try:
             hashes = hashing.TwoUniversal.from_coefficients(values["columns"], values["hashes"])
             heavy = [
-                (key_from_json(key), first, second) for key, (first, second) in zip(values["keys"], arrays["chosen"].tolist(), strict=True)
+                (key_from_json(key), first, second)
+                for key, (first, second) in zip(values["keys"], arrays["chosen"].tolist(), strict=True)
             ]
             made = cls(values["instances"], hashes, arrays["buckets"], heavy)
             if arrays["received"].shape != made._received.shape or arrays["received"].min() < 0:

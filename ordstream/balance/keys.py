@@ -1,8 +1,9 @@
 """Keys as 64-bit words: a column of keys, or several columns as one composite key, is hashed once.
 
-Sketches and deployed maps see words only. An integer is its own word; a string, bytes, float or composite key is hashed to one.
-The word of a key is the same in every process. Two different strings have the same word with probability 2^-64: among a million
-keys, some pair does with probability 3e-8; a sketch then counts the two as one key, a route sends them to the same instance.
+Sketches and deployed maps see words only. An integer is its own word; a string, bytes, float or composite
+key is hashed to one. The word of a key is the same in every process. Two different strings have the same
+word with probability 2^-64: among a million keys, some pair does with probability 3e-8; a sketch then counts
+the two as one key, a route sends them to the same instance.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ def key_words(keys: Any) -> Words:
     Parameters
     ----------
     keys : one of
-        a NumPy array (integers, floats, bool, strings, bytes); an Arrow array or chunked array (integers, bool, floats, dates
-        and times, which count as the integers Arrow stores, strings, bytes, dictionaries of them, nulls), or anything that has
-        `__arrow_c_array__` or `__arrow_c_stream__` and gives one;
-        a list of Python keys (`key_word`);
-        for a composite key: a tuple of columns, a struct array, a record batch or a table, whose columns are taken in order.
+        a NumPy array (integers, floats, bool, strings, bytes); an Arrow array or chunked array (integers,
+        bool, floats, dates and times, which count as the integers Arrow stores, strings, bytes, dictionaries
+        of them, nulls), or anything that has `__arrow_c_array__` or `__arrow_c_stream__` and gives one; a
+        list of Python keys (`key_word`); for a composite key: a tuple of columns, a struct array, a record
+        batch or a table, whose columns are taken in order.
 
     Returns
     -------
@@ -91,7 +92,9 @@ def stored_keys(keys: Any) -> Any:
 
 
 def key_at(keys: Any, rows: npt.NDArray[np.int64]) -> list[Key]:
-    """The Python keys at some rows of what `key_words` accepts: int, str, bytes, float, None, or tuples of them."""
+    """The Python keys at some rows of what `key_words` accepts: int, str, bytes, float, None, or tuples
+    of them.
+    """
     if isinstance(keys, np.ndarray):
         return [plain_key(value) for value in keys[rows].tolist()]
     if isinstance(keys, list):
@@ -110,7 +113,9 @@ def _zipped(columns: list[list[Key]]) -> list[Key]:
 
 
 def plain_key(value: Any) -> Any:
-    """A key as sketches show it: NumPy scalars and bool become int and float, -0.0 becomes 0.0, a struct a tuple."""
+    """A key as sketches show it: NumPy scalars and bool become int and float, -0.0 becomes 0.0, a struct
+    a tuple.
+    """
     if type(value) in _PLAIN:
         return value
     if isinstance(value, dict):
@@ -132,7 +137,8 @@ def _as_arrow(keys: Any) -> Any:
     if hasattr(keys, "__array__") and not isinstance(keys, np.generic):
         return pa.array(keys)
     raise TypeError(
-        "keys must be a NumPy array, an Arrow array, a list of keys, or for a composite key a tuple of columns or a record batch, "
+        "keys must be a NumPy array, an Arrow array, a list of keys, or for a composite key a tuple of "
+        "columns or a record batch, "
         f"not {type(keys).__name__}"
     )
 
@@ -141,13 +147,18 @@ def _combined(columns: Sequence[Words]) -> Words:
     if not columns:
         raise SchemaError("a composite key needs at least one column")
     if len({len(column) for column in columns}) > 1:
-        raise SchemaError(f"the columns of a composite key have different lengths: {[len(column) for column in columns]}")
+        raise SchemaError(
+            f"the columns of a composite key have different lengths: {[len(column) for column in columns]}"
+        )
     return np.asarray(hashing.combined_words(list(columns)))
 
 
 def _numpy_words(keys: npt.NDArray[Any]) -> Words:
     if keys.ndim != 1:
-        raise SchemaError(f"a column of keys has one dimension, not {keys.ndim}; for a composite key pass a tuple of columns")
+        raise SchemaError(
+            f"a column of keys has one dimension, not {keys.ndim}; for a composite key pass a tuple of "
+            "columns"
+        )
     kind = keys.dtype.kind
     if kind == "i":
         return np.ascontiguousarray(keys, dtype=np.int64).view(np.uint64)
@@ -190,7 +201,8 @@ def _arrow_words(array: Any) -> Words:
         return np.full(len(array), NULL_WORD, dtype=np.uint64)
     if pat.is_dictionary(type_):
         words = np.append(_arrow_words(array.dictionary), np.uint64(NULL_WORD))
-        codes = pc.cast(array.indices, pa.int64())  # the code of null may not fit the dictionary's own index type
+        # the code of null may not fit the dictionary's own index type
+        codes = pc.cast(array.indices, pa.int64())
         return np.asarray(words[codes.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)])
     if pat.is_struct(type_):
         return _with_nulls(_combined([_arrow_words(part) for part in array.flatten()]), array)
@@ -202,9 +214,17 @@ def _arrow_words(array: Any) -> Words:
         filled = filled.fill_null(0.0) if array.null_count else filled
         return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
     text = pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_)
-    if text or pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_) or pat.is_fixed_size_binary(type_):
+    if (
+        text
+        or pat.is_binary(type_)
+        or pat.is_large_binary(type_)
+        or pat.is_binary_view(type_)
+        or pat.is_fixed_size_binary(type_)
+    ):
         return _with_nulls(_text_words(array, text), array)
-    raise SchemaError(f"a column of type {type_} cannot be a key; integers, strings, bytes, floats, dates and times can")
+    raise SchemaError(
+        f"a column of type {type_} cannot be a key; integers, strings, bytes, floats, dates and times can"
+    )
 
 
 def _text_words(array: pa.Array, text: bool) -> Words:
@@ -213,7 +233,11 @@ def _text_words(array: pa.Array, text: bool) -> Words:
         return np.empty(0, dtype=np.uint64)
     _, offsets, data = wide.buffers()
     starts = np.frombuffer(offsets, dtype=np.int64, count=len(wide) + 1, offset=8 * wide.offset)
-    letters = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
+    letters = (
+        np.frombuffer(data, dtype=np.uint8)
+        if data is not None and data.size
+        else np.empty(0, dtype=np.uint8)
+    )
     return np.asarray(hashing.words_of_texts(starts, letters, text))
 
 

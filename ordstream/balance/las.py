@@ -1,16 +1,20 @@
-"""Load-aware shedding (LAS): drop few tuples in front of an operator so that queueing latency keeps to a goal.
+"""Load-aware shedding (LAS): drop few tuples in front of an operator so that queueing latency keeps to a
+goal.
 
-The operator's execution time of a tuple depends on the tuple's key and is not known. `OperatorSide` learns it (the matrices F and W) and
-sends what it learnt; `LoadAwareShedder` estimates from it how long each tuple would wait and drops those that would break the goal, a
-replaceable `Goal`. `StrawMan` does the same with the mean execution time, `FullKnowledge` with the true one: what the paper compares
-with. Nothing here has a clock: times are the caller's, in one unit. In virtual time the same arithmetic runs as
+The operator's execution time of a tuple depends on the tuple's key and is not known. `OperatorSide` learns
+it (the matrices F and W) and sends what it learnt; `LoadAwareShedder` estimates from it how long each tuple
+would wait and drops those that would break the goal, a replaceable `Goal`. `StrawMan` does the same with the
+mean execution time, `FullKnowledge` with the true one: what the paper compares with. Nothing here has a
+clock: times are the caller's, in one unit. In virtual time the same arithmetic runs as
 `ordstream._core.lab.las_policy.Shedding`, in a node as `.shed(...)`.
 
-Three things the paper leaves open. C-hat is never below the elapsed time. An admitted tuple carries C-hat every `sync_every` tuples,
-not only after new matrices. Before the first matrices everything is admitted; under overload that builds a backlog which shedding
-cannot undo, only keep from growing, so a shedder can start from a model that was saved.
+Three things the paper leaves open. C-hat is never below the elapsed time. An admitted tuple carries C-hat
+every `sync_every` tuples, not only after new matrices. Before the first matrices everything is admitted;
+under overload that builds a backlog which shedding cannot undo, only keep from growing, so a shedder can
+start from a model that was saved.
 
-Source: Rivetti, Busnel, Querzoni, "Load-aware shedding" (Algotel 2017), section 3; POSG, Listings III.1, III.2 and eq. 1.
+Source: Rivetti, Busnel, Querzoni, "Load-aware shedding" (Algotel 2017), section 3; POSG, Listings III.1,
+III.2 and eq. 1.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ class Goal(Protocol):
     """CHECK: the goal that queueing latency is held to. Any object with these methods will do."""
 
     def drops(self, latency: float) -> bool:
-        """Whether admitting a tuple with this estimated latency would break the goal. Must change nothing."""
+        """Whether admitting a tuple with this estimated latency would break the goal. Must change
+        nothing.
+        """
 
     def admit(self, latency: float) -> None:
         """A tuple with this estimated latency was admitted."""
@@ -96,7 +102,8 @@ class AverageLatency(_BuiltIn):
     tau : float
         In the caller's unit of time; infinite: nothing is dropped.
     most_dropped : float
-        Cap: a tuple is admitted in any case where dropping it would bring the share of dropped tuples above this.
+        Cap: a tuple is admitted in any case where dropping it would bring the share of dropped tuples above
+        this.
 
     Raises
     ------
@@ -136,7 +143,15 @@ class OperatorSide:
         An argument is out of range.
     """
 
-    def __init__(self, window: int = 1024, tolerance: float = 0.05, *, epsilon: float = 0.05, delta: float = 0.1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        window: int = 1024,
+        tolerance: float = 0.05,
+        *,
+        epsilon: float = 0.05,
+        delta: float = 0.1,
+        seed: int = 0,
+    ) -> None:
         self._times = ExecutionTimes(epsilon, delta, seed=seed)
         try:
             self._learner = CostLearner(self._times.matrices, window, tolerance)
@@ -164,7 +179,8 @@ class OperatorSide:
         return self._times
 
     def executed(self, key: Key, time: float) -> ExecutionTimes | None:
-        """A tuple took `time`: the matrices to send to the shedder if they are stable now (F and W start again from zero).
+        """A tuple took `time`: the matrices to send to the shedder if they are stable now (F and W start
+        again from zero).
 
         Raises
         ------
@@ -187,7 +203,8 @@ class Offer(NamedTuple):
     latency : float
         Estimated queueing latency (q-hat).
     carried : float or None
-        C-hat that the tuple carries to the operator, which answers with it at completion (`answer`); None for most tuples.
+        C-hat that the tuple carries to the operator, which answers with it at completion (`answer`); None
+        for most tuples.
     """
 
     dropped: bool
@@ -205,7 +222,8 @@ class LoadAwareShedder:
     model : ExecutionTimes, optional
         A saved cost model to start from; without one all is admitted until the operator has sent matrices.
     sync_every : int
-        Admitted tuples from one synchronisation to the next; 0: only after new matrices, as the paper has it.
+        Admitted tuples from one synchronisation to the next; 0: only after new matrices, as the paper has
+        it.
     """
 
     def __init__(self, goal: Goal, model: ExecutionTimes | None = None, *, sync_every: int = 1024) -> None:
@@ -239,7 +257,9 @@ class LoadAwareShedder:
         return self._model
 
     def receive(self, matrices: ExecutionTimes) -> None:
-        """Matrices from the operator: they replace the ones before, and the next admitted tuple carries C-hat (Fig. 1.B to D)."""
+        """Matrices from the operator: they replace the ones before, and the next admitted tuple carries
+        C-hat (Fig. 1.B to D).
+        """
         self._model = matrices
         self._balance.renewed()
 
@@ -261,7 +281,9 @@ class LoadAwareShedder:
         latency = self._balance.backlog(elapsed)
         return self.decided(self.informed and self.goal.drops(latency), latency, key, elapsed, time)
 
-    def decided(self, dropped: bool, latency: float, key: Key, elapsed: float, time: float | None = None) -> Offer:
+    def decided(
+        self, dropped: bool, latency: float, key: Key, elapsed: float, time: float | None = None
+    ) -> Offer:
         """Second half of `offer`, for a decision that was made elsewhere: account for the tuple."""
         if dropped:
             self.goal.drop()
@@ -272,7 +294,8 @@ class LoadAwareShedder:
         return Offer(False, latency, self._balance.admit(latency, elapsed, self.estimate(key, time)))
 
     def answer(self, carried: float, elapsed: float) -> bool:
-        """The tuple that carried this C-hat was completed at `elapsed`: C-hat is corrected by the difference (Fig. 1.E).
+        """The tuple that carried this C-hat was completed at `elapsed`: C-hat is corrected by the difference
+        (Fig. 1.E).
 
         Returns
         -------
@@ -288,7 +311,9 @@ class LoadAwareShedder:
 
 
 class StrawMan(LoadAwareShedder):
-    """LAS with the mean execution time in place of each tuple's: what a shedder does that takes all tuples for equal."""
+    """LAS with the mean execution time in place of each tuple's: what a shedder does that takes all
+    tuples for equal.
+    """
 
     def estimate(self, key: Key, time: float | None) -> float:
         """The mean of all tuples in the matrices."""

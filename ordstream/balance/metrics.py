@@ -1,4 +1,6 @@
-"""How unevenly work is spread: load vectors, percentage of imbalance λ, standard deviation σ (DKG, equation 1 and section 5.1)."""
+"""How unevenly work is spread: load vectors, percentage of imbalance λ, standard deviation σ (DKG,
+equation 1 and section 5.1).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def tuple_loads(routes: npt.ArrayLike, instances: int, weights: npt.ArrayLike | 
 
 
 def key_cost_loads(keys: Any, routes: npt.ArrayLike, instances: int, cost: Any) -> Loads:
-    """Load of each instance when a key that occurs f times there costs `cost(f)` there (DKG, section 5.2: f squared).
+    """Load of each instance when a key that occurs f times there costs `cost(f)` there (DKG, section 5.2: f
+    squared).
 
     Parameters
     ----------
@@ -50,11 +53,14 @@ def key_cost_loads(keys: Any, routes: npt.ArrayLike, instances: int, cost: Any) 
     placed = np.asarray(routes, dtype=np.int64)
     words, key = np.unique(key_words(keys), return_inverse=True)
     pairs, counts = np.unique(key.astype(np.int64) * instances + placed, return_counts=True)
-    return tuple_loads(pairs % instances if len(words) else pairs, instances, cost(counts.astype(np.float64)))
+    return tuple_loads(
+        pairs % instances if len(words) else pairs, instances, cost(counts.astype(np.float64))
+    )
 
 
 def imbalance(loads: npt.ArrayLike) -> float:
-    """λ = (max/mean - 1) * 100: the share of an instance's power that is lost because work is spread unevenly, in per cent.
+    """λ = (max/mean - 1) * 100: the share of an instance's power that is lost because work is spread
+    unevenly, in per cent.
 
     0: all equal; 100 (k - 1): all on one. 0.0 when there is no load at all.
     """

@@ -1,12 +1,15 @@
-"""POSG: shuffle grouping that estimates each tuple's execution time and sends it to the least loaded instance.
+"""POSG: shuffle grouping that estimates each tuple's execution time and sends it to the least loaded
+instance.
 
-For stateless operators, whose tuples may go anywhere. Instances measure execution times in small matrices (`PosgInstance`), the
-scheduler assigns by them (`PosgScheduler`), and synchronisation keeps its picture of the load true. Between the two go messages,
-which may be lost, late, or come twice: then the scheduler works with what it has, and the next synchronisation starts afresh.
-`FrozenPosg` is a scheduler that hears nothing more and therefore decides the same every time.
+For stateless operators, whose tuples may go anywhere. Instances measure execution times in small matrices
+(`PosgInstance`), the scheduler assigns by them (`PosgScheduler`), and synchronisation keeps its picture of
+the load true. Between the two go messages, which may be lost, late, or come twice: then the scheduler works
+with what it has, and the next synchronisation starts afresh. `FrozenPosg` is a scheduler that hears nothing
+more and therefore decides the same every time.
 
-Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in Distributed Stream
-Processing Systems", sections III and V-A. What the text leaves open is settled in docs/balance.md, section POSG.
+Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in
+Distributed Stream Processing Systems", sections III and V-A. What the text leaves open is settled in
+docs/balance.md, section POSG.
 """
 
 from __future__ import annotations
@@ -70,7 +73,9 @@ class SyncRequest:
 
 @dataclass(frozen=True)
 class SyncReply:
-    """An instance's answer to a request (Fig. 1.E): `delta` = its clock when it had executed the tuple - the request's C^."""
+    """An instance's answer to a request (Fig. 1.E): `delta` = its clock when it had executed the tuple -
+    the request's C^.
+    """
 
     instance: int
     epoch: int
@@ -92,8 +97,8 @@ class POSG:
     epsilon, delta : float
         Size of the matrices (`count_min_size`). Default 0.05 and 0.1: 4 rows, 55 columns.
     resync : int, optional
-        Tuples between two synchronisations while no matrices come; 0: none. Default N k. Without it the estimates of k instances,
-        each with an error of its own, drift apart.
+        Tuples between two synchronisations while no matrices come; 0: none. Default N k. Without it the
+        estimates of k instances, each with an error of its own, drift apart.
     seed : int
         Of the hash functions.
 
@@ -148,11 +153,12 @@ class POSG:
 
 
 class PosgInstance:
-    """An operator instance's side: measures execution times and says when they are worth sending (Listing III.1, Fig. 2).
+    """An operator instance's side: measures execution times and says when they are worth sending (Listing
+    III.1, Fig. 2).
 
-    Two states. START: the first N tuples; then a snapshot W/F of every cell is taken. STABILIZING: after every further N tuples
-    the matrices are compared with the snapshot; when the relative error eta is at most mu they are sent and reset (START), else
-    the snapshot is renewed. One writer; cost O(r) per tuple.
+    Two states. START: the first N tuples; then a snapshot W/F of every cell is taken. STABILIZING: after
+    every further N tuples the matrices are compared with the snapshot; when the relative error eta is at
+    most mu they are sent and reset (START), else the snapshot is renewed. One writer; cost O(r) per tuple.
 
     Parameters
     ----------
@@ -168,10 +174,14 @@ class PosgInstance:
 
     def __init__(self, parameters: POSG, index: int) -> None:
         if not 0 <= index < parameters.k:
-            raise PlanError(f"an instance of {parameters.k} has an index from 0 to {parameters.k - 1}, not {index}")
+            raise PlanError(
+                f"an instance of {parameters.k} has an index from 0 to {parameters.k - 1}, not {index}"
+            )
         self.parameters = parameters
         self.index = index
-        self._learner = cost_learner.CostLearner(parameters.times().matrices, parameters.window, parameters.mu)
+        self._learner = cost_learner.CostLearner(
+            parameters.times().matrices, parameters.window, parameters.mu
+        )
         self._executed = 0
 
     @property
@@ -240,7 +250,9 @@ class PosgInstance:
         version = self._learner.sent
         sent = self._learner.update_many(words, times)
         self._executed += len(words)
-        return [Matrices(self.index, version + 1 + n, ExecutionTimes.of_matrices(m)) for n, m in enumerate(sent)]
+        return [
+            Matrices(self.index, version + 1 + n, ExecutionTimes.of_matrices(m)) for n, m in enumerate(sent)
+        ]
 
     def reply(self, request: SyncRequest, clock: float) -> SyncReply:
         """Answer a request when the tuple that carried it was executed.
@@ -249,8 +261,9 @@ class PosgInstance:
         ----------
         request : SyncRequest
         clock : float
-            Time since this instance began its first tuple, in the unit of the execution times. Time without work counts: with
-            busy time only, an instance that idled would look ahead of the others and be sent more than its share.
+            Time since this instance began its first tuple, in the unit of the execution times. Time without
+            work counts: with busy time only, an instance that idled would look ahead of the others and be
+            sent more than its share.
 
         Raises
         ------
@@ -265,10 +278,11 @@ class PosgInstance:
 class PosgScheduler:
     """The scheduler's side: assigns tuples, in order, and keeps C^ per instance (Listing III.2, Fig. 3).
 
-    ROUND ROBIN until every instance has sent matrices; SEND ALL: the next k tuples, tuple i to instance i, carry requests; WAIT
-    ALL: greedy, until all replies of this epoch are there and correct C^; RUN: greedy. New matrices, and every `sync_interval`
-    greedy tuples, lead back to SEND ALL with a new epoch. Replies of other epochs, second ones, and matrices older than those held
-    change nothing. One caller at a time; cost O(k + r) per tuple.
+    ROUND ROBIN until every instance has sent matrices; SEND ALL: the next k tuples, tuple i to instance i,
+    carry requests; WAIT ALL: greedy, until all replies of this epoch are there and correct C^; RUN: greedy.
+    New matrices, and every `sync_interval` greedy tuples, lead back to SEND ALL with a new epoch. Replies of
+    other epochs, second ones, and matrices older than those held change nothing. One caller at a time; cost
+    O(k + r) per tuple.
 
     Parameters
     ----------
@@ -317,7 +331,9 @@ class PosgScheduler:
         return self._core.c_hat.copy()
 
     def route(self, keys: Any) -> Instances:
-        """Instance of each tuple of a column, in order: int32 array. Requests made on the way: `take_requests`."""
+        """Instance of each tuple of a column, in order: int32 array. Requests made on the way:
+        `take_requests`.
+        """
         return self._core.route(key_words(keys))
 
     def submit(self, key: Key) -> tuple[int, SyncRequest | None]:
@@ -327,7 +343,9 @@ class PosgScheduler:
         return instance, requests[0] if requests else None
 
     def take_requests(self) -> list[SyncRequest]:
-        """The requests made since this was last called, in order. Each is to travel with the tuple at its position."""
+        """The requests made since this was last called, in order. Each is to travel with the tuple at
+        its position.
+        """
         return [SyncRequest(*request) for request in self._core.take_requests()]
 
     def receive(self, message: Matrices | SyncReply) -> None:
@@ -361,7 +379,9 @@ class PosgScheduler:
         _deploy(self._core, models, c_hat)
 
     def estimate_many(self, keys: Any, instance: int) -> npt.NDArray[np.float64]:
-        """w^ for each key of a column on one instance (Listing III.2); 0.0 while that instance has sent no matrices."""
+        """w^ for each key of a column on one instance (Listing III.2); 0.0 while that instance has sent
+        no matrices.
+        """
         return self._core.estimates(key_words(keys), instance)
 
     def freeze(self, seed: int = 0) -> FrozenPosg:
@@ -372,7 +392,8 @@ class PosgScheduler:
 
 
 class FrozenPosg:
-    """POSG with a model that nothing changes: the same tuples in the same order always get the same instances.
+    """POSG with a model that nothing changes: the same tuples in the same order always get the same
+    instances.
 
     For a task that may be run again. No requests, no synchronisation; without matrices Round-Robin.
 
@@ -385,7 +406,8 @@ class FrozenPosg:
     c_hat : float array (k), optional
         C^ before the first tuple. Default 0.
     seed : int
-        The first of equal instances is number seed mod k: so that several sources do not all begin with the same one.
+        The first of equal instances is number seed mod k: so that several sources do not all begin with the
+        same one.
 
     Raises
     ------
@@ -428,12 +450,18 @@ class FrozenPosg:
         return self._core.c_hat.copy()
 
     def route(self, keys: Any) -> Instances:
-        """Instance of each tuple of a column that starts with the first tuple: int32 array. A pure function."""
+        """Instance of each tuple of a column that starts with the first tuple: int32 array. A pure
+        function.
+        """
         return self._core.copy().route(key_words(keys))
 
     def router(self, seed: int | None = None) -> FrozenRouter:
-        """A router from the first tuple on, for a column that comes in parts. `seed`: in place of the model's."""
-        return FrozenRouter(self if seed is None else FrozenPosg(self.instances, self.models, self._start(), seed=seed))
+        """A router from the first tuple on, for a column that comes in parts. `seed`: in place of the
+        model's.
+        """
+        return FrozenRouter(
+            self if seed is None else FrozenPosg(self.instances, self.models, self._start(), seed=seed)
+        )
 
     def _start(self) -> npt.NDArray[np.float64] | None:
         return self.c_hat if self._trained else None
@@ -450,7 +478,12 @@ class FrozenPosg:
             return packed("FrozenPosg", values, {})
         values |= {"columns": hashes.columns, "hashes": hashes.coefficients}
         core = self._core
-        arrays = {"c_hat": core.c_hat, "frequency": core.frequency, "work": core.work, "total_time": core.total_time}
+        arrays = {
+            "c_hat": core.c_hat,
+            "frequency": core.frequency,
+            "work": core.work,
+            "total_time": core.total_time,
+        }
         return packed("FrozenPosg", values, arrays)
 
     @classmethod
@@ -493,7 +526,9 @@ def _deploy(core: posg.Scheduler, models: Sequence[ExecutionTimes], c_hat: npt.A
         raise PlanError(f"c_hat must hold {core.k} finite numbers, one per instance")
     for index, model in enumerate(models):
         if not model.tuples:
-            raise PlanError(f"the matrices for instance {index} are empty: there is nothing to estimate from")
+            raise PlanError(
+                f"the matrices for instance {index} are empty: there is nothing to estimate from"
+            )
     try:
         core.deploy([model.matrices for model in models], start)
     except ValueError as error:
@@ -501,7 +536,8 @@ def _deploy(core: posg.Scheduler, models: Sequence[ExecutionTimes], c_hat: npt.A
 
 
 class FrozenRouter:
-    """Routes a column that comes in parts: the parts' instances, one after the other, are those of the whole column.
+    """Routes a column that comes in parts: the parts' instances, one after the other, are those of the whole
+    column.
 
     Parameters
     ----------

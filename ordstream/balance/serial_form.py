@@ -1,9 +1,11 @@
-"""Bytes of a sketch or a deployed map: one form for all, so that foreign, damaged or newer bytes are told apart.
+"""Bytes of a sketch or a deployed map: one form for all, so that foreign, damaged or newer bytes are told
+apart.
 
-    b"ordsketch" | version (1 byte) | CRC-32 of the rest (4) | length of the header (4) | header, JSON | arrays
+    b"ordsketch" | version (1 byte) | CRC-32 of the rest (4) | length of the header (4) | header | arrays
 
-Integers are little-endian. The header holds `kind`, plain values, and (name, dtype, shape) of each array in order. No code is
-ever loaded from the bytes (no pickle), so bytes from another process can be read without trusting it.
+Integers are little-endian. The header holds `kind`, plain values, and (name, dtype, shape) of each array in
+order. No code is ever loaded from the bytes (no pickle), so bytes from another process can be read without
+trusting it.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ class SketchBytesError(OrdstreamError, ValueError):
 
 
 def packed(kind: str, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Bytes of something of a `kind`: `values` must be what JSON can hold; arrays are int32, int64, uint64 or float64."""
+    """Bytes of something of a `kind`: `values` must be what JSON can hold; arrays are int32, int64,
+    uint64 or float64.
+    """
     described = []
     blocks = []
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         described.append([name, little.dtype.str, list(little.shape)])
         blocks.append(little.tobytes())
-    header = json.dumps({"kind": kind, "values": dict(values), "arrays": described}, separators=(",", ":")).encode()
+    header = json.dumps(
+        {"kind": kind, "values": dict(values), "arrays": described}, separators=(",", ":")
+    ).encode()
     rest = len(header).to_bytes(4, "little") + header + b"".join(blocks)
     return MAGIC + bytes([VERSION]) + zlib.crc32(rest).to_bytes(4, "little") + rest
 
@@ -51,10 +57,14 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, npt.NDAr
     """
     data = bytes(data)
     if not data.startswith(MAGIC) or len(data) < _FIXED:
-        raise SketchBytesError(f"these {len(data)} bytes are no serialised {kind}: they do not start with {MAGIC!r}")
+        raise SketchBytesError(
+            f"these {len(data)} bytes are no serialised {kind}: they do not start with {MAGIC!r}"
+        )
     version = data[len(MAGIC)]
     if version != VERSION:
-        raise SketchBytesError(f"the bytes have version {version}, this release of ordstream reads version {VERSION}")
+        raise SketchBytesError(
+            f"the bytes have version {version}, this release of ordstream reads version {VERSION}"
+        )
     checksum, rest = data[len(MAGIC) + 1 : len(MAGIC) + 5], data[len(MAGIC) + 5 :]
     if zlib.crc32(rest).to_bytes(4, "little") != checksum:
         raise SketchBytesError(f"the bytes of this {kind} are damaged: their checksum differs")

@@ -1,10 +1,12 @@
 """Sketches of a stream in bounded memory: Count-Min, POSG's F/W pair, Space-Saving.
 
-All are mergeable (the sketch of two streams from the sketches of each), serialisable, and take keys of every kind that
-`ordstream.balance.keys.key_words` names, one or a column at a time. A sketch has one writer; nothing here takes locks.
+All are mergeable (the sketch of two streams from the sketches of each), serialisable, and take keys of every
+kind that `ordstream.balance.keys.key_words` names, one or a column at a time. A sketch has one writer;
+nothing here takes locks.
 
-Sources: POSG, sections III and IV-B and Listings III.1, III.2; DKG, section 3.1; Cormode and Muthukrishnan 2005 (Count-Min);
-Metwally et al. 2005 (Space-Saving); Cafaro, Pulimeno and Tempesta 2016 (merging Space-Saving).
+Sources: POSG, sections III and IV-B and Listings III.1, III.2; DKG, section 3.1; Cormode and Muthukrishnan
+2005 (Count-Min); Metwally et al. 2005 (Space-Saving); Cafaro, Pulimeno and Tempesta 2016 (merging
+Space-Saving).
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def count_min_size(epsilon: float, delta: float) -> tuple[int, int]:
         raise PlanError(f"delta must lie between 0 and 1, not {delta}")
     if not (0 < epsilon < math.inf):
         raise PlanError(f"epsilon must be positive, not {epsilon}")
-    # At least one row and column; the small allowance keeps delta = 2^-r at r rows whatever the logarithm's last bit says.
+    # At least one row and column; the small allowance keeps delta = 2^-r at r rows whatever the logarithm's
+    # last bit says.
     rows = max(1, math.ceil(math.log2(1 / delta) - 1e-12))
     columns = max(1, math.ceil(math.e / epsilon))
     if rows > 64 or columns > 2**31 - 1:
@@ -75,9 +78,11 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class CountMin:
-    """How often each key occurred, from above: f <= f^ always, and f^ - f <= epsilon m with probability >= 1 - delta for each key.
+    """How often each key occurred, from above: f <= f^ always, and f^ - f <= epsilon m with probability >= 1
+    - delta for each key.
 
-    (m: tuples counted. The bound is Markov's on each row, E[f^_row - f] <= m/c, over the choice of the hash functions.)
+    (m: tuples counted. The bound is Markov's on each row, E[f^_row - f] <= m/c, over the choice of the hash
+    functions.)
 
     Parameters
     ----------
@@ -209,13 +214,16 @@ class CountMin:
 
 
 class ExecutionTimes:
-    """The matrices F and W of POSG: an estimate of a tuple's execution time from those of tuples with the same cells.
+    """The matrices F and W of POSG: an estimate of a tuple's execution time from those of tuples with the
+    same cells.
 
-    F counts tuples, W adds their execution times (Listing III.1). The estimate of a key's time is W/F at the row where its F is
-    smallest, the first row of equals (Listing III.2). Where that F is 0, the mean time of all tuples (0/0 in the text).
+    F counts tuples, W adds their execution times (Listing III.1). The estimate of a key's time is W/F at the
+    row where its F is smallest, the first row of equals (Listing III.2). Where that F is 0, the mean time of
+    all tuples (0/0 in the text).
 
-    Exact when all execution times are equal, up to rounding of W. Always between the least and the largest time seen (again up
-    to rounding). For the expectation under a uniform choice of hash functions see POSG, Theorem 4.3.
+    Exact when all execution times are equal, up to rounding of W. Always between the least and the largest
+    time seen (again up to rounding). For the expectation under a uniform choice of hash functions see POSG,
+    Theorem 4.3.
 
     Parameters
     ----------
@@ -320,7 +328,8 @@ class ExecutionTimes:
         return np.asarray(self._matrices.estimate(key_words(keys)))
 
     def merge(self, other: ExecutionTimes) -> None:
-        """Add tuples and times of another pair with the same size and seed: the pair of both streams (W up to rounding).
+        """Add tuples and times of another pair with the same size and seed: the pair of both streams (W up
+        to rounding).
 
         Raises
         ------
@@ -387,9 +396,9 @@ class ExecutionTimes:
 class SpaceSaving:
     """The most frequent keys of a stream, with counts from above, in `capacity` counters and O(1) per tuple.
 
-    For every key with a counter: count - error <= f <= count and error <= `least` <= m/capacity (m: tuples counted). Every key
-    with f > m/capacity has a counter. The counts sum to m; after a merge that had to drop counters, to at most m. A key without
-    a counter occurred at most `least` times.
+    For every key with a counter: count - error <= f <= count and error <= `least` <= m/capacity (m: tuples
+    counted). Every key with f > m/capacity has a counter. The counts sum to m; after a merge that had to
+    drop counters, to at most m. A key without a counter occurred at most `least` times.
 
     Parameters
     ----------
@@ -431,7 +440,9 @@ class SpaceSaving:
 
     @property
     def least(self) -> int:
-        """Least count of a counter, 0 while some are free: an upper bound of every error and of every key without a counter."""
+        """Least count of a counter, 0 while some are free: an upper bound of every error and of every
+        key without a counter.
+        """
         return int(self._summary.least)
 
     def __len__(self) -> int:
@@ -463,7 +474,9 @@ class SpaceSaving:
         self.update_words(key_words(keys), keys, counts)
 
     def update_words(self, words: npt.NDArray[np.uint64], keys: Any, counts: npt.NDArray[np.int64] | None = None) -> None:
-        """`update_many` for a caller that has the words of the keys already; `keys` as `stored_keys` gives them."""
+        """`update_many` for a caller that has the words of the keys already; `keys` as `stored_keys`
+        gives them.
+        """
         entered = self._summary.update(words, None if counts is None else np.ascontiguousarray(counts, dtype=np.int64))
         # Only keys whose words took a counter in this batch are looked at.
         counters = np.flatnonzero(entered >= 0)
@@ -476,18 +489,22 @@ class SpaceSaving:
         return int(self._summary.estimate(key_word(key)))
 
     def counters(self) -> list[tuple[Key, int, int]]:
-        """(key, count, error) of every counter, by descending count; among equal counts the smallest error, then the word."""
+        """(key, count, error) of every counter, by descending count; among equal counts the smallest
+        error, then the word.
+        """
         return [(key, count, error) for key, _, count, error in self._entries()]
 
     def heavy_hitters(self, threshold: float, *, guaranteed: bool = False) -> list[tuple[Key, int, int]]:
-        """The counters with count >= threshold * m (DKG, section 3.1), or with `guaranteed` count - error >= threshold * m.
+        """The counters with count >= threshold * m (DKG, section 3.1), or with `guaranteed` count - error >=
+        threshold * m.
 
         Parameters
         ----------
         threshold : float
             Theta, a share of the stream, 0 < Theta <= 1.
         guaranteed : bool
-            True: none of them is below the threshold in truth, but one that is above may be missing; False: the other way.
+            True: none of them is below the threshold in truth, but one that is above may be missing; False:
+            the other way.
         """
         return [(key, count, error) for key, _, count, error in self.frequent(threshold, guaranteed=guaranteed)]
 
@@ -507,10 +524,12 @@ class SpaceSaving:
         return sorted(entries, key=lambda e: (-e[2], e[3], e[1]))
 
     def merge(self, other: SpaceSaving) -> None:
-        """Take in another summary of the same capacity: the bounds above then hold for both streams together.
+        """Take in another summary of the same capacity: the bounds above then hold for both streams
+        together.
 
-        A key without a counter on one side counts there with that side's `least`, as count and as error; the `capacity` largest
-        counts stay (Cafaro et al. 2016). The result need not be the summary that one pass over both streams would give.
+        A key without a counter on one side counts there with that side's `least`, as count and as error; the
+        `capacity` largest counts stay (Cafaro et al. 2016). The result need not be the summary that one pass
+        over both streams would give.
 
         Raises
         ------

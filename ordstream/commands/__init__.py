@@ -1,1 +1,3 @@
-"""The commands of the command line: `generate` writes data, `run` runs queries (the demo too) on `engines`."""
+"""The commands of the command line: `generate` writes data, `run` runs queries (the demo too) on
+`engines`.
+"""

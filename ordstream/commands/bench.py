@@ -1,4 +1,6 @@
-"""``ordstream bench``: a table or figure of a paper, run again; CSV, plot, and a line per claim with the figure found."""
+"""``ordstream bench``: a table or figure of a paper, run again; CSV, plot, and a line per claim with the
+figure found.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(
         line
-        for heading, timed in (("they measure time on this machine:", True), ("they compute over seeded streams:", False))
+        for heading, timed in (
+            ("they measure time on this machine:", True),
+            ("they compute over seeded streams:", False),
+        )
         for line in [
             f"experiments, {heading}",
             *(f"  {name:<14} {one.title}" for name, one in known.items() if one.timed == timed),
@@ -52,25 +57,69 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("experiment", choices=known, metavar="EXPERIMENT", help="see below")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
-    parser.add_argument("--time-scale", type=float, metavar="X", help="what the tuples' times are multiplied by, for those in Spark")
-    parser.add_argument("--busy-wait", action="store_true", help="those in Spark: tuples compute, they don't wait; at most a node per core")
     parser.add_argument(
-        "--out", type=Path, default=Path("bench-results"), metavar="DIR", help="folder for CSV and plots (default: %(default)s)"
+        "--time-scale",
+        type=float,
+        metavar="X",
+        help="what the tuples' times are multiplied by, for those in Spark",
+    )
+    parser.add_argument(
+        "--busy-wait",
+        action="store_true",
+        help="those in Spark: tuples compute, they don't wait; at most a node per core",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("bench-results"),
+        metavar="DIR",
+        help="folder for CSV and plots (default: %(default)s)",
     )
     parser.add_argument("--no-plot", action="store_true", help="write the CSV only")
     timed = parser.add_argument_group("experiments that measure time")
-    timed.add_argument("--seconds", type=float, metavar="S", help="of one measured run, about (default: 1 or 2; the paper: 120 to 600)")
-    timed.add_argument("--runs", type=int, metavar="N", help="measured runs per setting, their mean counts (default: 3)")
-    timed.add_argument("--workers", type=_numbers, metavar="N,N", help="numbers of workers (default: 1, 2, 4, ... up to the cores)")
     timed.add_argument(
-        "--chunk", type=_chunks, metavar="N,N", help="chunk sizes, or auto: sized while running (default: 1, the paper's, for its figures)"
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="of one measured run, about (default: 1 or 2; the paper: 120 to 600)",
     )
-    timed.add_argument("--clicks", type=int, metavar="N", help="generated clicks that the queries read (default: 2,000,000)")
+    timed.add_argument(
+        "--runs", type=int, metavar="N", help="measured runs per setting, their mean counts (default: 3)"
+    )
+    timed.add_argument(
+        "--workers",
+        type=_numbers,
+        metavar="N,N",
+        help="numbers of workers (default: 1, 2, 4, ... up to the cores)",
+    )
+    timed.add_argument(
+        "--chunk",
+        type=_chunks,
+        metavar="N,N",
+        help="chunk sizes, or auto: sized while running (default: 1, the paper's, for its figures)",
+    )
+    timed.add_argument(
+        "--clicks", type=int, metavar="N", help="generated clicks that the queries read (default: 2,000,000)"
+    )
     counted = parser.add_argument_group("experiments over seeded streams")
-    counted.add_argument("--streams", type=int, metavar="N", help="seeded streams to average over (default: see the code)")
-    counted.add_argument("--tuples", type=int, metavar="M", help="length of each stream (mixed-...: of an interval); las-..., Spark")
-    counted.add_argument("--keys", type=int, metavar="N", help="keys of each stream, for las-... and mixed-... (default: see the title)")
-    counted.add_argument("--processes", type=int, metavar="N", help="that share the streams (default: all cores)")
+    counted.add_argument(
+        "--streams", type=int, metavar="N", help="seeded streams to average over (default: see the code)"
+    )
+    counted.add_argument(
+        "--tuples",
+        type=int,
+        metavar="M",
+        help="length of each stream (mixed-...: of an interval); las-..., Spark",
+    )
+    counted.add_argument(
+        "--keys",
+        type=int,
+        metavar="N",
+        help="keys of each stream, for las-... and mixed-... (default: see the title)",
+    )
+    counted.add_argument(
+        "--processes", type=int, metavar="N", help="that share the streams (default: all cores)"
+    )
     parser.set_defaults(command=bench)
 
 
@@ -78,14 +127,18 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"whole numbers with commas between them are needed, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"whole numbers with commas between them are needed, not {text!r}"
+        ) from None
 
 
 def _chunks(text: str) -> tuple[int | None, ...]:
     try:
         return tuple(None if part == "auto" else int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"chunk sizes (or auto) with commas between them are needed, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"chunk sizes (or auto) with commas between them are needed, not {text!r}"
+        ) from None
 
 
 def options_of(experiment: Experiment, chosen: argparse.Namespace) -> Options:
@@ -103,7 +156,9 @@ def options_of(experiment: Experiment, chosen: argparse.Namespace) -> Options:
     for name, given in (("time-scale", chosen.time_scale is not None), ("busy-wait", chosen.busy_wait)):
         if given and not experiment.real:
             raise PlanError(f"--{name} is for experiments that run in Spark; {experiment.name} does not")
-    if not experiment.sized and ((chosen.tuples is not None and not experiment.real) or chosen.keys is not None):
+    if not experiment.sized and (
+        (chosen.tuples is not None and not experiment.real) or chosen.keys is not None
+    ):
         theirs = "--tuples and --keys are for las-... and mixed-..., not for it"
         raise PlanError(f"{experiment.name} has its own numbers of tuples and keys; {theirs}")
     if not experiment.timed:
@@ -116,22 +171,43 @@ def options_of(experiment: Experiment, chosen: argparse.Namespace) -> Options:
             time_scale=experiment.scale if chosen.time_scale is None else chosen.time_scale,
             busy=chosen.busy_wait,
         )
-    given = {"seconds": chosen.seconds, "runs": chosen.runs, "workers": chosen.workers, "chunks": chosen.chunk, "clicks": chosen.clicks}
-    return Options(streams=1, seed=chosen.seed, **{name: value for name, value in given.items() if value is not None})
+    given = {
+        "seconds": chosen.seconds,
+        "runs": chosen.runs,
+        "workers": chosen.workers,
+        "chunks": chosen.chunk,
+        "clicks": chosen.clicks,
+    }
+    return Options(
+        streams=1, seed=chosen.seed, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def bench(chosen: argparse.Namespace) -> int:
     """Run one experiment; returns the exit status.
 
-    A claim that does not hold is a finding, not a failure; but in a strict experiment one that is not known to fail gives status 1.
+    A claim that does not hold is a finding, not a failure; but in a strict experiment one that is not known
+    to fail gives status 1.
     """
     experiment = experiments()[chosen.experiment]
     options = options_of(experiment, chosen)
-    how = experiment.how or (f"mean of {options.runs} runs" if experiment.timed else f"{options.streams} streams")
+    how = experiment.how or (
+        f"mean of {options.runs} runs" if experiment.timed else f"{options.streams} streams"
+    )
     if experiment.real:
-        how = f"in Spark, times multiplied by {options.time_scale:g}, {'computing' if options.busy else 'waiting'}"
-    sizes = [f"{value:,} {name}" for name, value in (("tuples", options.tuples), ("keys", options.keys)) if value is not None]
-    print("; ".join([f"{experiment.name}: {experiment.title}", *sizes, f"{how}, seed {options.seed}"]), flush=True)
+        how = (
+            f"in Spark, times multiplied by {options.time_scale:g}, "
+            f"{'computing' if options.busy else 'waiting'}"
+        )
+    sizes = [
+        f"{value:,} {name}"
+        for name, value in (("tuples", options.tuples), ("keys", options.keys))
+        if value is not None
+    ]
+    print(
+        "; ".join([f"{experiment.name}: {experiment.title}", *sizes, f"{how}, seed {options.seed}"]),
+        flush=True,
+    )
     chosen.out.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is told before the work
     begin = time.monotonic()
     result = apart(lambda: experiment.run(options)) if experiment.real else experiment.run(options)

@@ -1,6 +1,7 @@
 """The command line: ``ordstream bench``, ``demo``, ``generate``, ``run``.
 
-A command's module is imported when the command is chosen: what can be run is listed without NumPy, pyarrow and the laboratory.
+A command's module is imported when the command is chosen: what can be run is listed without NumPy, pyarrow
+and the laboratory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 if an answer differs from the batch answer; 2 if the command could not be run, or its output not be written; 130
+        0; 1 if an answer differs from the batch answer; 2 if the command could not be run, or its output not
+        be written; 130
         after Ctrl-C; 141 when the reader of the output has gone (`ordstream ... | head -1`).
     """
     status, reason = _run(arguments)
@@ -86,7 +88,9 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str]:
 
 
 def _flush() -> OSError | None:
-    """Write what stdout still holds; where that fails, drop it, or the interpreter would complain at exit."""
+    """Write what stdout still holds; where that fails, drop it, or the interpreter would complain at
+    exit.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -135,7 +135,8 @@ def report_text(report: dict[str, Any]) -> str:
     ]
     if elastic := report.get("elastic"):
         lines.append(
-            f"workers: {elastic['mean']:.1f} on average, {elastic['least']} to {elastic['most']}, {elastic['last']} at the end, "
+            f"workers: {elastic['mean']:.1f} on average, {elastic['least']} to {elastic['most']}, "
+            f"{elastic['last']} at the end, "
             f"{elastic['changes']} changes"
         )
     lines.append("")
@@ -159,7 +160,10 @@ def report_text(report: dict[str, Any]) -> str:
         operator[-1] = None if operator[-1] is None else round(100 * operator[-1], 1)
     headers[-1] = "% of worker time"
     lines.append(table(headers, operators))
-    dropped = [*skipped_lines(report["operators"]), *(str(ShedReport(**shed)) for shed in report.get("shedding", ()))]
+    dropped = [
+        *skipped_lines(report["operators"]),
+        *(str(ShedReport(**shed)) for shed in report.get("shedding", ())),
+    ]
     if dropped:
         lines += ["", *dropped]
     return "\n".join(lines)

@@ -1,20 +1,21 @@
-"""Ctrl-C for a process that is one command: one line on stderr and exit status 130, from the first line of ours to the last.
+"""Ctrl-C for a process that is one command: one line on stderr and exit status 130, from the first line of
+ours to the last.
 
 What SIGINT does (`_heard`), in the order of the phases:
 
-* **Starting**, while modules are imported (the command's own in `starting`): the process ends at once. Nothing is
-  open that could be lost, and an interrupt raised inside an import comes out as anything: an ImportError of NumPy's,
-  a trace, nothing at all.
-* **Running** a command: KeyboardInterrupt, once. It closes what is open (streams, child processes, Java) on its way to
-  `ordstream.commands.cli`.
-  What becomes of it on the way does not matter (`came`): an interrupted command is told as interrupted. Where Python drops it, in a
-  destructor, it is raised again (`_raise_lost`).
-* **Writing** what stdout still holds: as while starting. A reader that does not read must not keep the process.
+* **Starting**, while modules are imported (the command's own in `starting`): the process ends at once.
+  Nothing is open that could be lost, and an interrupt raised inside an import comes out as anything: an
+  ImportError of NumPy's, a trace, nothing at all.
+* **Running** a command: KeyboardInterrupt, once. It closes what is open (streams, child processes, Java) on
+  its way to `ordstream.commands.cli`. What becomes of it on the way does not matter (`came`): an interrupted
+  command is told as interrupted. Where Python drops it, in a destructor, it is raised again (`_raise_lost`).
+* **Writing** what stdout still holds: as while starting. A reader that does not read must not keep the
+  process.
 * **Done**: ignored, to the end of the interpreter. The command's output and status stand.
 
-A second Ctrl-C within `PATIENCE` of the first is the same one for us (a shell and a wrapper both send it); a later one ends the process at
-once, whatever is still being closed. Python's start and its `site`, and a console script's own imports, come before our first line: there
-Python answers Ctrl-C its way.
+A second Ctrl-C within `PATIENCE` of the first is the same one for us (a shell and a wrapper both send it); a
+later one ends the process at once, whatever is still being closed. Python's start and its `site`, and a
+console script's own imports, come before our first line: there Python answers Ctrl-C its way.
 
 Imports only what the interpreter has loaded already: until `listen` is called nothing here is in force.
 """
@@ -61,7 +62,9 @@ def listen() -> None:
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command, in which Ctrl-C raises KeyboardInterrupt; returns its exit status, or 130. Afterwards Ctrl-C is ignored."""
+    """Run a command, in which Ctrl-C raises KeyboardInterrupt; returns its exit status, or 130.
+    Afterwards Ctrl-C is ignored.
+    """
     global _answer
     try:
         _answer = RAISES
@@ -125,7 +128,9 @@ def _heard(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_lost(unraisable: sys.UnraisableHookArgs) -> None:
-    """Python has dropped an exception: our KeyboardInterrupt is raised anew, outside of what dropped it; others are shown as ever."""
+    """Python has dropped an exception: our KeyboardInterrupt is raised anew, outside of what dropped it;
+    others are shown as ever.
+    """
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return

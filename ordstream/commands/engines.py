@@ -160,8 +160,11 @@ def by_sql(job: Job, session: SparkSession | None = None) -> Outcome:
             rows = batch.duckdb_answer(job.folder, job.query.name, **job.parameters)
         except duckdb.InterruptException:
             raise KeyboardInterrupt from None
-        except duckdb.Error as error:  # out of memory, mostly; none of them is an exception that the command line knows
-            raise RuntimeError(f"DuckDB has no batch answer: {str(error).strip().splitlines()[0]}") from error
+        # out of memory, mostly; none of them is an exception that the command line knows
+        except duckdb.Error as error:
+            raise RuntimeError(
+                f"DuckDB has no batch answer: {str(error).strip().splitlines()[0]}"
+            ) from error
     else:
 
         def asked(running: SparkSession) -> tuple[float, Rows]:
@@ -191,8 +194,12 @@ def _has_duckdb() -> bool:
     return True
 
 
-def _with_spark(asked: Callable[[SparkSession], T], session: SparkSession | None, node_cores: int | None = None) -> T:
-    """What is asked of a session: of the given one, in this thread, or of one for this question, where Ctrl-C can't reach it."""
+def _with_spark(
+    asked: Callable[[SparkSession], T], session: SparkSession | None, node_cores: int | None = None
+) -> T:
+    """What is asked of a session: of the given one, in this thread, or of one for this question, where
+    Ctrl-C can't reach it.
+    """
     with _failures_in_one_line():
         if session is not None:
             return asked(session)
@@ -225,18 +232,25 @@ _JAVA_ERROR = re.compile(r"(?:[\w.$]+\.)+\w*(?:Exception|Error): ")
 
 
 def _reason(text: str) -> str:
-    """What went wrong, in one line: the exception that a Python worker ended with and its message, else Java's, else the first line."""
+    """What went wrong, in one line: the exception that a Python worker ended with and its message, else
+    Java's, else the first line.
+    """
     blocks = text.split(_TRACEBACK)
-    if len(blocks) > 1:  # of a chain of exceptions the last one was raised; frames and their code are indented
+    # of a chain of exceptions the last one was raised; frames and their code are indented
+    if len(blocks) > 1:
         lines = blocks[-1].splitlines()
         start = next((k for k, line in enumerate(lines) if line and not line[0].isspace()), None)
         if start is not None:
             ours = lines[start].startswith("ordstream.errors.")
-            message = itertools.takewhile(lambda line: line.strip() and not line.startswith("JVM stacktrace"), lines[start:])
+            message = itertools.takewhile(
+                lambda line: line.strip() and not line.startswith("JVM stacktrace"), lines[start:]
+            )
             told = " ".join(line.strip() for line in message)
             return told.partition(": ")[2] if ours else told
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    told = next((line for line in lines if "SparkException: " in line), (lines or ["for no known reason"])[0])
+    told = next(
+        (line for line in lines if "SparkException: " in line), (lines or ["for no known reason"])[0]
+    )
     return _JAVA_ERROR.split(told)[-1]
 
 

@@ -24,13 +24,19 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
         "--days",
         type=int,
         default=FACT_DAYS,
-        help="compress the clock: spread the rows over so many days, from 2001-01-01 on (default: %(default)s)",
+        help=(
+            "compress the clock: spread the rows over so many days, from 2001-01-01 on (default: "
+            "%(default)s)"
+        ),
     )
     parser.add_argument(
         "--zipf",
         type=float,
         metavar="ALPHA",
-        help="draw popular items and customers by Zipf's law with this exponent, in place of the benchmark's normal choice",
+        help=(
+            "draw popular items and customers by Zipf's law with this exponent, in place of the "
+            "benchmark's normal choice"
+        ),
     )
     parser.set_defaults(command=generate)
 
@@ -49,7 +55,13 @@ def generate(chosen: argparse.Namespace) -> int:
 
 
 def generated(
-    out: Path, sizes: Sizes, rows: int | None, seed: int, *, zipf: float | None = None, store_sales: bool = False
+    out: Path,
+    sizes: Sizes,
+    rows: int | None,
+    seed: int,
+    *,
+    zipf: float | None = None,
+    store_sales: bool = False,
 ) -> Path:
     """Generate with a progress bar; where the folder has these rows already, say so."""
     if is_generated(out, sizes, rows, seed, skew=zipf, store_sales=store_sales):
@@ -62,4 +74,6 @@ def generated(
         written = done
 
     with Bar("generating", lambda: written, expected_rows(sizes, rows, store_sales)):
-        return generate_clicks(out, rows, seed=seed, progress=keep, sizes=sizes, skew=zipf, store_sales=store_sales)
+        return generate_clicks(
+            out, rows, seed=seed, progress=keep, sizes=sizes, skew=zipf, store_sales=store_sales
+        )

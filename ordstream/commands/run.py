@@ -1,4 +1,6 @@
-"""``ordstream run`` and ``ordstream demo``: a query on an engine, its answer checked, shown and written as JSON."""
+"""``ordstream run`` and ``ordstream demo``: a query on an engine, its answer checked, shown and written
+as JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ordstream.commands.console import report_text, table
-from ordstream.commands.engines import Job, Outcome, Rows, by_sql, check_writable, on_node, on_spark, saved, say
+from ordstream.commands.engines import (
+    Job,
+    Outcome,
+    Rows,
+    by_sql,
+    check_writable,
+    on_node,
+    on_spark,
+    saved,
+    say,
+)
 from ordstream.commands.generate import generated
 from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS
 from ordstream.tpcxbb import batch
@@ -29,7 +41,9 @@ def add_run(run: argparse.ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     run.add_argument("query", help=f"one of {', '.join(QUERIES)}")
     run.add_argument("--engine", choices=ENGINES, default="node", help="default: %(default)s")
-    run.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder with the tables, Parquet or CSV")
+    run.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="folder with the tables, Parquet or CSV"
+    )
     run.add_argument(
         "--profile",
         choices=PROFILES,
@@ -41,7 +55,10 @@ def add_run(run: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter in place of the profile's: anchor=10001, stores=10,20, store=none, date_from=2001-09-02",
+        help=(
+            "a parameter in place of the profile's: anchor=10001, stores=10,20, store=none, "
+            "date_from=2001-09-02"
+        ),
     )
     run.add_argument("--verify", action="store_true", help="compare with the batch answer")
     run.add_argument("--json", type=Path, metavar="FILE", help="write answer and report there")
@@ -52,7 +69,9 @@ def add_run(run: argparse.ArgumentParser) -> None:
         default="final",
         help="every update of the last operator, or only the answer at the end (default: %(default)s)",
     )
-    run.add_argument("--nodes", type=_count, help="cut the pipeline over so many nodes (default: one, not cut)")
+    run.add_argument(
+        "--nodes", type=_count, help="cut the pipeline over so many nodes (default: one, not cut)"
+    )
     _add_node_options(run)
     run.set_defaults(command=_run)
 
@@ -66,21 +85,33 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--json", type=Path, metavar="FILE", help="write answer and report there")
     _add_node_options(demo)
     demo.set_defaults(
-        command=_demo, query="q2", engine="spark", profile="paper", param=[], verify=True, sort=False, nodes=None, emit=None
+        command=_demo,
+        query="q2",
+        engine="spark",
+        profile="paper",
+        param=[],
+        verify=True,
+        sort=False,
+        nodes=None,
+        emit=None,
     )
 
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ordered node")
     group.add_argument(
-        "--workers", type=_workers, help="threads (default, or auto: as many as bring something; 0: the calling thread alone)"
+        "--workers",
+        type=_workers,
+        help="threads (default, or auto: as many as bring something; 0: the calling thread alone)",
     )
     group.add_argument("--scheduler", choices=SCHEDULERS, help="which operator runs next")
     group.add_argument("--partitioning", choices=PARTITIONINGS, help="of keyed operators' queues")
     group.add_argument("--reorder", choices=REORDERS, help="reorder buffer")
     group.add_argument("--buckets", type=int, help="parts of each key space")
     group.add_argument(
-        "--chunk-rows", type=_auto, help="largest chunk, in tuples; 1: tuple at a time (default, or auto: by cost)"
+        "--chunk-rows",
+        type=_auto,
+        help="largest chunk, in tuples; 1: tuple at a time (default, or auto: by cost)",
     )
 
 
@@ -121,7 +152,9 @@ def _run(chosen: argparse.Namespace) -> int:
         raise ValueError("--nodes is for the engines node and spark")
     if chosen.json is not None:
         check_writable(chosen.json)
-    options = {name: getattr(chosen, name) for name in (*NODE_OPTIONS, "emit") if getattr(chosen, name) is not None}
+    options = {
+        name: getattr(chosen, name) for name in (*NODE_OPTIONS, "emit") if getattr(chosen, name) is not None
+    }
     job = Job(query, parameters, DataFolder(chosen.data), options, chosen.nodes, chosen.sort)
     outcome, expected = _ENGINES[chosen.engine](job, chosen.verify)
     _show(query.name, parameters, outcome)

@@ -1,4 +1,6 @@
-"""Column expressions: written (`expr`), bound to a schema (`lowering`), and as postfix code with its meaning (`bound`)."""
+"""Column expressions: written (`expr`), bound to a schema (`lowering`), and as postfix code with its
+meaning (`bound`).
+"""
 
 from ordstream.expressions.expr import Alias, Column, Expr, col, if_else, lit, when
 

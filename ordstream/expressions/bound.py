@@ -1,20 +1,21 @@
-"""BoundExpr: an expression lowered to postfix code for the core's column machine, and its meaning, one row at a
-time.
+"""BoundExpr: an expression lowered to postfix code for the core's column machine, and its meaning, one row
+at a time.
 
 The machine has a stack of values of four classes: i64, f64, bool and view (bytes of a string or binary).
 `evaluate` is the reference: the core's column kernels give the same value or the same error for every row.
 The rules:
 
 a) *Null*: every instruction gives null when an operand is null, except `and`, `or` (Kleene), `is_null_*`,
-   `is_not_null_*`, `coalesce_*` and `if_*` (a null condition counts as false). All operands are evaluated: an
-   error in the branch that an `if` or a `coalesce` does not take is still an error. Operations on nulls can't
-   fail.
+   `is_not_null_*`, `coalesce_*` and `if_*` (a null condition counts as false). All operands are evaluated:
+   an error in the branch that an `if` or a `coalesce` does not take is still an error. Operations on nulls
+   can't fail.
 b) *i64*: add, sub, mul, neg, abs, floordiv are checked; a result outside int64 is an OverflowError. floordiv
    and mod round towards minus infinity as Python's `//` and `%`; by zero is a ZeroDivisionError. Loading a
    uint64 above 2**63 - 1 is an OverflowError.
-c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x, 0.0)
-   is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to the sign
-   of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special cases.
+c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x,
+   0.0) is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to
+   the sign of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special
+   cases.
 d) *min, max*: `min(a, b) = a if a <= b or b is NaN else b`, `max(a, b) = a if a >= b or b is NaN else b`: a
    NaN loses.
 e) *Comparisons*: f64 as IEEE (NaN equals nothing); views by bytes.
@@ -50,8 +51,8 @@ class BoundExpr:
     type : str
         Class of the result: "i64", "f64", "bool" or "view".
     arrow : pyarrow.DataType
-        Type of the result column. Where it is narrower than the class (after a cast), the result is narrowed:
-        integers and 32-bit dates/times with a range check (OverflowError), float32 by rounding.
+        Type of the result column. Where it is narrower than the class (after a cast), the result is
+        narrowed: integers and 32-bit dates/times with a range check (OverflowError), float32 by rounding.
     text : str
         The expression as written, for `explain()`.
     """
@@ -73,11 +74,16 @@ class BoundExpr:
         return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in loads}))
 
     def tests_nulls_only(self, schema: pa.Schema) -> bool:
-        """Whether all that is asked of a column of the input `schema` is whether it is null. Such a program cannot fail."""
+        """Whether all that is asked of a column of the input `schema` is whether it is null. Such a
+        program cannot fail.
+        """
         names = [instruction[0] for instruction in self.code]
         for position, name in enumerate(names):
             if name.startswith("col_"):
-                if not (position + 1 < len(names) and names[position + 1].startswith(("is_null_", "is_not_null_"))):
+                if not (
+                    position + 1 < len(names)
+                    and names[position + 1].startswith(("is_null_", "is_not_null_"))
+                ):
                     return False
                 if pat.is_uint64(schema.field(self.code[position][1]).type):  # its range is checked
                     return False
@@ -292,7 +298,8 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "ceil": (_integral(math.ceil), 1),
     "round": (_integral(round), 1),
     **{
-        name: (_nan_outside(getattr(math, name)), 1) for name in ("sqrt", "sin", "cos", "tan", "asin", "acos")
+        name: (_nan_outside(getattr(math, name)), 1)
+        for name in ("sqrt", "sin", "cos", "tan", "asin", "acos")
     },
     **{
         f"{name}_{vm}": (function, 2)

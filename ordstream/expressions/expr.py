@@ -1,8 +1,9 @@
 """Expressions over columns: `od.col("price") * od.col("quantity") > 100`.
 
 An expression is a small immutable tree. It knows no schema until a pipeline method lowers it
-(`ordstream/expressions/lowering.py`) to a `BoundExpr` (`ordstream/expressions/bound.py`, where the meaning of every operation is
-written down); types are checked then, so that a mistake is reported where the pipeline is built.
+(`ordstream/expressions/lowering.py`) to a `BoundExpr` (`ordstream/expressions/bound.py`, where the meaning
+of every operation is written down); types are checked then, so that a mistake is reported where the pipeline
+is built.
 
 Types: integers of all widths compute as int64 (checked), floats as float64; `/`, `**` and the mathematical
 functions always give float64. Dates, times, timestamps and durations compare with their own type, with a
@@ -224,9 +225,9 @@ class Expr:
     def cast(self, type_: Any) -> Expr:
         """The value as another type.
 
-        Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1, int
-        to bool is `!= 0`, a date/time goes to and from the int count of its unit. A cast to less than 64 bits
-        is range-checked and must be the outermost operation of a column expression.
+        Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1,
+        int to bool is `!= 0`, a date/time goes to and from the int count of its unit. A cast to less than 64
+        bits is range-checked and must be the outermost operation of a column expression.
         """
         return Apply("cast", self, option=_cast_target(type_))
 
@@ -243,7 +244,9 @@ class Column(Expr):
 
     @property
     def column_name(self) -> str:
-        """Its name, for what takes a column by name or as an expression (`ordstream.ground.types.column_index`)."""
+        """Its name, for what takes a column by name or as an expression
+        (`ordstream.ground.types.column_index`).
+        """
         return self.name
 
     def __repr__(self) -> str:

@@ -74,7 +74,9 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
     try:
         low, text = _Lowering(schema, where).lower(expr), repr(expr)
     except RecursionError:
-        raise SchemaError(f"{where}: an expression is nested too deeply; use isin(...), or compute it in several columns") from None
+        raise SchemaError(
+            f"{where}: an expression is nested too deeply; use isin(...), or compute it in several columns"
+        ) from None
     if low.vm is None:
         raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
     return BoundExpr(low.code, low.vm, low.arrow, text)

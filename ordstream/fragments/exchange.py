@@ -1,9 +1,10 @@
 """Rows on their way from the nodes of one fragment to those of the next: where each goes, and sorted runs in
 files, one per sender and receiver.
 
-A node's output is in the order of its tags, so what it sends to one receiver is a sorted run, and a receiver merges
-the runs of all senders, some batches of each at a time. Files, not pipes: a receiver that needs the next row of one
-sender before it can go on can't block another one, whatever the keys are, and memory is bounded.
+A node's output is in the order of its tags, so what it sends to one receiver is a sorted run, and a receiver
+merges the runs of all senders, some batches of each at a time. Files, not pipes: a receiver that needs the
+next row of one sender before it can go on can't block another one, whatever the keys are, and memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ if TYPE_CHECKING:
 
 NODE = "__ordstream_node"
 
-# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use others.
+# The core spreads rows over buckets, and over its maps' slots, by the hash's bits as they are: nodes use
+# others.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-# Bytes of the batches that a receiver merges at a time, of all runs together; a row that takes more is a batch of its own.
+# Bytes of the batches that a receiver merges at a time, of all runs together; a row that takes more is a
+# batch of its own.
 MERGED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows before.
+    """Where the rows of a schema go: a pure function of their key, and where keys are split also of the rows
+    before.
 
     Attributes
     ----------
@@ -46,7 +50,8 @@ class Route:
         Key columns; (): all rows to node 0.
     nodes : int
     grouping : Grouping, optional
-        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it sent must be new.
+        What chooses the node in place of the hash (`ordstream.balance.grouping`). One that counts what it
+        sent must be new.
     """
 
     schema: pa.Schema
@@ -91,11 +96,14 @@ class RunWriter:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows to the runs that their NODE column, the last one, names; without one, all to the first."""
+        """Add rows to the runs that their NODE column, the last one, names; without one, all to the
+        first.
+        """
         self.rows += batch.num_rows
         batch = _without_views(batch)
         last = batch.num_columns - 1
-        if batch.schema.names[last] != NODE:  # then it is the tag: the user's columns, whatever their names, come before
+        # then it is the tag: the user's columns, whatever their names, come before
+        if batch.schema.names[last] != NODE:
             self._write(0, batch)
             return
         nodes = batch.column(last).to_numpy()
@@ -107,14 +115,17 @@ class RunWriter:
     def _write(self, receiver: int, rows: pa.RecordBatch) -> None:
         if receiver not in self._writers:
             self._writers[receiver] = pa.ipc.new_stream(self._paths[receiver], rows.schema)
-        # A receiver holds a batch of every run, and puts the rows of several into one, whose strings have 32-bit offsets.
+        # A receiver holds a batch of every run, and puts the rows of several into one, whose strings have
+        # 32-bit offsets.
         for part in parts(rows, rows.num_rows, MERGED_BYTES // len(self._paths)):
             self._writers[receiver].write_batch(part)
 
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for writer in self._writers.values():
             writer.close()
 
@@ -123,7 +134,9 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with string views as strings: Arrow neither filters views nor takes some of them."""
     if pa.string_view() not in batch.schema.types:
         return batch
-    return batch.cast(pa.schema([f.with_type(pa.string()) if f.type == pa.string_view() else f for f in batch.schema]))
+    return batch.cast(
+        pa.schema([f.with_type(pa.string()) if f.type == pa.string_view() else f for f in batch.schema])
+    )
 
 
 def merged(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:

@@ -21,10 +21,11 @@ class Fragment:
     first : int
         Position in the whole plan of the first of them, from 0.
     key : tuple of int, or None
-        Columns of the rows that choose a row's node; (): all rows in one node; None: the rows of the whole plan's source, wherever they
-        are.
+        Columns of the rows that choose a row's node; (): all rows in one node; None: the rows of the whole
+        plan's source, wherever they are.
     ordered : bool
-        Rows arrive in the order of their tags. False: in any order, which changes nothing (`ordstream.operators.halves`).
+        Rows arrive in the order of their tags. False: in any order, which changes nothing
+        (`ordstream.operators.halves`).
     """
 
     plan: Plan
@@ -58,4 +59,6 @@ class Fragment:
 
     def with_operators(self, *operators: Operator) -> Fragment:
         """The fragment with more operators at its end."""
-        return Fragment(Plan.line(self.source, (*self.operators, *operators)), self.first, self.key, self.ordered)
+        return Fragment(
+            Plan.line(self.source, (*self.operators, *operators)), self.first, self.key, self.ordered
+        )

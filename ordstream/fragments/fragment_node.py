@@ -1,8 +1,9 @@
-"""One node of a pipeline that is cut over several: the operators of a fragment over the rows of one partition.
+"""One node of a pipeline that is cut over several: the operators of a fragment over the rows of one
+partition.
 
-Rows come with their order tags, sorted by them, which is checked. Inside, a row's serial is its position in the
-partition, so the core needs to know nothing of tags; on the way out the serial of each output leads back to the tag
-of the row that caused it, or to the key that the end of the stream made an operator emit for.
+Rows come with their order tags, sorted by them, which is checked. Inside, a row's serial is its position in
+the partition, so the core needs to know nothing of tags; on the way out the serial of each output leads back
+to the tag of the row that caused it, or to the key that the end of the stream made an operator emit for.
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ class _Stopped(SourceError):
 class FragmentNode(Iterator[pa.RecordBatch]):
     """Run a fragment over one partition: an iterator of batches, and a context manager.
 
-    The batches have the columns of `fragment.output`, then the tag, then, with a route, the node that the row goes to.
-    They come in the order of their tags if the rows do.
+    The batches have the columns of `fragment.output`, then the tag, then, with a route, the node that the
+    row goes to. They come in the order of their tags if the rows do.
 
     Parameters
     ----------
     fragment : Fragment
     rows : iterator of pyarrow.RecordBatch
-        The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for output.
+        The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for
+        output.
     route : Route, optional
         None: this is the last fragment.
     options : mapping
@@ -81,17 +83,23 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._before = before
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
-        self._place = OrderTag(0)  # of the last output, with what the end of the stream causes counted as outputs of the last row
-        self._skips: dict[str, tuple[int, int | None]] = {}  # operator: serial here and in the source of the first row that it skipped
-        self._tags: deque[tuple[int, pa.Array]] = deque()  # first serial, tags; what outputs may still refer to
+        # of the last output, with what the end of the stream causes counted as outputs of the last row
+        self._place = OrderTag(0)
+        # operator: serial here and in the source of the first row that it skipped
+        self._skips: dict[str, tuple[int, int | None]] = {}
+        # first serial, tags; what outputs may still refer to
+        self._tags: deque[tuple[int, pa.Array]] = deque()
         self._stream = node.stream(
-            fragment.plan, self._arrivals(), **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
+            fragment.plan,
+            self._arrivals(),
+            **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"},
         )
 
     # ---------------------------------------------------------------------------------------- in
 
     def _arrivals(self) -> Iterator[pa.RecordBatch]:
-        columns = list(range(len(self.fragment.source)))  # by position: a user's column may be called as the tag is
+        # by position: a user's column may be called as the tag is
+        columns = list(range(len(self.fragment.source)))
         for batch in self._rows:
             tags = batch.column(len(columns))
             if self.fragment.key is not None and self.fragment.ordered:
@@ -143,7 +151,10 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         columns = batch.columns[:-2]
         fields = list(self.fragment.output)
         rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-        columns, fields = [*columns, self._output_tags(serials, index)], [*fields, pa.field(TAG, pa.binary(), False)]
+        columns, fields = (
+            [*columns, self._output_tags(serials, index)],
+            [*fields, pa.field(TAG, pa.binary(), False)],
+        )
         if self._route is not None:
             columns.append(pa.array(self._route(rows)))
             fields.append(pa.field(NODE, pa.int32(), False))
@@ -169,7 +180,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         return pa.concat_arrays(parts)
 
     def _steps(self) -> Iterator[tuple[int, int, pa.Array]]:
-        """(position, first serial, keys) of the flush steps of each operator that has any, in chain order."""
+        """(position, first serial, keys) of the flush steps of each operator that has any, in chain
+        order.
+        """
         steps = self._stream.steps()
         for position, operator in enumerate(self.fragment.operators, self.fragment.first):
             if operator.name in steps:
@@ -184,16 +197,29 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             for position, first, keys in self._steps():
                 if first <= error.serial < first + len(keys):
                     one = np.zeros(1, dtype=np.int64)
-                    tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[0].as_py()[:-4]
+                    tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[
+                        0
+                    ].as_py()[:-4]
         if tag is None:
-            position = next((k for k, s in enumerate(self.fragment.operators, self.fragment.first) if s.name == error.operator), 0)
+            position = next(
+                (
+                    k
+                    for k, s in enumerate(self.fragment.operators, self.fragment.first)
+                    if s.name == error.operator
+                ),
+                0,
+            )
             tag = AT_END + position.to_bytes(2, "big")
         serial = source_serial(tag)
         if serial is None:
             last = self._last and source_serial(self._last)
             serial = last or 0  # the driver knows the last tuple's; a node knows its own rows
         half = any(o.name == error.operator and (o.is_part() or o.merges()) for o in self.fragment.operators)
-        reason = f"{error.reason}. {UNDECIDED}" if half and isinstance(error.__cause__, OverflowError) else error.reason
+        reason = (
+            f"{error.reason}. {UNDECIDED}"
+            if half and isinstance(error.__cause__, OverflowError)
+            else error.reason
+        )
         placed = OperatorError(error.operator, serial, error.row, reason)
         placed.order_tag = tag
         return placed
@@ -210,16 +236,22 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     @property
     def report(self) -> Any:
-        """As `Stream.report`; serials of skipped rows are those of the source, the commit point's is the position in this node."""
+        """As `Stream.report`; serials of skipped rows are those of the source, the commit point's is the
+        position in this node.
+        """
         report = self._stream.report
         self._place_skips()
         operators = [
-            replace(o, first_skipped=replace(o.first_skipped, serial=self._skips[o.name][1])) if o.first_skipped else o
+            replace(o, first_skipped=replace(o.first_skipped, serial=self._skips[o.name][1]))
+            if o.first_skipped
+            else o
             for o in report.operators
         ]
         through = report.emitted_through
         return replace(
-            report, operators=tuple(operators), emitted_through=self._place if through.serial > self._taken else through
+            report,
+            operators=tuple(operators),
+            emitted_through=self._place if through.serial > self._taken else through,
         )
 
     @property

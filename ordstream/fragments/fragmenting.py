@@ -1,14 +1,14 @@
 """Cutting a plan into fragments: which operators run together, and how rows go from one group to the next.
 
-A keyed operator needs all rows of a key in one node. So a chain is cut in front of every operator whose key is not
-the one that rows are already spread by. A *fragment* is what lies between two cuts: it runs in as many nodes as there
-are, each with the rows of its keys, in order; between fragments rows change nodes. Stateless operators stay with the
-fragment in front of them; those at the very beginning run wherever the rows happen to be. A stateful operator without
-key sees all rows, so its fragment runs in one node. What restores the order after a cut is the order tag of each row
-(`ordstream.ground.ordertags`).
+A keyed operator needs all rows of a key in one node. So a chain is cut in front of every operator whose key
+is not the one that rows are already spread by. A *fragment* is what lies between two cuts: it runs in as
+many nodes as there are, each with the rows of its keys, in order; between fragments rows change nodes.
+Stateless operators stay with the fragment in front of them; those at the very beginning run wherever the
+rows happen to be. A stateful operator without key sees all rows, so its fragment runs in one node. What
+restores the order after a cut is the order tag of each row (`ordstream.ground.ordertags`).
 
-This module knows the plan only. `ordstream.fragments.fragment_node` runs a fragment in a node; `ordstream.fragments.processes` and
-`ordstream.spark` spread the nodes over processes and executors.
+This module knows the plan only. `ordstream.fragments.fragment_node` runs a fragment in a node;
+`ordstream.fragments.processes` and `ordstream.spark` spread the nodes over processes and executors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ordstream.plan.shedding import sheds
 
 
 def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
-    """The fragments of a plan, in order. The first one's `key` is None: it has no keyed operator, and may be empty.
+    """The fragments of a plan, in order. The first one's `key` is None: it has no keyed operator, and may be
+    empty.
 
     Parameters
     ----------
@@ -52,7 +53,10 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
     fragments.append(Fragment(plan.part(first, len(plan.operators)), first, key))
     shed = sheds(plan)
     if shed and len(fragments) > 1:
-        raise PlanError(f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one source")
+        raise PlanError(
+            f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one "
+            "source"
+        )
     return tuple(fragments)
 
 
@@ -67,16 +71,22 @@ def _stays(operator: Operator, key: tuple[int, ...] | None, spread: list[set[int
 
 
 def halved(fragments: Sequence[Fragment]) -> tuple[Fragment, Fragment] | None:
-    """The last fragment as two, where it is one operator that can be combined in each node first (`ordstream.operators.halves`).
+    """The last fragment as two, where it is one operator that can be combined in each node first
+    (`ordstream.operators.halves`).
 
     Returns
     -------
     (Fragment, Fragment) or None
-        One that takes the rows of one sender of the last fragment's rows and gives at most one row, and one that takes
-        these and gives the last fragment's output, unless one of the two fails with an overflow where it would not.
+        One that takes the rows of one sender of the last fragment's rows and gives at most one row, and one
+        that takes these and gives the last fragment's output, unless one of the two fails with an overflow
+        where it would not.
     """
     last = fragments[-1]
-    two = last.operators[0].halves() if len(fragments) > 1 and last.key == () and len(last.operators) == 1 else None
+    two = (
+        last.operators[0].halves()
+        if len(fragments) > 1 and last.key == () and len(last.operators) == 1
+        else None
+    )
     if two is None:
         return None
     part = Fragment(Plan.line(last.source, (two.part,)), last.first, ())
@@ -84,7 +94,9 @@ def halved(fragments: Sequence[Fragment]) -> tuple[Fragment, Fragment] | None:
 
 
 def combined(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
-    """The fragments with the last one's first half, where it has one, in the nodes of the fragment in front."""
+    """The fragments with the last one's first half, where it has one, in the nodes of the fragment in
+    front.
+    """
     two = halved(fragments)
     if two is None:
         return tuple(fragments)
@@ -93,26 +105,35 @@ def combined(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
 
 
 def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
-    """A keyed fragment so that several nodes may share the rows of a key: a part in every node, then a merge by key, then the rest.
+    """A keyed fragment so that several nodes may share the rows of a key: a part in every node, then a merge
+    by key, then the rest.
 
     Returns
     -------
     tuple of Fragment or None
-        None: its first operator has no declared merge (`ordstream.operators.halves`), or its key has several forms (0.0 and
-        -0.0), of which the first in order would have to be shown. The first fragment's rows may go to any node; the others' go by
-        their key.
+        None: its first operator has no declared merge (`ordstream.operators.halves`), or its key has several
+        forms (0.0 and -0.0), of which the first in order would have to be shown. The first fragment's
+        rows may go to any node; the others' go by their key.
     """
     two = fragment.operators[0].halves() if fragment.key else None
-    if two is None or any(pat.is_floating(fragment.source.field(index).type) for index in fragment.key or ()):
+    if two is None or any(
+        pat.is_floating(fragment.source.field(index).type) for index in fragment.key or ()
+    ):
         return None
     first, plan = fragment.first, fragment.plan
-    stop = next((k for k, operator in enumerate(plan.operators) if k and operator.stateful), len(plan.operators))
+    stop = next(
+        (k for k, operator in enumerate(plan.operators) if k and operator.stateful), len(plan.operators)
+    )
     part = Fragment(Plan.line(fragment.source, (two.part,)), first, fragment.key)
     merging = Plan.line(two.part.output, (*two.merge, *plan.operators[1:stop]))
     merge = Fragment(merging, first, two.merge[0].key, ordered=False)
     if stop == len(plan.operators):
         return part, merge
-    return part, merge, Fragment(plan.part(stop, len(plan.operators)), first + stop, plan.operators[stop].key)
+    return (
+        part,
+        merge,
+        Fragment(plan.part(stop, len(plan.operators)), first + stop, plan.operators[stop].key),
+    )
 
 
 def check_options(options: Mapping[str, Any], where: str) -> None:
@@ -136,7 +157,12 @@ def uses_python(plan: Plan) -> bool:
 
 
 def explain(
-    plan: Plan, nodes: int, *, how: str = "", fragments: Sequence[Fragment] | None = None, spread: Mapping[int, str] | None = None
+    plan: Plan,
+    nodes: int,
+    *,
+    how: str = "",
+    fragments: Sequence[Fragment] | None = None,
+    spread: Mapping[int, str] | None = None,
 ) -> str:
     """The fragments as text: where each runs and what chooses a row's node.
 
@@ -164,22 +190,34 @@ def explain(
             where = "where the source's rows are, in parallel, by no key"
         elif not fragment.key:
             rows = "one row of each node" if early and number == len(fragments) else "all rows"
-            lines.append(f"        cut: {rows} to one node" + ", in the order of their tags" * (rows == "all rows"))
+            lines.append(
+                f"        cut: {rows} to one node" + ", in the order of their tags" * (rows == "all rows")
+            )
             where = "in one node"
         else:
             columns = ", ".join(names[index] for index in fragment.key)
             by = spread.get(number, f"by hash of {columns}")
             lines.append(f"        cut: rows to nodes {by}, in the order of their tags")
             shared = fragment.operators[0].is_part()
-            where = f"in {nodes} nodes, {'which may share the rows of a key' if shared else 'each with the rows of its keys'}"
+            where = (
+                f"in {nodes} nodes, "
+                f"{'which may share the rows of a key' if shared else 'each with the rows of its keys'}"
+            )
         lines.append(f"fragment {number}, {where}")
         lines += [
             f"{position:>2}  {operator.kind}  {operator.name}: {operator.describe()}"
             for position, operator in enumerate(fragment.operators, fragment.first + 1)
         ] or ["        order tags only"]
-        lines += [f"        in every node: {note}" for operator in fragment.operators for note in operator.in_every_node()]
+        lines += [
+            f"        in every node: {note}"
+            for operator in fragment.operators
+            for note in operator.in_every_node()
+        ]
         if early and number == len(fragments) - 1:
             name = fragments[-1].operators[0].name
-            lines.append(f"        in every node: {name} is combined first, and only one row goes on (combined early, exactly)")
+            lines.append(
+                f"        in every node: {name} is combined first, and only one row goes on (combined "
+                "early, exactly)"
+            )
     lines.append("        order tags restore the order of the output")
     return "\n".join(lines)

@@ -1,15 +1,18 @@
-"""One pipeline over several processes of this machine, with the key cut and the order tags of `ordstream.fragments.fragmenting`.
+"""One pipeline over several processes of this machine, with the key cut and the order tags of
+`ordstream.fragments.fragmenting`.
 
-For what threads can't spread: plain Python functions, which hold the GIL. Each process runs one node of each fragment,
-fragment after fragment; between fragments rows change processes through sorted runs in a temporary folder
-(`ordstream.fragments.exchange`), so memory is bounded whatever the keys are. The source stays in the calling process, which
-gives it out in blocks to whoever asks. Processes are spawned, never forked: the caller may have threads.
+For what threads can't spread: plain Python functions, which hold the GIL. Each process runs one node of each
+fragment, fragment after fragment; between fragments rows change processes through sorted runs in a temporary
+folder (`ordstream.fragments.exchange`), so memory is bounded whatever the keys are. The source stays in the
+calling process, which gives it out in blocks to whoever asks. Processes are spawned, never forked: the
+caller may have threads.
 
 Rows that meet a keyed operator first are sent by the calling process itself, while the others still start.
 
-The output, order and errors are those of a run in one process: when operators of several nodes fail, the failure
-that a sequential run would meet first is the one that is raised. An answer that can be combined in each node first
-(`ordstream.operators.halves`) is; where that does not decide, the last fragment runs as a whole.
+The output, order and errors are those of a run in one process: when operators of several nodes fail, the
+failure that a sequential run would meet first is the one that is raised. An answer that can be combined in
+each node first (`ordstream.operators.halves`) is; where that does not decide, the last fragment runs as a
+whole.
 """
 
 from __future__ import annotations
@@ -39,7 +42,17 @@ from ordstream.fragments.exchange import NODE, Route, RunWriter, merged
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.ground.interrupts import kept_from_children
-from ordstream.ground.ordertags import AT_END, TAG, TAG_NAMES, OrderTag, OutputsOf, RunningIndex, source_serials, source_tags, tags_of
+from ordstream.ground.ordertags import (
+    AT_END,
+    TAG,
+    TAG_NAMES,
+    OrderTag,
+    OutputsOf,
+    RunningIndex,
+    source_serials,
+    source_tags,
+    tags_of,
+)
 from ordstream.ground.types import names_beside
 from ordstream.plan.shedding import check_no_shed
 from ordstream.udf import pickling as by_value
@@ -86,7 +99,9 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a share ended: the node's report, and its failure if there was one, with the failing row's order tag."""
+    """How a share ended: the node's report, and its failure if there was one, with the failing row's
+    order tag.
+    """
 
     report: Any
     error: OperatorError | None = None
@@ -120,7 +135,7 @@ def _tagged(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         )
 
 
-# ------------------------------------------------------------------------------------------------ who does the work
+# -------------------------------------------------------------------------------- who does the work
 
 
 class Nodes(Protocol):
@@ -208,7 +223,8 @@ class Processes:
         code = process.exitcode
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         return NodeLost(
-            f"process {k + 1} of {len(self._processes)} (pid {process.pid}) ended before its work did: {how}. "
+            f"process {k + 1} of {len(self._processes)} (pid {process.pid}) ended before its work did: "
+            f"{how}. "
             f"{GUARD_ADVICE if code == 1 else MEMORY_ADVICE}"
         )
 
@@ -230,7 +246,8 @@ class Processes:
 
 def _serve(pipe: connection.Connection) -> None:
     """Body of a process: shares in, outcomes out, until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller ends this process
+    # Ctrl-C reaches the whole group; the caller ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="ordstream-parent", daemon=True).start()
 
     def source() -> tuple[int, pa.RecordBatch] | None:
@@ -257,8 +274,10 @@ def _loaded(data: bytes) -> Any:
         return pickle.loads(data)
     except (ImportError, AttributeError) as error:
         raise PlanError(
-            f"processes: a spawned process can't find the pipeline's functions ({type(error).__name__}: {error}); "
-            "define them at the top of a module that it can import, for example one in a folder on PYTHONPATH"
+            f"processes: a spawned process can't find the pipeline's functions ({type(error).__name__}: "
+            f"{error}); "
+            "define them at the top of a module that it can import, for example one in a folder on "
+            "PYTHONPATH"
         ) from error
 
 
@@ -297,7 +316,8 @@ def dumps(work: Any) -> bytes:
         return pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise PlanError(
-            f"the pipeline can't be sent to another process: {error}; define its functions at the top of a module, "
+            f"the pipeline can't be sent to another process: {error}; define its functions at the top of a "
+            "module, "
             "or install cloudpickle"
         ) from error
 
@@ -306,7 +326,8 @@ def dumps(work: Any) -> bytes:
 
 
 def run(pipeline: Any, data: Any, processes: int, options: Mapping[str, Any]) -> Any:
-    """Run a pipeline over `processes` spawned processes and return all output (`Pipeline.run(..., processes=N)`).
+    """Run a pipeline over `processes` spawned processes and return all output (`Pipeline.run(...,
+    processes=N)`).
 
     Parameters
     ----------
@@ -365,7 +386,8 @@ def run_fragments(
 ) -> Any:
     """Run the fragments, one after the other, each in all its nodes; `run` with the nodes given.
 
-    `progress` hears of the tuples given out; no output is there before the end, so none is emitted through until then.
+    `progress` hears of the tuples given out; no output is there before the end, so none is emitted through
+    until then.
     """
     from ordstream.node import node
     from ordstream.node.merged_report import merged as merged_report
@@ -387,7 +409,8 @@ def run_fragments(
             key = fragments[k + 1].key if k + 1 < len(fragments) else None
             route = None if key is None else Route(fragment.output, key, receivers)
             if k == 0 and key and route is not None and not fragment.operators:
-                # Nothing to run in front of the first key: this process sends the rows, while the others start.
+                # Nothing to run in front of the first key: this process sends the rows, while the others
+                # start.
                 send(blocks, route, [folder / f"0-0-{receiver}" for receiver in range(receivers)])
                 if blocks.error is not None:
                     before, failure = source_tags(np.array([blocks.rows + 1]))[0].as_py(), blocks.error
@@ -438,10 +461,11 @@ def send(source: Source, route: Route, outputs: Sequence[Path]) -> None:
 def _combine(
     fragments: Sequence[Fragment], folder: Path, n: int, options: Mapping[str, Any], nodes: Nodes
 ) -> list[Any] | None:
-    """Run the last fragment in halves, the first one in every node over its own run; the output is where the fragment's would be.
+    """Run the last fragment in halves, the first one in every node over its own run; the output is where the
+    fragment's would be.
 
-    Returns the reports of the fragment in its nodes, or None: it has no halves, or one of them failed, and then the runs are as
-    they were and the fragment as a whole says what a sequential run does.
+    Returns the reports of the fragment in its nodes, or None: it has no halves, or one of them failed, and
+    then the runs are as they were and the fragment as a whole says what a sequential run does.
     """
     two, k = fragmenting.halved(fragments), len(fragments) - 1
     if two is None or fragments[k - 1].nodes(n) == 1:
@@ -510,7 +534,9 @@ def _source_error(error: Exception, rows: int) -> BaseException:
 
 
 def _failure(outcome: Outcome, rows: int) -> OperatorError:
-    """The error as a run in one process raises it; what failed at the end of the stream has the last tuple's serial."""
+    """The error as a run in one process raises it; what failed at the end of the stream has the last
+    tuple's serial.
+    """
     error = outcome.error
     assert error is not None
     if outcome.tag[:1] == AT_END:

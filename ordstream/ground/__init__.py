@@ -1,1 +1,3 @@
-"""What every other folder may import: types and their storage, order tags, order checks, files written whole."""
+"""What every other folder may import: types and their storage, order tags, order checks, files written
+whole.
+"""

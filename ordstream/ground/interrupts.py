@@ -1,4 +1,6 @@
-"""Ctrl-C and child processes: a terminal sends SIGINT to the whole process group, but only the parent should act on it."""
+"""Ctrl-C and child processes: a terminal sends SIGINT to the whole process group, but only the parent
+should act on it.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,22 @@ from typing import Any
 
 @contextlib.contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes that are started inside never see SIGINT, not even while they start; this thread sees it afterwards.
+    """Processes that are started inside never see SIGINT, not even while they start; this thread sees it
+    afterwards.
 
-    A child that is interrupted while it imports its modules prints a trace, and a pool of such children may never end; so does one whose
-    parent is interrupted before it has told the child what to do. Where there are no signal masks (Windows) nothing is done.
+    A child that is interrupted while it imports its modules prints a trace, and a pool of such children may
+    never end; so does one whose parent is interrupted before it has told the child what to do. Where there
+    are no signal masks (Windows) nothing is done.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     came: list[int] = []
-    # The mask is what children inherit, but it is this thread's alone: the kernel gives the signal to another one (of NumPy's, say), and
-    # Python interrupts the main thread all the same.
-    present: Any = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    # The mask is what children inherit, but it is this thread's alone: the kernel gives the signal to
+    # another one (of NumPy's, say), and Python interrupts the main thread all the same.
+    present: Any = (
+        signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    )
     try:
         if callable(present):
             signal.signal(signal.SIGINT, lambda number, frame: came.append(number))

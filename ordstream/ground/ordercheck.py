@@ -1,10 +1,12 @@
-"""What it means that rows run backwards: a check of whole batches that are said to be in order, and what an operator says of a row.
+"""What it means that rows run backwards: a check of whole batches that are said to be in order, and what an
+operator says of a row.
 
-Order is Arrow's and Spark's ascending order: columns compared left to right, NULL first, NaN last, strings by
-bytes.
+Order is Arrow's and Spark's ascending order: columns compared left to right, NULL first, NaN last, strings
+by bytes.
 
-Every operator that relies on time compares each row with the row before it that it took in, of the row's key or, where it has one
-state, of all (docs/ordering.md lists them). The comparison is in `serial_base.py` and in the core; the text is made here for both.
+Every operator that relies on time compares each row with the row before it that it took in, of the row's key
+or, where it has one state, of all (docs/ordering.md lists them). The comparison is in `serial_base.py` and
+in the core; the text is made here for both.
 """
 
 from __future__ import annotations
@@ -128,11 +130,16 @@ def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed:
     todo = "sort the source by it first (in Spark: order_by)"
     if needs == "top_k":
         todo += "; what an operator in front emits at the end of the stream comes by key, not by time"
-    return f"column {field.name!r} runs backwards: {_shown(now, field.type)} {last}; {needs} needs it to ascend: {todo}"
+    return (
+        f"column {field.name!r} runs backwards: {_shown(now, field.type)} {last}; {needs} needs it to "
+        f"ascend: {todo}"
+    )
 
 
 def stored(text: str, type_: pa.DataType) -> Any:
-    """A storage value from what the core says of it (`earlier.pxd`): the number that the value was widened to, or "null"."""
+    """A storage value from what the core says of it (`earlier.pxd`): the number that the value was
+    widened to, or "null".
+    """
     if text == "null":
         return None
     word = int(text)
@@ -142,7 +149,9 @@ def stored(text: str, type_: pa.DataType) -> Any:
 
 
 def _shown(value: Any, type_: pa.DataType) -> str:
-    """A value for a reader; what Python has no object for, such as a date after year 9999, as the number that it is stored as."""
+    """A value for a reader; what Python has no object for, such as a date after year 9999, as the number
+    that it is stored as.
+    """
     if value is None:
         return "null"
     if isinstance(value, float):

@@ -1,14 +1,14 @@
-"""Order tags: where a row stands in the output, as a value that users keep; and as bytes, as rows carry them across a cut, so that
-every node, and the end, can restore the order.
+"""Order tags: where a row stands in the output, as a value that users keep; and as bytes, as rows carry them
+across a cut, so that every node, and the end, can restore the order.
 
 Inside a pipeline that is cut, tags compare as bytes, and that order is the order of a sequential run:
 
 * a source tuple: 0, its serial in 8 bytes, most significant first;
-* an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes, where an
-  operator of the fragment can make several of one;
-* what the end of the stream makes an operator emit comes after all that, operator after operator in chain order,
-  keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an encoding that
-  orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.
+* an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes,
+  where an operator of the fragment can make several of one;
+* what the end of the stream makes an operator emit comes after all that, operator after operator in chain
+  order, keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an
+  encoding that orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.
 
 All functions work on whole columns.
 """
@@ -38,11 +38,13 @@ INDEX_LIMIT = 1 << 32
 
 @dataclass(frozen=True, order=True, slots=True)
 class OrderTag:
-    """A place in the order of a pipeline's output: of a row, or a commit point between two rows (docs/ordering.md).
+    """A place in the order of a pipeline's output: of a row, or a commit point between two rows
+    (docs/ordering.md).
 
-    Tags are ordered as the rows are, hashable, picklable, and the same in every run of a pipeline over the same tuples. Compare them
-    with each other and hand them on; do not compute with them. ``bytes(tag)`` (16 bytes) compares as the tag does, and
-    `OrderTag.from_bytes` makes the tag again. A tag is never equal to a number.
+    Tags are ordered as the rows are, hashable, picklable, and the same in every run of a pipeline over the
+    same tuples. Compare them with each other and hand them on; do not compute with them. ``bytes(tag)`` (16
+    bytes) compares as the tag does, and `OrderTag.from_bytes` makes the tag again. A tag is never equal to a
+    number.
 
     Parameters
     ----------
@@ -62,7 +64,9 @@ class OrderTag:
 
     def __post_init__(self) -> None:
         if self.serial < 0 or self.index < -1:
-            raise ValueError(f"an order tag has a serial from 0 and an index from -1, not {self.serial} and {self.index}")
+            raise ValueError(
+                f"an order tag has a serial from 0 and an index from -1, not {self.serial} and {self.index}"
+            )
 
     def __bytes__(self) -> bytes:
         return struct.pack(">QQ", self.serial, self.index + 1)
@@ -121,11 +125,15 @@ def step_tags(position: int, keys: pa.Array, index: Int64s) -> pa.Array:
 def step_keys(ends: Int64s, data: bytes) -> pa.Array:
     """The keys of an operator's steps (`Stream.steps`) as one array."""
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
-    """Raise SourceError unless tags ascend strictly and follow `last`; `row`: of the first of them, for the text."""
+    """Raise SourceError unless tags ascend strictly and follow `last`; `row`: of the first of them, for
+    the text.
+    """
     if not len(tags):
         return
     if tags.null_count:
@@ -136,11 +144,15 @@ def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
         ascends = pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)).to_numpy(zero_copy_only=False)
         if not ascends.all():
             at = row + int(np.argmin(ascends)) + 1
-            raise SourceError(f"row {at + 1} of the partition comes before row {at} in the order of the tags")
+            raise SourceError(
+                f"row {at + 1} of the partition comes before row {at} in the order of the tags"
+            )
 
 
 def tags_of(rows: Any) -> Any:
-    """The last column of a batch or a table, which are its tags. By position: a user's column may have their name."""
+    """The last column of a batch or a table, which are its tags. By position: a user's column may have
+    their name.
+    """
     return rows.column(rows.num_columns - 1)
 
 
@@ -174,7 +186,8 @@ class RunningIndex:
 
 
 class OutputsOf:
-    """Counts the outputs of the last source tuple, and what the end of the stream causes, in batches of rows in order that pass.
+    """Counts the outputs of the last source tuple, and what the end of the stream causes, in batches of rows
+    in order that pass.
 
     Attributes
     ----------

@@ -1,7 +1,8 @@
 """Which Arrow types a pipeline carries, and how a value of each looks in the core and in plain Python.
 
-A value has two faces. The *storage value* is what the core computes on: an int for every integer, date, time,
-timestamp and duration; a float; a bool; str, bytes, Decimal; a list of storage values; None for null. The
+A value has two faces. The *storage value* is what the core computes on: an int for every integer, date,
+time, timestamp and duration; a float; a bool; str, bytes, Decimal; a list of storage values; None for null.
+The
 *Python value* is what a user function sees, the same as pyarrow's `to_pylist` gives. `to_python` and
 `to_storage` go between them; `to_storage` is strict: it never truncates, wraps or guesses.
 """
@@ -94,7 +95,8 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
     name = _physical_name(type_)
     if name is None:
         raise SchemaError(
-            f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a source may have more columns"
+            f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a "
+            "source may have more columns"
         )
     vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "fixed16": None}.get(name, "i64")
     return Physical(name, *PHYSICAL[name], vm)
@@ -131,12 +133,16 @@ def is_binary(type_: pa.DataType) -> bool:
 
 def is_temporal(type_: pa.DataType) -> bool:
     """Date, time, timestamp or duration: stored as an integer count of the type's unit."""
-    return bool(pat.is_date(type_) or pat.is_time(type_) or pat.is_timestamp(type_) or pat.is_duration(type_))
+    return bool(
+        pat.is_date(type_) or pat.is_time(type_) or pat.is_timestamp(type_) or pat.is_duration(type_)
+    )
 
 
 def is_fixed_number(type_: pa.DataType) -> bool:
     """Integer, float or temporal: what has an order and a fixed width."""
-    return bool(pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_) or is_temporal(type_))
+    return bool(
+        pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_) or is_temporal(type_)
+    )
 
 
 def pipeline_schema(
@@ -181,8 +187,13 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         return pa.schema(given)  # such as Polars'
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-        raise SchemaError(f"{where}: {wanted}, got {type(given).__name__}, which is data; give its schema (pyarrow: data.schema)")
-    pairs = list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
+        raise SchemaError(
+            f"{where}: {wanted}, got {type(given).__name__}, which is data; give its schema (pyarrow: "
+            "data.schema)"
+        )
+    pairs = (
+        list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
+    )
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
     fields = []
@@ -206,11 +217,15 @@ def names_beside(names: Sequence[str], added: Sequence[str], what: str) -> None:
     """Raise SchemaError when a column that `what` adds has the name of one that is there."""
     for name in added:
         if name in names:
-            raise SchemaError(f"{what} adds a column {name!r}, and there is one of that name: rename it before")
+            raise SchemaError(
+                f"{what} adds a column {name!r}, and there is one of that name: rename it before"
+            )
 
 
 def column_index(schema: pa.Schema, name: Any, where: str) -> int:
-    """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones and a close match."""
+    """Index of a column, given by its name or as `od.col(name)`; SchemaError names the available ones
+    and a close match.
+    """
     name = getattr(name, "column_name", name)
     index = schema.get_field_index(name) if isinstance(name, str) else -1
     if index < 0:
@@ -262,8 +277,8 @@ def to_storage(value: Any, type_: pa.DataType, column: str) -> Any:
 
     An int column takes int (not bool, not float) within its width; a float column takes float and int up to
     2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
-    column takes the matching datetime object, exactly representable in its unit, or an int count of its unit;
-    a list column takes a sequence. NumPy scalars count as Python's.
+    column takes the matching datetime object, exactly representable in its unit, or an int count of its
+    unit; a list column takes a sequence. NumPy scalars count as Python's.
 
     Raises
     ------
@@ -380,7 +395,9 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         or (is_string(given.type) and is_string(type_))
         or (is_binary(given.type) and is_binary(type_))
         or (
-            is_list(given.type) and is_list(type_) and _kind(given.type.value_type) == _kind(type_.value_type)
+            is_list(given.type)
+            and is_list(type_)
+            and _kind(given.type.value_type) == _kind(type_.value_type)
         )
         or (is_temporal(given.type) and given.type.id == type_.id)
     )
@@ -409,8 +426,11 @@ def row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
     Like a named tuple it has `_fields` and `_asdict()`, unlike one it takes its values as one iterable:
     `Row(values)`.
     """
-    # Names that Python itself looks up stay Python's: a column called __getitem__ would be read by reading it.
-    body: dict[str, Any] = {name: property(operator.itemgetter(i)) for i, name in enumerate(names) if not is_special(name)}
+    # Names that Python itself looks up stay Python's: a column called __getitem__ would be read by reading
+    # it.
+    body: dict[str, Any] = {
+        name: property(operator.itemgetter(i)) for i, name in enumerate(names) if not is_special(name)
+    }
     body |= {
         "__slots__": (),
         "_fields": tuple(names),
@@ -438,8 +458,8 @@ def state_class(schema: pa.Schema) -> type[DeclaredState]:
 
 
 class DeclaredState:
-    """State of one key with declared fields. Fields always hold a value of their type; there are no nulls and
-    no other attributes.
+    """State of one key with declared fields. Fields always hold a value of their type; there are no nulls
+    and no other attributes.
     """
 
     _types: ClassVar[dict[str, pa.DataType]] = {}

@@ -1,4 +1,6 @@
-"""Files that are there whole or not at all: what was in a file before stays until all of the new content is on the disk."""
+"""Files that are there whole or not at all: what was in a file before stays until all of the new content
+is on the disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One shared-memory machine: a plan runs on its cores, in order. `run` collects all output, `stream` yields it as it is ready."""
+"""One shared-memory machine: a plan runs on its cores, in order. `run` collects all output, `stream`
+yields it as it is ready.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = ["Result", "Stream", "run", "stream"]
 
 
 def __getattr__(name: str) -> Any:
-    """The names above, when they are first used: they load the compiled core, which settings and reports need not."""
+    """The names above, when they are first used: they load the compiled core, which settings and reports
+    need not.
+    """
     if name not in __all__:
         raise AttributeError(f"module 'ordstream.node' has no attribute {name!r}")
     from ordstream.node import node

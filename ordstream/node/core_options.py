@@ -1,4 +1,6 @@
-"""What a run of the core is given besides its kernels: one value, made once the plan is known (`NodeStream`)."""
+"""What a run of the core is given besides its kernels: one value, made once the plan is known
+(`NodeStream`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class CoreOperator(NamedTuple):
     kernel: Any  # KernelOwner
     keys: Any  # KeySpecOwner of a PS operator, else None
     buckets: int  # of a PS operator, else 0
-    bounds: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None  # range partitioning: buckets - 1 ascending values; None: by hash
+    # range partitioning: buckets - 1 ascending values; None: by hash
+    bounds: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None
     parallelism: int  # most workers at a time, at least 1
 
 

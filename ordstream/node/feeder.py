@@ -1,7 +1,7 @@
 """Feeding a run: next batch from the source into the core, on the reading thread or on a thread of its own.
 
-A feeder knows its core and its source but not its stream, so that a stream that the user dropped is collected although its
-source blocks.
+A feeder knows its core and its source but not its stream, so that a stream that the user dropped is
+collected although its source blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import pyarrow as pa
 from ordstream.errors import PlanError, SourceError
 from ordstream.node.worker_threads import join, start
 
-# Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than the ingress has slots).
+# Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than
+# the ingress has slots).
 FEED_AHEAD = 4
 FEED_ROWS = 32_768
 # How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
@@ -34,10 +35,13 @@ class Feeder:
     closed : bool
         The core is gone; written under `lock`.
     error : BaseException or None
-        What ended the feeding thread beside the source's own errors, which travel through the core. The run was cancelled then.
+        What ended the feeding thread beside the source's own errors, which travel through the core. The run
+        was cancelled then.
     """
 
-    def __init__(self, core: Any, batches: Iterator[pa.RecordBatch], names: list[str], arrivals: Any) -> None:
+    def __init__(
+        self, core: Any, batches: Iterator[pa.RecordBatch], names: list[str], arrivals: Any
+    ) -> None:
         self.core = core
         self.lock = threading.RLock()  # a signal handler may cancel while this very thread holds it
         self.closed = False
@@ -68,11 +72,15 @@ class Feeder:
             join(self._thread, BLOCKED_SOURCE_S)
 
     def wants_batch(self) -> bool:
-        """Whether the core should get another batch now: little waits in it, and the cap on what is in flight leaves room."""
+        """Whether the core should get another batch now: little waits in it, and the cap on what is in
+        flight leaves room.
+        """
         if self.core.source_ended:
             return False
         pushed, issued, _, _ = self.core.progress()
-        return bool((self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed())
+        return bool(
+            (self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed()
+        )
 
     def feed_one(self) -> None:
         """Give the core the next batch, the end, or the source's error."""
@@ -90,14 +98,18 @@ class Feeder:
                 self.core.finish()
                 return
             if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
-                self.core.fail_source(PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come"))
+                self.core.fail_source(
+                    PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come")
+                )
                 return
             try:
                 self.core.push(batch)
                 self._pinned.append((self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
-                self.core.fail_source(SourceError(f"column {self._names[error.args[1]]!r} has {error.args[0]}"))
+                self.core.fail_source(
+                    SourceError(f"column {self._names[error.args[1]]!r} has {error.args[0]}")
+                )
             except Exception as error:
                 self.core.fail_source(error)
 
@@ -127,7 +139,8 @@ class Feeder:
                     self.feed_one()
                 else:
                     time.sleep(0.001)
-        except BaseException as error:  # no memory even to hand an error over: the reader must not wait for ever
+        # no memory even to hand an error over: the reader must not wait for ever
+        except BaseException as error:
             self.error = error
             with self.lock:
                 if not self.closed:

@@ -1,10 +1,11 @@
 """One shared-memory machine: run a pipeline on its cores, in order.
 
 `run` collects all output, `stream` yields it as it is ready; both are a `Stream` over one core run
-(`ordstream._core.flow.run.Run`). Workers are daemon `threading.Thread`s, started when the first output is asked for (so after
-any fork; further ones when `workers="auto"` wants them) and joined before the stream ends, at exit, on Ctrl-C and when the
-stream is dropped: a native thread that takes the GIL costs 7 us each time and aborts the interpreter at exit. The caller's
-thread feeds and reads; a source that may block (a plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
+(`ordstream._core.flow.run.Run`). Workers are daemon `threading.Thread`s, started when the first output is
+asked for (so after any fork; further ones when `workers="auto"` wants them) and joined before the stream
+ends, at exit, on Ctrl-C and when the stream is dropped: a native thread that takes the GIL costs 7 us each
+time and aborts the interpreter at exit. The caller's thread feeds and reads; a source that may block (a
+plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Result:
         return pa.Table.from_batches(self.batches, schema=self._schema)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and `pd.DataFrame.from_arrow` (pandas 3).
+        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and
+        `pd.DataFrame.from_arrow` (pandas 3).
 
         The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
         """
@@ -100,7 +102,9 @@ class Result:
             for count, how in ((self.report.skipped, "skipped"), (sum(shed.shed for shed in self.report.shedding), "shed"))
             if count
         )
-        return f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
+        return (
+            f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
+        )
 
 
 @documented(stream=False, pipeline=True)
@@ -131,8 +135,8 @@ def stream(pipeline: Any, data: Any, **options: Unpack[StreamOptions]) -> Stream
 class Stream(Reader):
     """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
 
-    `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far as it has not been read.
-    Reading is once: what has been read, by whomever, does not come again.
+    `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far
+    as it has not been read. Reading is once: what has been read, by whomever, does not come again.
 
     Attributes
     ----------
@@ -156,7 +160,8 @@ class Stream(Reader):
             chunk_rows=settings.chunk_rows,
             depth=settings.depth,
             max_chunks=settings.max_chunks,
-            # With steps each key of a flush is logged, so rows that a filter behind drops must be made all the same.
+            # With steps each key of a flush is logged, so rows that a filter behind drops must be made all
+            # the same.
             without=("dropped_rows",) if settings.steps else (),
         )
         self._plan = plan = self._physical.plan
@@ -292,7 +297,8 @@ class Stream(Reader):
                 self._workers.start()
 
     def start_only(self, workers: int) -> None:
-        """Start so many of the run's workers and no more, for measurements: a worker among several, with nobody beside it.
+        """Start so many of the run's workers and no more, for measurements: a worker among several, with
+        nobody beside it.
 
         Raises
         ------
@@ -313,8 +319,8 @@ class Stream(Reader):
         return None if self._feeder.closed else self._next()
 
     def _is_inside(self) -> bool:
-        """Whether the caller is called by this run itself: by its source, a function, the progress callback, or a signal handler that
-        interrupts the reader.
+        """Whether the caller is called by this run itself: by its source, a function, the progress callback,
+        or a signal handler that interrupts the reader.
         """
         thread = threading.current_thread()
         return self._reader == thread.ident or thread in self._workers or thread is self._feeder.thread
@@ -351,7 +357,8 @@ class Stream(Reader):
                 self._feeder.feed_one()
                 continue
             if self._wants_partial():
-                # A waiting reader gets what is there: batches grow only while it is busy, or for the time that it asked for.
+                # A waiting reader gets what is there: batches grow only while it is busy, or for the time
+                # that it asked for.
                 core_run.want(self._rows_taken)
             core_run.wait(READ_WAIT_S, not self._live and not core_run.source_ended)
 
@@ -368,7 +375,8 @@ class Stream(Reader):
         self._taken_at = time.monotonic()
         schema = self._plan.output
         if serials is None and batch.schema.equals(schema, check_metadata=True):
-            return batch  # the reading thread shares the workers' cores: what it does takes them from a worker
+            # the reading thread shares the workers' cores: what it does takes them from a worker
+            return batch
         columns = [
             column if column.type.equals(field.type) else column.cast(field.type)
             for column, field in zip(batch.columns, schema, strict=True)
@@ -410,12 +418,16 @@ class Stream(Reader):
         return int(emitted) if rows_out == self._rows_taken else self._settled
 
     def steps(self) -> dict[str, tuple[int, npt.NDArray[np.int64], bytes]]:
-        """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for rows that were taken."""
+        """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for
+        rows that were taken.
+        """
         with self._feeder.lock:  # close() frees the core under the same lock
             return self._last_steps if self._closed else self._steps_of_core()
 
     def first_skips(self) -> dict[str, tuple[int, bool]]:
-        """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped; final for rows that `settled`."""
+        """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped;
+        final for rows that `settled`.
+        """
         with self._feeder.lock:  # close() frees the core under the same lock
             found = self._last_skips if self._closed else self._core.first_skips()
             return {name: (serial, at_end) for name, serial, at_end, _, _ in found}
@@ -429,8 +441,8 @@ class Stream(Reader):
     def progress(self) -> tuple[int, int | None, int]:
         """(tuples given to the first operator, tuples in all if known, serial emitted through). Any thread.
 
-        The last is how far the run is: the last tuple that has given all its outputs, which may wait for the reader still. The commit
-        point is `emitted_through`.
+        The last is how far the run is: the last tuple that has given all its outputs, which may wait for the
+        reader still. The commit point is `emitted_through`.
         """
         with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
@@ -440,9 +452,11 @@ class Stream(Reader):
 
     @property
     def emitted_through(self) -> OrderTag:
-        """The commit point of what the reader has: after each batch the one at its end, then the report's. Any thread.
+        """The commit point of what the reader has: after each batch the one at its end, then the report's.
+        Any thread.
 
-        Every output with an order tag up to it has been delivered, no output with a greater one has (docs/ordering.md).
+        Every output with an order tag up to it has been delivered, no output with a greater one has
+        (docs/ordering.md).
         """
         return self._delivered if self._report is None else self._report.emitted_through
 
@@ -458,9 +472,11 @@ class Stream(Reader):
                 self._core.cancel()
 
     def close(self) -> None:
-        """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at exit.
+        """Stop, join every thread, give all memory back. Idempotent; called at exhaustion, by `with`, at
+        exit.
 
-        Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when they have returned.
+        Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when
+        they have returned.
         """
         if self._closed:
             return
@@ -480,7 +496,8 @@ class Stream(Reader):
         if os.getpid() == self._pid:
             self._workers.join()
             self._feeder.stop()
-        # Another thread may be reading: it has been cancelled, and must have left the core before the core goes.
+        # Another thread may be reading: it has been cancelled, and must have left the core before the core
+        # goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
             return  # it is stuck in its own source; the core stays
         try:
@@ -539,7 +556,9 @@ class Stream(Reader):
 
     @property
     def markers(self) -> npt.NDArray[np.int64]:
-        """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns, monotonic clock)."""
+        """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns,
+        monotonic clock).
+        """
         _ = self.report
         return self._markers
 
@@ -561,7 +580,8 @@ def _forget_after_fork() -> None:
     forget_starts()
     for stream in list(_open_streams):
         stream._closed = True  # its threads do not exist here; the parent owns the run
-        stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()  # one of those threads may have held them
+        # one of those threads may have held them
+        stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()
     _open_streams.clear()
 
 

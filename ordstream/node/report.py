@@ -21,8 +21,8 @@ class Skipped:
     Attributes
     ----------
     serial : int or None
-        Of the source tuple, as in an `OperatorError`. None in the report of one node of several: the end of the stream, and the node does
-        not know the last tuple.
+        Of the source tuple, as in an `OperatorError`. None in the report of one node of several: the end of
+        the stream, and the node does not know the last tuple.
     reason : str
         Type and text of the exception, cut after some 250 bytes.
     """
@@ -62,8 +62,8 @@ class OperatorReport:
     sampled_rows, sampled_cost_ns, sampled_max_ns : int, float or None, int
         Rows timed one by one (`sample_every`), their mean and largest cost.
     is_split : bool
-        Not an operator of the pipeline, but the split in front of a partitioned first one. Its name, "ingress" or, where an operator
-        has that, "ingress_2", is no other operator's.
+        Not an operator of the pipeline, but the split in front of a partitioned first one. Its name,
+        "ingress" or, where an operator has that, "ingress_2", is no other operator's.
     """
 
     name: str
@@ -144,25 +144,28 @@ class Report:
     Attributes
     ----------
     latency : dict of str to Latency
-        "processing": from the dispatch of a marker's chunk to the first operator until the egress (ordered paper 2.1);
-        "end_to_end": from its batch reaching the node, or its intended send time.
+        "processing": from the dispatch of a marker's chunk to the first operator until the egress (ordered
+        paper 2.1); "end_to_end": from its batch reaching the node, or its intended send time.
     emitted_through : OrderTag
-        The commit point, however the run ended: every output with an order tag up to it has been delivered to the reader, no output with
-        a greater one has (docs/ordering.md). Its serial is that of the last output, or of the last tuple that gave all its outputs
-        if that is greater; then the index is -1. In `to_dict` and `to_json`: ``{"serial": ..., "index": ...}``.
+        The commit point, however the run ended: every output with an order tag up to it has been delivered
+        to the reader, no output with a greater one has (docs/ordering.md). Its serial is that of the last
+        output, or of the last tuple that gave all its outputs if that is greater; then the index is -1. In
+        `to_dict` and `to_json`: ``{"serial": ..., "index": ...}``.
     decisions, aged : int
         Scheduler choices, and how many of them ageing forced.
     throttled : int
         How often the cap on chunks or bytes in flight stopped the source.
     peak_bytes : int
-        The most that was in flight: input, chunks and output that the reader had not taken (`max_bytes` bounds it).
+        The most that was in flight: input, chunks and output that the reader had not taken (`max_bytes`
+        bounds it).
     workers : int
         Worker threads; under workers="auto" the largest number allowed.
     elastic : ElasticReport or None
         Under workers="auto" with more than one allowed: how many were active.
     marker_tuples_per_second : float or None
-        Throughput between the first and the last marker of `marker_percentiles` at the egress (all markers without it): how the
-        ordered paper measures (section 7), start and end left out. None with fewer than two markers.
+        Throughput between the first and the last marker of `marker_percentiles` at the egress (all markers
+        without it): how the ordered paper measures (section 7), start and end left out. None with fewer than
+        two markers.
     shedding : tuple of ShedReport
         What the shed stages dropped, when and why.
     """
@@ -209,18 +212,29 @@ class Report:
     def __str__(self) -> str:
         workers = f"{self.workers} workers"
         if self.elastic is not None:
-            workers = f"{self.elastic.mean:.1f} of {workers} on average ({self.elastic.changes} changes, {self.elastic.last} at the end)"
-        lines = [f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, {workers}"]
+            workers = (
+                f"{self.elastic.mean:.1f} of {workers} on average ({self.elastic.changes} changes, "
+                f"{self.elastic.last} at the end)"
+            )
+        lines = [
+            f"{self.tuples:,} tuples in {self.seconds:.3f} s: {self.tuples_per_second:,.0f} tuples/s, "
+            f"{workers}"
+        ]
         for name, latency in self.latency.items():
             if latency.p50_us is not None:
                 lines.append(
-                    f"{name.replace('_', '-')} latency: p50 {latency.p50_us:,.0f} us, p95 {latency.p95_us:,.0f} us, "
+                    f"{name.replace('_', '-')} latency: p50 {latency.p50_us:,.0f} us, p95 "
+                    f"{latency.p95_us:,.0f} us, "
                     f"p99 {latency.p99_us:,.0f} us ({latency.markers} markers)"
                 )
-        lines.append(f"{'operator':<20} {'kind':<4} {'in':>12} {'out':>12} {'ns/tuple':>9} {'selectivity':>11} {'share':>6}")
+        lines.append(
+            f"{'operator':<20} {'kind':<4} {'in':>12} {'out':>12} {'ns/tuple':>9} {'selectivity':>11} "
+            f"{'share':>6}"
+        )
         for o in self.operators:
             lines.append(
-                f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} {o.selectivity:>11.4f} "
+                f"{o.name:<20} {o.kind:<4} {o.tuples_in:>12,} {o.tuples_out:>12,} {o.cost_ns:>9.1f} "
+                f"{o.selectivity:>11.4f} "
                 f"{o.worker_share:>6.1%}"
             )
         lines += skipped_lines([asdict(operator) for operator in self.operators])
@@ -229,13 +243,18 @@ class Report:
 
 
 def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What operators dropped by on_error="skip", a line for each that dropped something; `operators` as in `Report.to_dict()`."""
+    """What operators dropped by on_error="skip", a line for each that dropped something; `operators` as
+    in `Report.to_dict()`.
+    """
     lines = []
     for operator in operators:
         if not operator.get("skipped"):
             continue
         what = "tuples" if operator["kind"] == "SL" else "tuples and steps of punctuations"
-        line = f"skipped {operator['skipped']:,} {what} in {operator['name']!r} (on_error=\"skip\"), of {operator['tuples_in']:,} tuples"
+        line = (
+            f'skipped {operator["skipped"]:,} {what} in {operator["name"]!r} (on_error="skip"), of '
+            f"{operator['tuples_in']:,} tuples"
+        )
         if first := operator.get("first_skipped"):
             at = "the end of the stream" if first["serial"] is None else f"serial {first['serial']}"
             line += f"; first at {at}: {first['reason']}"
@@ -244,10 +263,13 @@ def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def shaped_skip(found: tuple[int, bool, int, str] | None) -> Skipped | None:
-    """The core's note of a skipped row (`Run.first_skips`) as a report has it; built-in kernels note a code."""
+    """The core's note of a skipped row (`Run.first_skips`) as a report has it; built-in kernels note a
+    code.
+    """
     if found is None:
         return None
-    from ordstream.node.run_failure import CAUSES  # here: it loads the compiled core, which a reader of reports need not
+    # here: it loads the compiled core, which a reader of reports need not
+    from ordstream.node.run_failure import CAUSES
 
     serial, _, code, text = found
     return Skipped(serial, f"{CAUSES[code].__name__}: {text}" if code in CAUSES else text)
@@ -260,15 +282,21 @@ def first_of(skips: Sequence[Skipped | None]) -> Skipped | None:
 
 
 def positions(count: int, within: tuple[float, float] | None) -> slice:
-    """Which of `count` markers in arrival order lie between two percentiles of position; at least one if there is any."""
+    """Which of `count` markers in arrival order lie between two percentiles of position; at least one if
+    there is any.
+    """
     if within is None:
         return slice(0, count)
     low, high = (int(count * part / 100) for part in within)
     return slice(low, max(high, low + 1))
 
 
-def marker_throughput(samples: Sequence[tuple[int, int, int, int]], within: tuple[float, float] | None) -> float | None:
-    """Tuples per second between the first and the last marker within a percentile range of positions, by their times at the egress."""
+def marker_throughput(
+    samples: Sequence[tuple[int, int, int, int]], within: tuple[float, float] | None
+) -> float | None:
+    """Tuples per second between the first and the last marker within a percentile range of positions, by
+    their times at the egress.
+    """
     kept = samples[positions(len(samples), within)]
     if len(kept) < 2 or kept[-1][3] <= kept[0][3]:
         return None
@@ -276,7 +304,8 @@ def marker_throughput(samples: Sequence[tuple[int, int, int, int]], within: tupl
 
 
 def percentiles(samples: Sequence[int], within: tuple[float, float] | None) -> Latency:
-    """Latency of markers in arrival order; `within` keeps those between two percentiles of position (paper: 20, 80).
+    """Latency of markers in arrival order; `within` keeps those between two percentiles of position (paper:
+    20, 80).
 
     Parameters
     ----------
@@ -307,7 +336,9 @@ def make_report(
     shedding: tuple[ShedReport, ...] = (),
     split: str | None = None,
 ) -> Report:
-    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the operator that is none."""
+    """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the
+    operator that is none.
+    """
     total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
     operators = tuple(
         OperatorReport(
@@ -324,7 +355,9 @@ def make_report(
             skipped=o["skipped"],
             first_skipped=shaped_skip(o["first_skipped"]),
             buckets=o["buckets"],
-            bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"] if o.get("bucket_tuples_mean") else None,
+            bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"]
+            if o.get("bucket_tuples_mean")
+            else None,
             state_bytes=o.get("state_bytes"),
             max_waited=o["max_waited"],
             sampled_rows=o["sampled_rows"],

@@ -1,4 +1,6 @@
-"""Why a run ended, as the exception that its reader gets: which operator, which serial, the whole row, what the user's code raised."""
+"""Why a run ended, as the exception that its reader gets: which operator, which serial, the whole row,
+what the user's code raised.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,16 @@ from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
 from ordstream.plan.plan import Plan
 
-# Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python would raise.
-CAUSES: dict[int, type[Exception]] = {2: ZeroDivisionError, 1: OverflowError, 3: OverflowError, 4: ValueError, 8: TypeError, 10: ValueError}
+# Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python
+# would raise.
+CAUSES: dict[int, type[Exception]] = {
+    2: ZeroDivisionError,
+    1: OverflowError,
+    3: OverflowError,
+    4: ValueError,
+    8: TypeError,
+    10: ValueError,
+}
 EARLIER = 10
 
 
@@ -90,7 +100,9 @@ def failure(
 
 
 def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
-    """The text for a failure with code EARLIER; `message`: the core's numbers (ordstream/_core/ground/earlier.pxd)."""
+    """The text for a failure with code EARLIER; `message`: the core's numbers
+    (ordstream/_core/ground/earlier.pxd).
+    """
     index, now, before = message.split()
     field = schema.field(int(index))
     return runs_backwards(field, stored(now, field.type), stored(before, field.type), needs, keyed=keyed)
@@ -118,20 +130,26 @@ class Unread:
     unmade: Mapping[str, Any]
     absent: Any
 
-    def completed(self, row: dict[str, Any], failed: int, source_row: pa.RecordBatch | None) -> dict[str, Any]:
-        """The failing row with unread columns from the source row, or without them where the source does not give them; without
-        columns that an operator did not make.
+    def completed(
+        self, row: dict[str, Any], failed: int, source_row: pa.RecordBatch | None
+    ) -> dict[str, Any]:
+        """The failing row with unread columns from the source row, or without them where the source does not
+        give them; without columns that an operator did not make.
         """
         position = {index: index for index in range(len(self.source))}  # operator's column -> source column
         unmade: set[int] = set()
         for before in self.plan.operators[:failed]:
             passed = before.columns_passed()
             position = {out: position[column] for out, column in passed.items() if column in position}
-            unmade = {out for out, column in passed.items() if column in unmade} | set(self.unmade.get(before.name, ()))
+            unmade = {out for out, column in passed.items() if column in unmade} | set(
+                self.unmade.get(before.name, ())
+            )
         schema = self.plan.operators[failed].input
         row = {name: value for name, value in row.items() if schema.get_field_index(name) not in unmade}
         names = self.source.names
-        missing = {schema.names[out]: names[column] for out, column in position.items() if not self.used[column]}
+        missing = {
+            schema.names[out]: names[column] for out, column in position.items() if not self.used[column]
+        }
         if missing and source_row is not None:
             values = shown_row(source_row)
             row = row | {name: values[source] for name, source in missing.items()}
@@ -140,8 +158,8 @@ class Unread:
 
 
 def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
-    """A one-row batch as Python values. What Python has no object for is shown as it is stored: a date after year 9999 or a time of an
-    unknown zone as the text of a number, text that is not UTF-8 as bytes.
+    """A one-row batch as Python values. What Python has no object for is shown as it is stored: a date after
+    year 9999 or a time of an unknown zone as the text of a number, text that is not UTF-8 as bytes.
     """
     row: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

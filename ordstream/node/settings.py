@@ -20,7 +20,9 @@ EMITS = ("updates", "final")
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked options, and the one table of their defaults; `ordstream.node.run_options` says what each means."""
+    """Checked options, and the one table of their defaults; `ordstream.node.run_options` says what each
+    means.
+    """
 
     workers: int | str = "auto"
     max_workers: int | None = None
@@ -59,7 +61,9 @@ class Settings:
     def described(self, workers: int) -> dict[str, Any]:
         """Plain values for the report."""
         skipped = ("progress", "arrivals", "punctuate", "shed_log")
-        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in skipped}
+        described = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in skipped
+        }
         return described | {"workers": workers}
 
 
@@ -73,11 +77,16 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     """
     known = {field.name for field in fields(Settings)}
     if options.get("processes") is not None:
-        raise PlanError("processes is an option of Pipeline.run: not of stream, nor in Spark, where nodes= spreads the work")
+        raise PlanError(
+            "processes is an option of Pipeline.run: not of stream, nor in Spark, where nodes= spreads the "
+            "work"
+        )
     if "order_by" in options:
         raise PlanError(
-            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in which the rows are. A run on "
-            "this machine takes the source's own order: sort the source, or check its order with .assert_ordered('ts') in the pipeline"
+            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in "
+            "which the rows are. A run on "
+            "this machine takes the source's own order: sort the source, or check its order with "
+            ".assert_ordered('ts') in the pipeline"
         )
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
@@ -85,7 +94,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
         meant = f". Did you mean {close[0]!r}?" if close else ""
         raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(sorted(known))}{meant}")
     chosen = {name: value for name, value in options.items() if value is not None and name in known}
-    if isinstance(chosen.get("chunk_rows"), str) and chosen["chunk_rows"] == "auto":  # as on the command line
+    # as on the command line
+    if isinstance(chosen.get("chunk_rows"), str) and chosen["chunk_rows"] == "auto":
         del chosen["chunk_rows"]
     settings = Settings(**chosen)
     _choice("scheduler", settings.scheduler, SCHEDULERS)
@@ -119,7 +129,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
         raise PlanError(f"progress must be callable, got {settings.progress!r}")
     within: Any = settings.marker_percentiles
     if within is not None and not (
-        isinstance(within, tuple | list) and len(within) == 2 and all(map(_is_number, within)) and 0 <= within[0] < within[1] <= 100
+        isinstance(within, tuple | list)
+        and len(within) == 2
+        and all(map(_is_number, within))
+        and 0 <= within[0] < within[1] <= 100
     ):
         raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {within!r}")
     if settings.punctuate is not None and not hasattr(settings.punctuate, "bind"):
@@ -127,7 +140,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     if settings.arrivals is not None:
         given = np.asarray(settings.arrivals)
         if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
-            raise PlanError(f"arrivals must be ascending whole numbers (ns), one per tuple; got {settings.arrivals!r:.80}")
+            raise PlanError(
+                "arrivals must be ascending whole numbers (ns), one per tuple; got "
+                f"{settings.arrivals!r:.80}"
+            )
         arrivals = np.ascontiguousarray(given, dtype=np.int64)
         object.__setattr__(settings, "arrivals", arrivals)
     return settings

@@ -1,4 +1,6 @@
-"""What the shed operators of a run leave behind: their log, what they dropped, the costs that were learnt, and a report."""
+"""What the shed operators of a run leave behind: their log, what they dropped, the costs that were
+learnt, and a report.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +71,14 @@ class ShedReport:
     workers: float
 
     def __str__(self) -> str:
-        waited = "" if self.mean_latency_ms is None else f"; queueing latency mean {self.mean_latency_ms:,.1f} ms"
+        waited = (
+            "" if self.mean_latency_ms is None else f"; queueing latency mean {self.mean_latency_ms:,.1f} ms"
+        )
         blind = f"; {self.blind:,} admitted without a cost model" if self.blind else ""
         lost = ": results are approximate" if self.approximate else ""
         return (
-            f"{self.name} before {self.protects}: {self.shed:,} of {self.tuples:,} tuples shed ({self.share:.1%}; {self.goal}){lost}"
+            f"{self.name} before {self.protects}: {self.shed:,} of {self.tuples:,} tuples shed "
+            f"({self.share:.1%}; {self.goal}){lost}"
             f"{waited}{blind}"
         )
 
@@ -85,14 +90,17 @@ class ShedOutcome:
     Attributes
     ----------
     log : pyarrow.Table
-        Every shed tuple: partition (0 but in Spark), stage, serial, index (its position among the tuples of that serial at the stage),
-        at_ns (after the start; frozen: virtual time), latency_ms and cost_ms (what it would have waited and taken, as estimated). In
-        order per stage. For `run(..., shed_log=)` and `run_serial(..., shed_log=)`. Kept in memory: 40 bytes per shed tuple while the
-        run lasts, 60 here.
+        Every shed tuple: partition (0 but in Spark), stage, serial, index (its position among the tuples of
+        that serial at the stage), at_ns (after the start; frozen: virtual time), latency_ms and cost_ms
+        (what it would have waited and taken, as estimated). In order per stage. For `run(..., shed_log=)`
+        and `run_serial(..., shed_log=)`. Kept in memory: 40 bytes per shed tuple while the run lasts, 60
+        here.
     rows : dict of str to pyarrow.Table
-        The shed tuples themselves, with _serial and _index, of the stages with `side_output=True`; in memory as well.
+        The shed tuples themselves, with _serial and _index, of the stages with `side_output=True`; in memory
+        as well.
     models : dict of str to ExecutionTimes
-        The costs (ns) that were learnt in this run, to be saved (`to_bytes`) and given to `.shed(model=...)`.
+        The costs (ns) that were learnt in this run, to be saved (`to_bytes`) and given to
+        `.shed(model=...)`.
     """
 
     log: pa.Table
@@ -102,12 +110,19 @@ class ShedOutcome:
 
 def _log_table(stage: str, partition: int, columns: Sequence[Any]) -> pa.Table:
     serial, index, at, latency, cost = columns
-    where = [pa.repeat(pa.scalar(partition, pa.int64()), len(serial)), pa.repeat(pa.scalar(stage, pa.string()), len(serial))]
+    where = [
+        pa.repeat(pa.scalar(partition, pa.int64()), len(serial)),
+        pa.repeat(pa.scalar(stage, pa.string()), len(serial)),
+    ]
     return pa.table([*where, serial, index, at, latency / 1e6, cost / 1e6], schema=LOG_SCHEMA)
 
 
-def outcome(shed: Sequence[tuple[Any, str, Any]], partition: int = 0) -> tuple[ShedOutcome, tuple[ShedReport, ...]]:
-    """Shape what the kernels hold. `shed`: (shed operator, name of the protected operator, its kernel), once, after the run."""
+def outcome(
+    shed: Sequence[tuple[Any, str, Any]], partition: int = 0
+) -> tuple[ShedOutcome, tuple[ShedReport, ...]]:
+    """Shape what the kernels hold. `shed`: (shed operator, name of the protected operator, its kernel),
+    once, after the run.
+    """
     if not shed:  # also a stream that is dropped while the interpreter exits: nothing can be imported then
         return ShedOutcome(LOG_SCHEMA.empty_table()), ()
     import numpy as np
@@ -122,7 +137,9 @@ def outcome(shed: Sequence[tuple[Any, str, Any]], partition: int = 0) -> tuple[S
         if stage.side_output:
             schema = core_schema(stage.input)
             aside = pa.Table.from_batches(kernel.take_side(schema), schema=schema)
-            rows[stage.name] = aside.append_column("_serial", pa.array(columns[0])).append_column("_index", pa.array(columns[1]))
+            rows[stage.name] = aside.append_column("_serial", pa.array(columns[0])).append_column(
+                "_index", pa.array(columns[1])
+            )
         figures = kernel.figures()
         if figures["mode"] == "live":
             models[stage.name] = ExecutionTimes.of_matrices(kernel.model())
@@ -143,7 +160,9 @@ def outcome(shed: Sequence[tuple[Any, str, Any]], partition: int = 0) -> tuple[S
                 approximate=figures["shed"] > 0,
                 mean_latency_ms=None if mean is None else mean / 1e6,
                 max_latency_ms=None if most is None else most / 1e6,
-                shed_latency_ms=float(columns[3].mean() / 1e6) if len(at) and figures["mode"] != "replay" else None,
+                shed_latency_ms=float(columns[3].mean() / 1e6)
+                if len(at) and figures["mode"] != "replay"
+                else None,
                 first_s=float(at.min()) if len(at) else None,
                 last_s=float(at.max()) if len(at) else None,
                 timeline=tuple(zip(seconds.tolist(), counts.tolist(), strict=True)),

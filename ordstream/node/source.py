@@ -1,7 +1,8 @@
 """What a pipeline can be fed with: anything Arrow, as record batches of exactly the source schema.
 
-Columns are matched by name. A dictionary column is decoded, a string or list column may come in any of Arrow's layouts; every
-other difference of type is an error that names column, expected and got: nothing is cast silently.
+Columns are matched by name. A dictionary column is decoded, a string or list column may come in any of
+Arrow's layouts; every other difference of type is an error that names column, expected and got: nothing is
+cast silently.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
 
 def is_live(data: Any) -> bool:
-    """Whether asking for the next batch may run user code or block (an iterator), so that a thread should do it."""
+    """Whether asking for the next batch may run user code or block (an iterator), so that a thread
+    should do it.
+    """
     if isinstance(data, Reader):
         return True
-    return not (isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__"))
+    return not (
+        isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__")
+    )
 
 
 def batches(
@@ -57,13 +62,18 @@ def batches(
             try:
                 fitted = next(fitting, None)
             except SourceError as error:
-                raise (SourceError(f"after {before} tuples: {error}") if before else error) from error.__cause__
+                raise (
+                    SourceError(f"after {before} tuples: {error}") if before else error
+                ) from error.__cause__
             if fitted is None:
                 break
             for index in without_nulls:
                 if fitted.column(index).null_count:
                     row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
-                    raise SourceError(f"column {schema.names[index]!r} is declared without nulls (nullable=False), but row {row} has one")
+                    raise SourceError(
+                        f"column {schema.names[index]!r} is declared without nulls (nullable=False), but "
+                        f"row {row} has one"
+                    )
             before += fitted.num_rows
             yield fitted
 
@@ -95,7 +105,9 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatch]:
-    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice of its own. Nothing is copied."""
+    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice
+    of its own. Nothing is copied.
+    """
     if batch.num_rows > rows:
         for start in range(0, batch.num_rows, rows):
             yield from parts(batch.slice(start, rows), rows, most)
@@ -105,7 +117,9 @@ def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatc
         yield batch
 
 
-def _halves(batch: pa.RecordBatch, each: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def _halves(
+    batch: pa.RecordBatch, each: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
     middle = batch.num_rows // 2
     yield from each(batch.slice(0, middle))
     yield from each(batch.slice(middle))
@@ -149,7 +163,10 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 def _advice(data: Any) -> str:
     """What to give in place of data that can't be read."""
     if isinstance(data, str | bytes | os.PathLike):
-        return "read the file first, for example pyarrow.dataset.dataset(path), or pyarrow.parquet.ParquetFile(path).iter_batches()"
+        return (
+            "read the file first, for example pyarrow.dataset.dataset(path), or "
+            "pyarrow.parquet.ParquetFile(path).iter_batches()"
+        )
     if isinstance(data, Mapping):
         return "columns in a dict become a table by pyarrow.table(data)"
     if hasattr(data, "sparkSession"):
@@ -173,10 +190,13 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             if batch.schema.names.count(field.name) > 1:
                 raise SourceError(f"column {field.name!r} appears more than once in the source")
             raise SourceError(
-                f"the source has no column {field.name!r}; it has {', '.join(map(repr, batch.schema.names)) or 'none'}"
+                f"the source has no column {field.name!r}; it has "
+                f"{', '.join(map(repr, batch.schema.names)) or 'none'}"
             )
         columns.append(_conform_column(batch.column(index), field))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([pa.field(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([pa.field(f.name, c.type) for f, c in zip(schema, columns, strict=True)])
+    )
 
 
 def _family(type_: pa.DataType) -> str:
@@ -196,5 +216,7 @@ def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type.equals(field.type):
         return array
     if _family(array.type) != _family(field.type):
-        raise SourceError(f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source")
+        raise SourceError(
+            f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source"
+        )
     return array.cast(field.type)

@@ -2,8 +2,8 @@
 
 They know the core but not the stream, so that a stream that the user dropped is collected.
 
-Ctrl-C may come while the reading thread starts one: then nobody can tell whether it runs. Each thread therefore says so itself when it
-enters the core, or stays out once the door is shut.
+Ctrl-C may come while the reading thread starts one: then nobody can tell whether it runs. Each thread
+therefore says so itself when it enters the core, or stays out once the door is shut.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from ordstream._core.flow.reader import start_surely
 if sys.platform != "win32":
     import resource
 
-# Stack per level of Python's recursion limit. Through C it takes 2.5 KiB with CPython 3.11 and 3.12 and 5.0 with 3.13 (`sorted` of
-# objects whose `__lt__` sorts; json, repr, map, re, pickle, getattr take less): three times the most.
+# Stack per level of Python's recursion limit. Through C it takes 2.5 KiB with CPython 3.11 and 3.12 and 5.0
+# with 3.13 (`sorted` of objects whose `__lt__` sorts; json, repr, map, re, pickle, getattr take less): three
+# times the most.
 LEVEL_BYTES = 16 << 10
-# What a thread gets at least, whatever the limit; and at most, unless the main thread has more. Virtual memory: only used pages count.
+# What a thread gets at least, whatever the limit; and at most, unless the main thread has more. Virtual
+# memory: only used pages count.
 LEAST_STACK_BYTES = 16 << 20
 MOST_STACK_BYTES = 256 << 20
 # How long a thread that is being started is given to show itself.
@@ -31,9 +33,10 @@ SHOW_S = 0.1
 def stack_bytes() -> int:
     """Bytes of stack for a thread that may run user code.
 
-    What a function may do on the main thread it may do on ours: a recursion, also one through C (`sorted` with a `__lt__` that sorts),
-    meets Python's recursion limit before the stack ends, and what returns there returns here. So the size follows the limit that is in
-    force when the thread starts. (What the user has set with `threading.stack_size` counts where it is more: `start_surely`.)
+    What a function may do on the main thread it may do on ours: a recursion, also one through C (`sorted`
+    with a `__lt__` that sorts), meets Python's recursion limit before the stack ends, and what returns there
+    returns here. So the size follows the limit that is in force when the thread starts. (What the user has
+    set with `threading.stack_size` counts where it is more: `start_surely`.)
     """
     main = 0
     if sys.platform != "win32":
@@ -73,7 +76,9 @@ class WorkerThreads:
         if not wanted:
             return
         for index in wanted:
-            thread = threading.Thread(target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True
+            )
             self._threads.append(thread)
             start(thread)
 

@@ -99,7 +99,9 @@ class Aggregate(Operator):
     half: Half = ""
 
     @classmethod
-    def bind(cls, site: Site, named: Sequence[Aggregation], keywords: Mapping[str, Aggregation], emit: Any) -> Self:
+    def bind(
+        cls, site: Site, named: Sequence[Aggregation], keywords: Mapping[str, Aggregation], emit: Any
+    ) -> Self:
         """Raises PlanError and SchemaError where an aggregation has no name or does not fit the schema."""
         emission(emit, ("updates", "final"), site.name)
         fields, aggregates = _bound(site, named, keywords)
@@ -129,7 +131,11 @@ class Aggregate(Operator):
         return self if self.emit == "final" else self.changed(emit="final")
 
     def halves(self) -> Halves | None:
-        if self.emit != "final" or self.on_error != "fail" or not all(is_exact(a, self.input) for a in self.aggregates):
+        if (
+            self.emit != "final"
+            or self.on_error != "fail"
+            or not all(is_exact(a, self.input) for a in self.aggregates)
+        ):
             return None
         return combined(self, self.aggregates, Aggregate)
 

@@ -1,7 +1,7 @@
 """Aggregations: values over the tuples of a key or a session, and what they mean.
 
-`sum`, `min`, `max`, `count`, `first`, `last` and `mean` make one; `bound_aggregations` binds several to a schema; `Accumulators` is what
-the reference of every operator with aggregations computes with.
+`sum`, `min`, `max`, `count`, `first`, `last` and `mean` make one; `bound_aggregations` binds several to a
+schema; `Accumulators` is what the reference of every operator with aggregations computes with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
 from ordstream.expressions.expr import Expr
-from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_fixed_number, is_temporal, physical_type
+from ordstream.ground.types import (
+    INT64_MAX,
+    INT64_MIN,
+    column_index,
+    is_fixed_number,
+    is_temporal,
+    physical_type,
+)
 from ordstream.operators.arguments import column_name, columns_of, condition, where_text
 from ordstream.reference.base import Row, true_of
 
@@ -165,7 +172,7 @@ def mean(column: str, *, where: Expr | None = None) -> Aggregation:
     return Aggregation("mean", column_name(column), where=where)
 
 
-# ------------------------------------------------------------------------------------------------ what operators ask
+# ------------------------------------------------------------------------------- what operators ask
 
 
 def columns_of_aggregates(aggregates: Iterable[BoundAggregation]) -> set[int]:
@@ -180,7 +187,10 @@ def columns_of_aggregates(aggregates: Iterable[BoundAggregation]) -> set[int]:
 
 def calls(names: Sequence[str], aggregates: Iterable[BoundAggregation]) -> str:
     """ "sum(x) where y > 0, count()", for `describe`; `names`: of the input columns."""
-    texts = [f"{a.function}({'' if a.column is None else names[a.column]}{where_text(a.where)})" for a in aggregates]
+    texts = [
+        f"{a.function}({'' if a.column is None else names[a.column]}{where_text(a.where)})"
+        for a in aggregates
+    ]
     return ", ".join(texts)
 
 

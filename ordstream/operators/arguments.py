@@ -1,4 +1,6 @@
-"""Checks of what users pass to operators: names, columns, whole numbers, spans of time. One message per mistake."""
+"""Checks of what users pass to operators: names, columns, whole numbers, spans of time. One message per
+mistake.
+"""
 
 from __future__ import annotations
 

@@ -35,11 +35,16 @@ class AssertOrdered(Operator):
         where = site.name
         indexes = tuple(column_index(site.schema, column, where) for column in flat(columns))
         if not 1 <= len(indexes) <= MOST_KEY_COLUMNS:
-            raise PlanError(f"{where}: 1 to {MOST_KEY_COLUMNS} columns are needed, such as assert_ordered('ts'), got {len(indexes)}")
+            raise PlanError(
+                f"{where}: 1 to {MOST_KEY_COLUMNS} columns are needed, such as assert_ordered('ts'), got "
+                f"{len(indexes)}"
+            )
         for index in indexes:
             field = site.schema.field(index)
             if not is_fixed_number(field.type):
-                raise SchemaError(f"{where}: {field.name!r} must be a number, date or time, it is {field.type}")
+                raise SchemaError(
+                    f"{where}: {field.name!r} must be a number, date or time, it is {field.type}"
+                )
         return cls(**site.fields(site.schema), columns=indexes)
 
     def kernel(self) -> Any:

@@ -34,7 +34,8 @@ class Count(Operator):
     above : int or None
         Only counts of more than this are emitted.
     best : int
-        At the end only the keys with the largest counts, ties by ascending key, so many at least per bucket; 0: all.
+        At the end only the keys with the largest counts, ties by ascending key, so many at least per bucket;
+        0: all.
     """
 
     op: ClassVar[str] = "count"
@@ -69,8 +70,10 @@ class Count(Operator):
         if window is not None:
             if emit == "final":
                 raise PlanError(
-                    f"{where}: emit='final' does not go with a window: only the last window of each key would be "
-                    "left; use emit='updates', and top_k(..., window='window') behind it for totals per window"
+                    f"{where}: emit='final' does not go with a window: only the last window of each key "
+                    "would be "
+                    "left; use emit='updates', and top_k(..., window='window') behind it for totals per "
+                    "window"
                 )
             index = column_index(schema, time, where)
             length = time_span(window, schema.field(index), f"{where}: window")
@@ -101,7 +104,11 @@ class Count(Operator):
         return self.key_passed()
 
     def describe(self) -> str:
-        window = "" if self.window is None else f", windows of {self.window} in {self.columns_named(given(self.time))}"
+        window = (
+            ""
+            if self.window is None
+            else f", windows of {self.window} in {self.columns_named(given(self.time))}"
+        )
         above = "" if self.above is None else f", above {self.above}"
         best = f", the {self.best} best of each bucket" if self.best else ""
         return f"count{self.by_key}{window}{above}, {self.emit}{best}"
@@ -109,12 +116,15 @@ class Count(Operator):
     def in_every_node(self) -> list[str]:
         if not self.best:
             return []
-        return [f"{self.name} hands over only the {self.best} best counts of its keys (combined early, exactly)"]
+        return [
+            f"{self.name} hands over only the {self.best} best counts of its keys (combined early, exactly)"
+        ]
 
     def final(self) -> Operator:
         if self.window is not None:
             raise PlanError(
-                f"emit='final': {self.name!r} counts per window, and at the end only the last window of each key is known; "
+                f"emit='final': {self.name!r} counts per window, and at the end only the last window of "
+                "each key is known; "
                 "put a top_k with the same window behind it, or run with emit='updates'"
             )
         return self if self.emit == "final" else self.changed(emit="final")

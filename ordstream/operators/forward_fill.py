@@ -43,9 +43,16 @@ class ForwardFill(Operator):
         indexes = tuple(column_index(site.schema, name, site.name) for name in names)
         for index in indexes:
             field = site.schema.field(index)
-            if not (is_fixed_number(field.type) or pat.is_boolean(field.type) or is_string(field.type) or is_binary(field.type)):
+            if not (
+                is_fixed_number(field.type)
+                or pat.is_boolean(field.type)
+                or is_string(field.type)
+                or is_binary(field.type)
+            ):
                 kinds = "a number, bool, string, binary, date or time"
-                raise SchemaError(f"{site.name}: {field.name!r} must be {kinds} to be filled, it is {field.type}")
+                raise SchemaError(
+                    f"{site.name}: {field.name!r} must be {kinds} to be filled, it is {field.type}"
+                )
         return cls(**site.fields(site.schema), columns=indexes)
 
     def kernel(self) -> Any:
@@ -76,6 +83,9 @@ class ForwardFillReference(Keyed):
     def process(self, row: Row) -> list[Row]:
         key, columns = self.key_of(row), self.operator.columns
         before = self.states.get(key, (None,) * len(columns))
-        now = {index: last if row[index] is None else row[index] for index, last in zip(columns, before, strict=True)}
+        now = {
+            index: last if row[index] is None else row[index]
+            for index, last in zip(columns, before, strict=True)
+        }
         self.states[key] = tuple(now.values())
         return [tuple(now.get(index, value) for index, value in enumerate(row))]

@@ -1,7 +1,7 @@
 """What all operators with a function of the user's share: checks of the function, and its reference.
 
-Rows go in as Python values, results come out strictly typed. A compiled function computes on storage values: dates and times are ints of
-their unit.
+Rows go in as Python values, results come out strictly typed. A compiled function computes on storage values:
+dates and times are ints of their unit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def check_function(fn: Any, where: str, instead: str, *, compiled: bool) -> None
         raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
     if is_native(fn):
         if not compiled:
-            raise PlanError(f"{where}: {fn!r} is a compiled function; only map, flat_map and process take one, with compiled=True")
+            raise PlanError(
+                f"{where}: {fn!r} is a compiled function; only map, flat_map and process take one, with "
+                "compiled=True"
+            )
     elif not callable(fn):
         raise PlanError(f"{where}: a function is needed, got {fn!r}")
 
@@ -96,7 +99,9 @@ class FunctionReference(SerialOperator):
 
     def python_row(self, row: Row) -> Any:
         """The row as the function sees it: an attribute per column."""
-        return self.row_type(self.python_value(v, f.type) for v, f in zip(row, self.operator.input, strict=True))
+        return self.row_type(
+            self.python_value(v, f.type) for v, f in zip(row, self.operator.input, strict=True)
+        )
 
     def python_value(self, value: Any, type_: pa.DataType) -> Any:
         """A value as the function sees it."""
@@ -117,9 +122,13 @@ class FunctionReference(SerialOperator):
                 raise ValueError(f"expected a dict with the keys {names}, got {list(result)}")
             result = [result[name] for name in names]
         if not isinstance(result, tuple | list):
-            raise TypeError(f"expected a tuple, list or dict with {names}, got {type(result).__name__} {result!r}")
+            raise TypeError(
+                f"expected a tuple, list or dict with {names}, got {type(result).__name__} {result!r}"
+            )
         if len(result) != len(fields):
-            raise ValueError(f"expected {len(fields)} values ({', '.join(names)}), got {len(result)}: {result!r}")
+            raise ValueError(
+                f"expected {len(fields)} values ({', '.join(names)}), got {len(result)}: {result!r}"
+            )
         for field, value in zip(fields, result, strict=True):
             if value is None and not field.nullable:
                 raise ValueError(f"column {field.name!r} is declared without nulls, got None")

@@ -1,12 +1,14 @@
 """An operator as two halves: a part for every node, and a merge of the parts.
 
-An operator without key sees all rows in one node. Where it is the last one and emits at the end only, most of what it does can be done
-where the rows are: counts, sums of integers, minima and maxima do not depend on the order of rows, so each node may send one row instead
-of all of its own. With a key, the same lets several nodes share the rows of one key (`ordstream.spark.grouping`).
+An operator without key sees all rows in one node. Where it is the last one and emits at the end only, most
+of what it does can be done where the rows are: counts, sums of integers, minima and maxima do not depend on
+the order of rows, so each node may send one row instead of all of its own. With a key, the same lets several
+nodes share the rows of one key (`ordstream.spark.grouping`).
 
-What does depend on the order is the row at which an integer sum overflows, which is an error. So a part keeps the sum of the positive and
-that of the negative values apart. In whatever order the rows come, no sum so far lies outside these two: where both, over all nodes, fit
-into int64, a sequential run does not overflow, and its sum is theirs. Where one does not, the parts can't decide.
+What does depend on the order is the row at which an integer sum overflows, which is an error. So a part
+keeps the sum of the positive and that of the negative values apart. In whatever order the rows come, no sum
+so far lies outside these two: where both, over all nodes, fit into int64, a sequential run does not
+overflow, and its sum is theirs. Where one does not, the parts can't decide.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from ordstream.operators.operator import Operator
 from ordstream.operators.project import Project
 
 UNDECIDED = (
-    "The answer is combined in each node first, where positive and negative values are added up apart. If one of these two sums does "
-    "not fit into int64, the order of the rows decides whether the sum overflows, and at which row: run in one node, or with "
+    "The answer is combined in each node first, where positive and negative values are added up apart. If "
+    "one of these two sums does "
+    "not fit into int64, the order of the rows decides whether the sum overflows, and at which row: run in "
+    "one node, or with "
     "emit='updates'"
 )
 """What to say, after the reason, where a half fails with an overflow and nothing else decides."""
@@ -38,15 +42,17 @@ UNDECIDED = (
 class Halves:
     """An operator as two.
 
-    Both halves have the operator's name. With the same rows they fail wherever the operator would, and perhaps elsewhere: see the module.
+    Both halves have the operator's name. With the same rows they fail wherever the operator would, and
+    perhaps elsewhere: see the module.
 
     Attributes
     ----------
     part : Operator
-        Takes the operator's input in any node; gives one row (per key) at the end, or none where no row came.
+        Takes the operator's input in any node; gives one row (per key) at the end, or none where no row
+        came.
     merge : tuple of Operator
-        Take the parts' rows in any order; give the operator's output. With a key, the first one has it: the key columns lead
-        the parts' rows.
+        Take the parts' rows in any order; give the operator's output. With a key, the first one has it: the
+        key columns lead the parts' rows.
     """
 
     part: Operator
@@ -56,8 +62,8 @@ class Halves:
 def is_exact(aggregate: BoundAggregation, schema: pa.Schema) -> bool:
     """Whether parts of the aggregation give what the whole gives.
 
-    Counts, sums and means of integers, minima and maxima of integers, dates and times do. Not: floats (their sums depend on the order,
-    and so do the minima of 0.0 and -0.0), `first` and `last`.
+    Counts, sums and means of integers, minima and maxima of integers, dates and times do. Not: floats (their
+    sums depend on the order, and so do the minima of 0.0 and -0.0), `first` and `last`.
     """
     if aggregate.function == "count":
         return True
@@ -70,7 +76,10 @@ def is_exact(aggregate: BoundAggregation, schema: pa.Schema) -> bool:
 
 
 def combined(
-    operator: Operator, aggregates: Sequence[BoundAggregation], aggregate: type[Any], above: int | None = None
+    operator: Operator,
+    aggregates: Sequence[BoundAggregation],
+    aggregate: type[Any],
+    above: int | None = None,
 ) -> Halves:
     """The halves of an operator whose output is its key columns and these aggregations, each exact.
 
@@ -119,10 +128,18 @@ class _Parts:
         if pat.is_unsigned_integer(type_):
             return self._column("sum", column, where, "sum", pa.int64())
         x = col(self.operator.input.names[column])
-        return self._column("sum", column, where, "sum", pa.int64(), x > 0) + self._column("sum", column, where, "sum", pa.int64(), x < 0)
+        return self._column("sum", column, where, "sum", pa.int64(), x > 0) + self._column(
+            "sum", column, where, "sum", pa.int64(), x < 0
+        )
 
     def _column(
-        self, function: str, column: int | None, where: BoundExpr | None, merged_by: str, type_: pa.DataType, sign: Expr | None = None
+        self,
+        function: str,
+        column: int | None,
+        where: BoundExpr | None,
+        merged_by: str,
+        type_: pa.DataType,
+        sign: Expr | None = None,
     ) -> Expr:
         key = (function, column, id(where), repr(sign))
         if key not in self._found:
@@ -145,13 +162,28 @@ class _Parts:
     def halves(self, values: Sequence[Expr], where: Expr | None) -> Halves:
         """The two halves; `where`: only then the row is given."""
         operator, between = self.operator, pa.schema(self.fields)
-        spread = {"name": operator.name, "partition": operator.partition, "buckets": operator.buckets, "emit": "final"}
+        spread = {
+            "name": operator.name,
+            "partition": operator.partition,
+            "buckets": operator.buckets,
+            "emit": "final",
+        }
         key = tuple(range(self.keys))
         part = self.aggregate(
-            input=operator.input, output=between, key=operator.key, aggregates=tuple(self.part), half="part", **spread
+            input=operator.input,
+            output=between,
+            key=operator.key,
+            aggregates=tuple(self.part),
+            half="part",
+            **spread,
         )
-        merge = self.aggregate(input=between, output=between, key=key, aggregates=tuple(self.merge), half="merge", **spread)
-        columns = [between.names.index(v.name) if isinstance(v, Column) else lower(v, between, operator.name) for v in values]
+        merge = self.aggregate(
+            input=between, output=between, key=key, aggregates=tuple(self.merge), half="merge", **spread
+        )
+        columns = [
+            between.names.index(v.name) if isinstance(v, Column) else lower(v, between, operator.name)
+            for v in values
+        ]
         shown = Project(
             name=f"{operator.name} (values)",
             input=between,
@@ -166,4 +198,6 @@ def _both(where: BoundExpr | None, sign: BoundExpr) -> BoundExpr:
     """True where both conditions are; fails where `where` does."""
     if where is None:
         return sign
-    return BoundExpr((*where.code, *sign.code, ("and",)), "bool", pa.bool_(), f"({where.text} & {sign.text})")
+    return BoundExpr(
+        (*where.code, *sign.code, ("and",)), "bool", pa.bool_(), f"({where.text} & {sign.text})"
+    )

@@ -37,13 +37,17 @@ class Lag(Operator):
         where = site.name
         given: Any = columns
         if not isinstance(given, Mapping) or not given:
-            raise PlanError(f"{where}: columns must be a mapping such as {{'previous_ts': 'ts'}}, got {columns!r}")
+            raise PlanError(
+                f"{where}: columns must be a mapping such as {{'previous_ts': 'ts'}}, got {columns!r}"
+            )
         indexes, fields = [], []
         for output, column in columns.items():
             index = column_index(site.schema, column, where)
             type_ = site.schema.field(index).type
             if not (is_fixed_number(type_) or pat.is_boolean(type_)):
-                raise SchemaError(f"{where}: {column!r} must be a number, bool, date or time to be kept, it is {type_}")
+                raise SchemaError(
+                    f"{where}: {column!r} must be a number, bool, date or time to be kept, it is {type_}"
+                )
             indexes.append(index)
             fields.append(pa.field(nonempty(output, where), type_))
         return cls(**site.fields(site.behind_input(fields)), columns=tuple(indexes))

@@ -72,9 +72,13 @@ class MapBatchesReference(FunctionReference):
         else:
             for field, value in zip(operator.input, row, strict=True):
                 if value is None:
-                    raise ValueError(f"column {field.name!r} is null, and NumPy has no nulls; use format='arrow'")
+                    raise ValueError(
+                        f"column {field.name!r} is null, and NumPy has no nulls; use format='arrow'"
+                    )
             names = operator.input.names
-            columns = self.fn({n: a.to_numpy(zero_copy_only=False) for n, a in zip(names, arrays, strict=True)})
+            columns = self.fn(
+                {n: a.to_numpy(zero_copy_only=False) for n, a in zip(names, arrays, strict=True)}
+            )
             if not isinstance(columns, dict):
                 raise TypeError(f"expected a dict of arrays, got {type(columns).__name__}")
         if set(columns) != set(operator.output.names):

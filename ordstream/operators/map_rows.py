@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ordstream.operators.arguments import positive_int
-from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText, check_function, declared_output
+from ordstream.operators.functions import (
+    MOST_FAN_OUT,
+    FunctionReference,
+    FunctionText,
+    check_function,
+    declared_output,
+)
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
 from ordstream.udf.compiled_function import CompiledFunction
@@ -125,7 +131,9 @@ class CompiledFlatMap(CompiledText):
     def compiled_function(self) -> CompiledFunction:
         if is_native(self.fn):
             return native_function(resolve_callable(self.fn), self.output, self.fan_out, None)
-        return compile_rows(self.fn, self.input, self.output, self.fan_out, exact=self.exact, where=self.name)
+        return compile_rows(
+            self.fn, self.input, self.output, self.fan_out, exact=self.exact, where=self.name
+        )
 
     def reference(self) -> SerialOperator:
         return CompiledReference(self)

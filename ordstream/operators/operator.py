@@ -1,13 +1,14 @@
 """Operator: what every operator of a plan knows of itself.
 
-An operator is a frozen dataclass in a file of its own. Its `bind` makes it: it checks what the user gave against the schema
-that arrives. The operator then answers every question that others ask: what it reads and passes on, what it says in
-`explain`, what it does at the end of the stream, which kernel runs it, which class is its meaning. Nobody else chooses by an
-operator's name or class (tests/unit/test_architecture.py checks that). A new operator is one file here, one kernel file of
-the same name in `_core/kernels`, and one row of the property tests' table.
+An operator is a frozen dataclass in a file of its own. Its `bind` makes it: it checks what the user gave
+against the schema that arrives. The operator then answers every question that others ask: what it reads and
+passes on, what it says in `explain`, what it does at the end of the stream, which kernel runs it, which
+class is its meaning. Nobody else chooses by an operator's name or class (tests/unit/test_architecture.py
+checks that). A new operator is one file here, one kernel file of the same name in `_core/kernels`, and one
+row of the property tests' table.
 
-An operator is stateless ("SL"), keeps one state per key ("PS", partitioned stateful) or one state in all ("SF", stateful, under the
-empty key); ordered paper, section 2.
+An operator is stateless ("SL"), keeps one state per key ("PS", partitioned stateful) or one state in all
+("SF", stateful, under the empty key); ordered paper, section 2.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def named_once(fields: Sequence[pa.Field], where: str) -> pa.Schema:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator:
-    """One operator of a plan, checked and typed. Subclasses add their parameters as fields; columns are indexes into `input`.
+    """One operator of a plan, checked and typed. Subclasses add their parameters as fields; columns are
+    indexes into `input`.
 
     Attributes
     ----------
@@ -155,7 +157,8 @@ class Operator:
     # ------------------------------------------------------------------------------------------ what runs it
 
     def kernel(self) -> Any:
-        """The kernel that runs it (`ordstream._core.ground.kernel.KernelOwner`): owns all that it needs, and must outlive the run.
+        """The kernel that runs it (`ordstream._core.ground.kernel.KernelOwner`): owns all that it needs, and
+        must outlive the run.
 
         Raises
         ------
@@ -169,7 +172,8 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} has no reference")
 
     def state_schema(self) -> pa.Schema | None:
-        """Columns of its exported state, one row per key: the key columns, then the state's. None: it has no state.
+        """Columns of its exported state, one row per key: the key columns, then the state's. None: it has no
+        state.
 
         Raises
         ------
@@ -213,7 +217,9 @@ class Operator:
         if self.is_python and not self.leaves_gil:
             notes.append("Python function: takes the GIL, one worker at a time")
         if not self.can_snapshot:
-            notes.append("state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)")
+            notes.append(
+                "state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)"
+            )
         notes += self.own_notes()
         if self.on_error != "fail":
             notes.append(f"on error: {self.on_error}")
@@ -236,10 +242,11 @@ class Operator:
         """Names of input columns, with commas."""
         return ", ".join(self.input.names[index] for index in columns)
 
-    # ------------------------------------------------------------------------------------------ the end of the stream
+    # ------------------------------------------------------------------------ the end of the stream
 
     def final(self) -> Operator:
-        """The operator that emits at the end of the stream only, as the last one of a plan run with emit="final".
+        """The operator that emits at the end of the stream only, as the last one of a plan run with
+        emit="final".
 
         Raises
         ------
@@ -247,12 +254,16 @@ class Operator:
             It has no answer at the end.
         """
         raise PlanError(
-            f"emit='final': operator {self.name!r} ({self.op}) has no answer at the end of the stream; the last operator must be "
-            "one that takes emit=, such as count, aggregate or top_k. Run with emit='updates', or leave emit out"
+            f"emit='final': operator {self.name!r} ({self.op}) has no answer at the end of the stream; the "
+            "last operator must be "
+            "one that takes emit=, such as count, aggregate or top_k. Run with emit='updates', or leave "
+            "emit out"
         )
 
     def halves(self) -> Halves | None:
-        """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact, or not known to be."""
+        """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,
+        or not known to be.
+        """
         return None
 
     def merges(self) -> bool:
@@ -263,15 +274,19 @@ class Operator:
         """It is a half that takes the rows of one node."""
         return False
 
-    # ------------------------------------------------------------------------------------------ what neighbours may ask
+    # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)
 
     def null_tests(self) -> BoundExpr | None:
-        """The condition of a filter that tests nothing but nulls, and so cannot fail; None: it is no such filter."""
+        """The condition of a filter that tests nothing but nulls, and so cannot fail; None: it is no
+        such filter.
+        """
         return None
 
     def grows(self) -> tuple[int, frozenset[int]] | None:
-        """(output column, output columns): the first never falls among tuples that are equal in the others. None: not known."""
+        """(output column, output columns): the first never falls among tuples that are equal in the
+        others. None: not known.
+        """
         return None
 
     def given_growing(self, growing: tuple[int, frozenset[int]]) -> Self:
@@ -279,11 +294,15 @@ class Operator:
         return self
 
     def best_wanted(self) -> tuple[int, int] | None:
-        """(column, k): of its input it needs only the k rows with the largest value there, ties by the columns before it in order."""
+        """(column, k): of its input it needs only the k rows with the largest value there, ties by the
+        columns before it in order.
+        """
         return None
 
     def keeping_best(self, column: int, k: int) -> Self | None:
-        """The operator handing over, at the end, only the best rows of each bucket by this output column; None: it can't."""
+        """The operator handing over, at the end, only the best rows of each bucket by this output
+        column; None: it can't.
+        """
         return None
 
     def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:
@@ -292,7 +311,8 @@ class Operator:
         Parameters
         ----------
         values, nulls : frozenset of int
-            Output columns whose values are needed, and those of which at least is needed which values are null.
+            Output columns whose values are needed, and those of which at least is needed which values are
+            null.
         """
         return self
 

@@ -39,7 +39,9 @@ class PairUp(Operator):
         type_ = schema.field(index).type
         if not is_fixed_number(type_):
             raise SchemaError(f"{where}: {column!r} must be a number, date or time, it is {type_}")
-        carried = tuple(column_index(schema, c, where) for c in ([carry] if isinstance(carry, str) else carry))
+        carried = tuple(
+            column_index(schema, c, where) for c in ([carry] if isinstance(carry, str) else carry)
+        )
         fields = [schema.field(i) for i in carried]
         fields += [pa.field(nonempty(left, where), type_), pa.field(nonempty(right, where), type_)]
         return cls(**site.fields(named_once(fields, where)), column=index, carry=carried)

@@ -65,12 +65,14 @@ def _carried(site: Site, names: Sequence[str]) -> tuple[list[pa.Field], tuple[in
     return [site.schema.field(index) for index in carry], carry
 
 
-def pairs(column: str, left: str = "left", right: str = "right", carry: Sequence[str] = (), anchor: Any = None) -> Pairs:
+def pairs(
+    column: str, left: str = "left", right: str = "right", carry: Sequence[str] = (), anchor: Any = None
+) -> Pairs:
     """For `flat_map`: all pairs of the distinct elements of a list column.
 
-    With D the sorted distinct non-null elements, one output (*carry, D[i], D[j]) for each i < j, in lexicographic order. A null list, and
-    one with fewer than two distinct elements, gives nothing. With an `anchor`: nothing unless D holds it, else (*carry, x, anchor) for
-    each other x of D, ascending.
+    With D the sorted distinct non-null elements, one output (*carry, D[i], D[j]) for each i < j, in
+    lexicographic order. A null list, and one with fewer than two distinct elements, gives nothing. With an
+    `anchor`: nothing unless D holds it, else (*carry, x, anchor) for each other x of D, ascending.
 
     Parameters
     ----------
@@ -87,7 +89,8 @@ def pairs(column: str, left: str = "left", right: str = "right", carry: Sequence
 
 
 def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> Explode:
-    """For `flat_map`: one output (*carry, element) per element of a list column, in order. A null list gives nothing.
+    """For `flat_map`: one output (*carry, element) per element of a list column, in order. A null list gives
+    nothing.
 
     Parameters
     ----------
@@ -142,8 +145,8 @@ class ListPairs(Operator):
 
 
 class ListPairsReference(SerialOperator):
-    """(D[i], D[j]) for i < j, where D holds the sorted distinct non-null elements of a list; or, where D holds the anchor, (x, anchor)
-    for its other elements.
+    """(D[i], D[j]) for i < j, where D holds the sorted distinct non-null elements of a list; or, where D
+    holds the anchor, (x, anchor) for its other elements.
     """
 
     def process(self, row: Row) -> list[Row]:

@@ -1,4 +1,6 @@
-"""Partition schemes of `key_by`: how keys are spread over buckets, where not by hash. The output does not depend on it."""
+"""Partition schemes of `key_by`: how keys are spread over buckets, where not by hash. The output does
+not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class Ranges:
         """The same with storage values of the key's type as bounds."""
         field = _range_key(schema, key, where)
         if not (is_fixed_number(field.type) or is_temporal(field.type)):
-            raise PlanError(f"{where}: ranges needs a numeric or temporal key, {field.name!r} is {field.type}; leave partition='hash'")
+            raise PlanError(
+                f"{where}: ranges needs a numeric or temporal key, {field.name!r} is {field.type}; leave "
+                "partition='hash'"
+            )
         try:
             bounds = [to_storage(bound, field.type, field.name) for bound in self.bounds]
         except (TypeError, ValueError, OverflowError) as error:

@@ -89,7 +89,9 @@ class Preceding(Operator):
         for index, field in zip(kept, shown, strict=True):
             if not (is_fixed_number(field.type) or pat.is_boolean(field.type)):
                 column = schema.names[index]
-                raise SchemaError(f"{name}: {column!r} must be a number, bool, date or time to be kept, it is {field.type}")
+                raise SchemaError(
+                    f"{name}: {column!r} must be a number, bool, date or time to be kept, it is {field.type}"
+                )
         if not kept:
             raise PlanError(f"{name}: at least one column of the preceding tuples is needed")
         return cls(
@@ -118,7 +120,9 @@ class Preceding(Operator):
         return dict(enumerate(self.carry))
 
     def describe(self) -> str:
-        within = "" if self.within is None else f" within {self.within} of {self.columns_named(given(self.time))}"
+        within = (
+            "" if self.within is None else f" within {self.within} of {self.columns_named(given(self.time))}"
+        )
         when = "" if self.when is None else f" when {self.when.text}"
         columns = self.columns_named(self.columns)
         return f"preceding {self.n}{self.by_key}: {columns}{within}{when}{where_text(self.where)}"
@@ -135,7 +139,9 @@ def _chosen(site: Site, columns: Columns) -> tuple[tuple[int, ...], list[pa.Fiel
 
 
 class PrecedingReference(Keyed):
-    """What a row sees of the last n rows of its key. A state is a ring of (time, where was true, columns)."""
+    """What a row sees of the last n rows of its key. A state is a ring of (time, where was true,
+    columns).
+    """
 
     def process(self, row: Row) -> list[Row]:
         operator = self.operator
@@ -146,6 +152,10 @@ class PrecedingReference(Keyed):
         if ring and index is not None:
             self.not_earlier(now, ring[-1][0], index)
         carried = tuple(row[index] for index in operator.carry)
-        seen = [(*carried, *values) for time, counted, values in ring if looks and counted and (now is None or time >= now - within)]
+        seen = [
+            (*carried, *values)
+            for time, counted, values in ring
+            if looks and counted and (now is None or time >= now - within)
+        ]
         ring.append((now, counts, tuple(row[index] for index in operator.columns)))
         return seen

@@ -163,7 +163,9 @@ class ProcessReference(Keyed, FunctionReference):
         function = self.operator.on_time
         if function is None:
             return []
-        return [self.step(key, lambda k, state, emit: function(k, state, time, emit)) for key in self.ascending()]
+        return [
+            self.step(key, lambda k, state, emit: function(k, state, time, emit)) for key in self.ascending()
+        ]
 
     def flush(self) -> list[Step]:
         function = self.operator.on_flush
@@ -186,7 +188,9 @@ class ProcessReference(Keyed, FunctionReference):
         try:
             result = function(state)
             if result is not None:
-                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got {result!r}")
+                raise TypeError(
+                    f"a process function outputs with emit(...) and returns nothing, got {result!r}"
+                )
         except Exception:
             if known and skips:
                 self.states[key] = before

@@ -1,4 +1,6 @@
-"""project: output columns that are input columns or computed by expressions (select, with_columns, drop, rename)."""
+"""project: output columns that are input columns or computed by expressions (select, with_columns, drop,
+rename).
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ class Project(Operator):
     def describe(self) -> str:
         texts = [self.input.names[c] if isinstance(c, int) else c.text for c in self.columns]
         pairs = zip(self.output.names, texts, strict=True)
-        return f"project {', '.join(out if out == text else f'{out} = {text}' for out, text in pairs)}{where_text(self.where)}"
+        columns = ", ".join(out if out == text else f"{out} = {text}" for out, text in pairs)
+        return f"project {columns}{where_text(self.where)}"
 
 
 class ProjectReference(SerialOperator):
@@ -88,4 +91,8 @@ class ProjectReference(SerialOperator):
     def process(self, row: Row) -> list[Row]:
         if not true_of(self.operator.where, row):
             return []
-        return [tuple(evaluate_row(c, row) if isinstance(c, BoundExpr) else row[c] for c in self.operator.columns)]
+        return [
+            tuple(
+                evaluate_row(c, row) if isinstance(c, BoundExpr) else row[c] for c in self.operator.columns
+            )
+        ]

@@ -31,8 +31,9 @@ class Every:
 def every(column: str, period: int | datetime.timedelta) -> Every:
     """A time punctuation each time that a column of the source enters a new multiple of a period.
 
-    Before a tuple whose `value // period` is greater than that of the one before, the time `value // period * period` passes through
-    all operators in order. Nulls are not looked at. The column must ascend: a tuple earlier than the one before it is a SourceError.
+    Before a tuple whose `value // period` is greater than that of the one before, the time `value // period
+    * period` passes through all operators in order. Nulls are not looked at. The column must ascend: a tuple
+    earlier than the one before it is a SourceError.
 
     Parameters
     ----------

@@ -41,10 +41,12 @@ class Sessionize(Operator):
         Columns whose values are kept as lists.
     aggregates : tuple of BoundAggregation
     values, nulls : frozenset of int or None
-        Output columns whose values are needed behind it, and those of which at least is needed which are null. None: all.
+        Output columns whose values are needed behind it, and those of which at least is needed which are
+        null. None: all.
     passing : bytes or None
-        Which sessions the filter directly behind lets pass, where that is told by which aggregates are null: for each set of aggregates
-        with a value (bit j of the position: the j-th) 1 or 0. None: by more than that, or there is no such filter.
+        Which sessions the filter directly behind lets pass, where that is told by which aggregates are null:
+        for each set of aggregates with a value (bit j of the position: the j-th) 1 or 0. None: by more than
+        that, or there is no such filter.
     """
 
     op: ClassVar[str] = "sessionize"
@@ -110,7 +112,10 @@ class Sessionize(Operator):
 
     def describe(self) -> str:
         made = calls(self.input.names, self.aggregates)
-        return f"sessionize{self.by_key}, time {self.input.names[self.time]}, timeout {self.timeout}{': ' * bool(made)}{made}"
+        return (
+            f"sessionize{self.by_key}, time {self.input.names[self.time]}, timeout "
+            f"{self.timeout}{': ' * bool(made)}{made}"
+        )
 
     def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:
         return self.changed(values=values, nulls=nulls)
@@ -119,15 +124,24 @@ class Sessionize(Operator):
         return self.changed(passing=self._passing(behind))
 
     def _passing(self, behind: Operator) -> bytes | None:
-        """See `passing`. A session that the filter drops need not be made: such a filter cannot fail, so nobody sees the difference."""
+        """See `passing`. A session that the filter drops need not be made: such a filter cannot fail, so
+        nobody sees the difference.
+        """
         tests = behind.null_tests()
         before = len(self.output) - len(self.aggregates)
-        if tests is None or len(self.aggregates) > MOST_TESTED or any(index < before for index in tests.columns()):
+        if (
+            tests is None
+            or len(self.aggregates) > MOST_TESTED
+            or any(index < before for index in tests.columns())
+        ):
             return None
 
         def passes(have: int) -> bool:
             """`have`: the set. Counts and sums are never null."""
-            row = [0 if a.function in ("count", "sum") or have >> j & 1 else None for j, a in enumerate(self.aggregates)]
+            row = [
+                0 if a.function in ("count", "sum") or have >> j & 1 else None
+                for j, a in enumerate(self.aggregates)
+            ]
             return evaluate_row(tests, [None] * before + row) is True
 
         return bytes(passes(have) for have in range(1 << len(self.aggregates)))
@@ -156,7 +170,8 @@ class SessionizeReference(Keyed):
     def __init__(self, operator: Sessionize) -> None:
         super().__init__(operator)
         self.accumulators = Accumulators(operator.aggregates, operator.input)
-        self.last: dict[SortKey, int] = {}  # time of each key's latest tuple, also where a time punctuation closed its session
+        # time of each key's latest tuple, also where a time punctuation closed its session
+        self.last: dict[SortKey, int] = {}
 
     def process(self, row: Row) -> list[Row]:
         operator = self.operator

@@ -1,11 +1,14 @@
-"""shed: under overload, drop tuples in front of the next operator so that queueing latency keeps to a goal (LAS).
+"""shed: under overload, drop tuples in front of the next operator so that queueing latency keeps to a goal
+(LAS).
 
-A shed operator drops tuples in front of the next operator (`ordstream.balance.las`). It is the one exception from "the output is that of a
-sequential run": what is shed depends on clocks. So every shed tuple is logged by (serial, index); the output equals that of `run_serial`
-with the log, and a run that is given the log sheds exactly those tuples again.
+A shed operator drops tuples in front of the next operator (`ordstream.balance.las`). It is the one exception
+from "the output is that of a sequential run": what is shed depends on clocks. So every shed tuple is logged
+by (serial, index); the output equals that of `run_serial` with the log, and a run that is given the log
+sheds exactly those tuples again.
 
-Three modes. *Live*: real clocks, real costs. *Frozen* (`od.Frozen`): no clock; arrivals are virtual, the cost model is never updated, and
-a decision is a pure function of partition, serial, seed, model and the tuples before; a task that is run again sheds the same ones.
+Three modes. *Live*: real clocks, real costs. *Frozen* (`od.Frozen`): no clock; arrivals are virtual, the
+cost model is never updated, and a decision is a pure function of partition, serial, seed, model and the
+tuples before; a task that is run again sheds the same ones.
 *Replay*: the log decides.
 """
 
@@ -52,8 +55,9 @@ LOG_SCHEMA = pa.schema(
 class Frozen:
     """Shedding without a clock: as if tuples arrived at a given rate, with a cost model that stays as it is.
 
-    Serial s arrives at a virtual time between (s - 1) / rate and s / rate, drawn from (seed, partition, s); the operator is taken to have
-    `workers` workers all the time. Unlike live shedding it knows nothing of the machine's real speed or load.
+    Serial s arrives at a virtual time between (s - 1) / rate and s / rate, drawn from (seed, partition, s);
+    the operator is taken to have `workers` workers all the time. Unlike live shedding it knows nothing of
+    the machine's real speed or load.
 
     Parameters
     ----------
@@ -87,7 +91,9 @@ def duration_ns(value: Any, where: str) -> float:
         if match is not None:
             found = float(match[1]) * _UNITS[match[2]]
     if found is None or found < 0:
-        raise PlanError(f"{where}: a time is written '50ms' (ns, us, ms, s, min) or as a timedelta, got {value!r}")
+        raise PlanError(
+            f"{where}: a time is written '50ms' (ns, us, ms, s, min) or as a timedelta, got {value!r}"
+        )
     return found
 
 
@@ -100,12 +106,17 @@ def log_of(log: Any, stage: str, partition: int = 0) -> tuple[npt.NDArray[np.int
         It is no log.
     """
     if not isinstance(log, pa.Table) or not {"stage", "serial", "index"} <= set(log.column_names):
-        raise PlanError(f"shed_log is the table `result.shed.log`, with stage, serial and index; got {type(log).__name__}")
+        raise PlanError(
+            "shed_log is the table `result.shed.log`, with stage, serial and index; got "
+            f"{type(log).__name__}"
+        )
     chosen = pc.equal(log["stage"], stage)
     if "partition" in log.column_names:
         chosen = pc.and_(chosen, pc.equal(log["partition"], partition))
     mine = log.filter(chosen).sort_by([("serial", "ascending"), ("index", "ascending")])
-    serial, index = (mine[name].cast(pa.int64()).combine_chunks().to_numpy().copy() for name in ("serial", "index"))
+    serial, index = (
+        mine[name].cast(pa.int64()).combine_chunks().to_numpy().copy() for name in ("serial", "index")
+    )
     return serial, index
 
 
@@ -176,7 +187,10 @@ class Shed(Operator):
         from ordstream.balance.sketches import ExecutionTimes, count_min_size
 
         if before and before[-1].sheds:
-            raise PlanError(f"{where}: {before[-1].name} sheds in front of it already; one shed stage protects one operator")
+            raise PlanError(
+                f"{where}: {before[-1].name} sheds in front of it already; one shed stage protects one "
+                "operator"
+            )
         columns = column_names(cost_key)
         if not columns:
             raise PlanError(f"{where}: cost_key names the column that a tuple's cost depends on, or several")
@@ -184,12 +198,23 @@ class Shed(Operator):
         for index in key:
             type_ = schema.field(index).type
             if pat.is_nested(type_) or pat.is_decimal(type_):
-                raise SchemaError(f"{where}: {schema.names[index]!r} is {type_}; a cost key is a number, string, bytes, date or time")
+                raise SchemaError(
+                    f"{where}: {schema.names[index]!r} is {type_}; a cost key is a number, string, bytes, "
+                    "date or time"
+                )
         if goal not in ("average", "maximum"):
             raise PlanError(f"{where}: goal must be 'average' or 'maximum', got {goal!r}")
-        if isinstance(most_dropped, bool) or not isinstance(most_dropped, int | float) or not 0 <= most_dropped <= 1:
+        if (
+            isinstance(most_dropped, bool)
+            or not isinstance(most_dropped, int | float)
+            or not 0 <= most_dropped <= 1
+        ):
             raise PlanError(f"{where}: most_dropped is a share in 0..1, got {most_dropped!r}")
-        for option, value, least in (("window", window, 1), ("sync_every", sync_every, 0), ("seed", seed, 0)):
+        for option, value, least in (
+            ("window", window, 1),
+            ("sync_every", sync_every, 0),
+            ("seed", seed, 0),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
                 raise PlanError(f"{where}: {option} must be a whole number from {least}, got {value!r}")
         if not isinstance(tolerance, int | float) or not tolerance >= 0:
@@ -204,7 +229,10 @@ class Shed(Operator):
             model = ExecutionTimes.from_bytes(bytes(model))
         if model is not None and not isinstance(model, ExecutionTimes):
             given = type(model).__name__
-            raise PlanError(f"{where}: model is what `result.shed.models` holds (an ExecutionTimes) or its bytes, got {given}")
+            raise PlanError(
+                f"{where}: model is what `result.shed.models` holds (an ExecutionTimes) or its bytes, got "
+                f"{given}"
+            )
         if frozen is not None and not isinstance(frozen, Frozen):
             raise PlanError(f"{where}: frozen is od.Frozen(rate=...), got {frozen!r}")
         if frozen is not None and (model is None or not model.tuples):
@@ -265,14 +293,25 @@ class Shed(Operator):
             frozen = self.frozen
             as_for = f"{frozen.rate:g} tuples/s and {frozen.workers:g} workers"
             lines.append(f"frozen: decides as for {as_for}, without a clock; seed {frozen.seed}")
-            lines.append("unlike live shedding: blind to the machine's real load, but a task that runs again sheds the same tuples")
+            lines.append(
+                "unlike live shedding: blind to the machine's real load, but a task that runs again sheds "
+                "the same tuples"
+            )
         else:
-            lines.append("live: what is shed depends on the machine's load; it is logged, and a run with that log sheds the same")
+            lines.append(
+                "live: what is shed depends on the machine's load; it is logged, and a run with that log "
+                "sheds the same"
+            )
         if self.model is None:
-            lines.append("no saved cost model: everything is admitted until the operator's first costs were measured")
+            lines.append(
+                "no saved cost model: everything is admitted until the operator's first costs were measured"
+            )
         stateful = [operator.name for operator in behind if operator.stateful]
         if stateful:
-            lines.append(f"what was exact becomes approximate behind it: {', '.join(stateful)} see the admitted tuples only")
+            lines.append(
+                f"what was exact becomes approximate behind it: {', '.join(stateful)} see the admitted "
+                "tuples only"
+            )
         else:
             lines.append("the output lacks the outputs of the shed tuples; the others are exact")
         return lines
@@ -326,7 +365,9 @@ class ShedReference(SerialOperator):
         if self._shedder is None:
             goal = AverageLatency if operator.goal == "average" else MaximumLatency
             limit = operator.limit_ns * frozen.workers  # latencies are in worker time
-            self._shedder = LoadAwareShedder(goal(limit, most_dropped=operator.most_dropped), operator.model, sync_every=0)
+            self._shedder = LoadAwareShedder(
+                goal(limit, most_dropped=operator.most_dropped), operator.model, sync_every=0
+            )
         elapsed = virtual_time(frozen.seed, self.partition, self.serial, 1e9 / frozen.rate) * frozen.workers
         values = tuple(row[column] for column in operator.cost_key)
         key = values[0] if len(values) == 1 else values

@@ -1,8 +1,9 @@
 """The state of an operator as rows: what a kernel exports and takes in (`_core/ground/kernel.pxd`, f).
 
-The rows are canonical: they depend on the tuples that came, not on workers, buckets, partitioning, neighbours or on how the core stores a
-key. First come the key columns, in the key's order, then the operator's own; for an operator without a key there is one row at most.
-Names may repeat (a key column called "count"): the position says which column is which.
+The rows are canonical: they depend on the tuples that came, not on workers, buckets, partitioning,
+neighbours or on how the core stores a key. First come the key columns, in the key's order, then the
+operator's own; for an operator without a key there is one row at most. Names may repeat (a key column called
+"count"): the position says which column is which.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
     """The key columns, then an operator's own, in the types in which the core hands batches over."""
     from ordstream._core.ground.arrow import core_schema  # compiled, and so not needed before a run
 
-    schema: pa.Schema = core_schema(pa.schema([*(operator.input.field(index) for index in operator.key), *own]))
+    schema: pa.Schema = core_schema(
+        pa.schema([*(operator.input.field(index) for index in operator.key), *own])
+    )
     return schema
 
 
 def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation]) -> list[pa.Field]:
-    """One column per aggregation, null where there is no value yet; of a mean the sum and the count, of a count 0."""
+    """One column per aggregation, null where there is no value yet; of a mean the sum and the count, of
+    a count 0.
+    """
     names = operator.output.names[len(operator.output) - len(aggregates) :]
     fields = []
     for name, (function, column, _) in zip(names, aggregates, strict=True):
@@ -59,4 +64,6 @@ def check_state(operator: Operator, found: pa.Schema) -> None:
     if len(wanted) != len(found):
         missing = [field.name for field in list(wanted)[len(found) :]]
         more = [field.name for field in list(found)[len(wanted) :]]
-        raise SchemaError(f"{where} {f'columns {missing} are missing' if missing else f'columns {more} are too many'}")
+        raise SchemaError(
+            f"{where} {f'columns {missing} are missing' if missing else f'columns {more} are too many'}"
+        )

@@ -18,7 +18,8 @@ from ordstream.reference.base import Keyed, Ranking, Row, SerialOperator, Step, 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopK(Operator):
-    """Output: input columns, then the rank where it is asked for. One state in all: `key` is empty, rows are ranked by `ranked_key`.
+    """Output: input columns, then the rank where it is asked for. One state in all: `key` is empty, rows are
+    ranked by `ranked_key`.
 
     Attributes
     ----------
@@ -63,7 +64,9 @@ class TopK(Operator):
         emission(emit, ("updates", "final"), where)
         by_index = column_index(schema, by, where)
         if not is_fixed_number(schema.field(by_index).type):
-            raise SchemaError(f"{where}: {by!r} must be a number, date or time, it is {schema.field(by_index).type}")
+            raise SchemaError(
+                f"{where}: {by!r} must be a number, date or time, it is {schema.field(by_index).type}"
+            )
         window_index = None if window is None else column_index(schema, window, where)
         if window_index is not None:
             type_ = schema.field(window_index).type
@@ -121,7 +124,9 @@ class TopK(Operator):
 
 
 class TopKReference(Keyed):
-    """The latest rows of the k keys with the largest `by`: after each row, and as a list at the end of a window and of the stream."""
+    """The latest rows of the k keys with the largest `by`: after each row, and as a list at the end of a
+    window and of the stream.
+    """
 
     def __init__(self, operator: TopK) -> None:
         super().__init__(operator)

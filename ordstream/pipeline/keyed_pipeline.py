@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
 
 #: Operators that may follow `key_by`.
-KEYED = "sessionize, count, scan, aggregate, lag, forward_fill, pair_up, preceding, top_values, regression, assert_ordered or process"
+KEYED = (
+    "sessionize, count, scan, aggregate, lag, forward_fill, pair_up, preceding, top_values, regression, "
+    "assert_ordered or process"
+)
 
 
 class KeyedPipeline(StatefulOperators):
@@ -50,7 +53,9 @@ class KeyedPipeline(StatefulOperators):
         elif partition == "hash":
             self._partition = "hash"
         else:
-            raise PlanError(f"{where}: partition must be 'hash', od.ranges or od.equal_ranges, got {partition!r}")
+            raise PlanError(
+                f"{where}: partition must be 'hash', od.ranges or od.equal_ranges, got {partition!r}"
+            )
 
     def sessionize(
         self,
@@ -65,16 +70,16 @@ class KeyedPipeline(StatefulOperators):
         """Sessions per key: runs of tuples whose times follow each other within a timeout.
 
         A tuple whose time is more than `timeout` after the key's previous tuple closes the session: it is
-        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split. At the end of the
-        stream the open sessions are emitted by ascending key; at a time punctuation those whose last time is more than
-        `timeout` before it, by (end, key). Output: key columns, start, end (times of the first and the last tuple), count,
-        then one list per collected column, then the aggregates.
+        emitted then, and the tuple opens the next one. A gap of exactly `timeout` does not split. At the end
+        of the stream the open sessions are emitted by ascending key; at a time punctuation those whose last
+        time is more than `timeout` before it, by (end, key). Output: key columns, start, end (times of the
+        first and the last tuple), count, then one list per collected column, then the aggregates.
 
         Parameters
         ----------
         time : str
-            An integer, timestamp or date column, ascending in each key: null is an error at that row, and so is a time before that
-            of the key's row before.
+            An integer, timestamp or date column, ascending in each key: null is an error at that row, and so
+            is a time before that of the key's row before.
         timeout : int or timedelta
             At least 0, in the column's unit.
         collect : mapping of output name to column, or sequence of columns
@@ -96,8 +101,8 @@ class KeyedPipeline(StatefulOperators):
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """Each new value of a key with every value that the key had before: `od.pairs` without waiting for the
-        end of a group.
+        """Each new value of a key with every value that the key had before: `od.pairs` without waiting for
+        the end of a group.
 
         The state of a key is the list of its distinct values, in order of arrival. A value that is already
         there gives nothing. A new value v gives, for each earlier value x in that order, the carried columns
@@ -130,10 +135,10 @@ class KeyedPipeline(StatefulOperators):
     ) -> Pipeline:
         """The last tuples of a key, seen from some of its tuples.
 
-        The state of a key is a ring of its last `n` tuples, of any kind. A tuple for which `when` is true looks
-        at the ring, oldest first, and gives one output for each entry that is not older than `within` and for
-        which `where` was true; then every tuple is put into the ring. Output: the carried columns of the
-        looking tuple, then `columns` of the entry. Nothing is emitted at the end of the stream.
+        The state of a key is a ring of its last `n` tuples, of any kind. A tuple for which `when` is true
+        looks at the ring, oldest first, and gives one output for each entry that is not older than `within`
+        and for which `where` was true; then every tuple is put into the ring. Output: the carried columns of
+        the looking tuple, then `columns` of the entry. Nothing is emitted at the end of the stream.
 
         `preceding(5, {"viewed": "item"}, carry={"bought": "item"}, time="ts", within=864_000,
         when=od.col("is_purchase"))`: what was looked at, at most ten days before each purchase, among the
@@ -148,15 +153,18 @@ class KeyedPipeline(StatefulOperators):
         carry : mapping of output name to column, or sequence of columns
             Of the looking tuple; any type.
         time : str
-            The time column of `within`: an integer, timestamp or date, ascending in each key: null is an error at that row, and so is
-            a time before that of the key's row before.
+            The time column of `within`: an integer, timestamp or date, ascending in each key: null is an
+            error at that row, and so is a time before that of the key's row before.
         within : int or timedelta, optional
-            Entries with a time of at least this tuple's time - within count; in the column's unit, at least 0.
+            Entries with a time of at least this tuple's time - within count; in the column's unit, at least
+            0.
         when, where : Expr, optional
             Boolean expressions over the looking tuple and over the tuple of an entry. Default: always true.
         """
         site = self._site("preceding", name, on_error)
-        return self._then(Preceding.bind(site, n, columns, carry=carry, time=time, within=within, when=when, where=where))
+        return self._then(
+            Preceding.bind(site, n, columns, carry=carry, time=time, within=within, when=when, where=where)
+        )
 
     def top_values(
         self,
@@ -186,7 +194,9 @@ class KeyedPipeline(StatefulOperators):
             "updates": an output for each tuple whose value is among the `k` best after it, and at the end of
             the stream, by ascending key, the whole list of each key; "final": only these lists.
         """
-        return self._then(TopValues.bind(self._site("top_values", name, on_error), column, k, count, rank, emit))
+        return self._then(
+            TopValues.bind(self._site("top_values", name, on_error), column, k, count, rank, emit)
+        )
 
     def regression(
         self,
@@ -201,13 +211,14 @@ class KeyedPipeline(StatefulOperators):
 
         Tuples with the same `x` make one point (x, sum of y). So `x` must ascend in each key. The sums are
         exact: int64, and an overflow is an error at that row; slope and intercept are quotients of exact
-        128-bit integers, rounded at the end. Output: key columns, x (of the last point), n (points), slope and
-        intercept (float64), flat_or_declining (slope <= 0, decided on the integers).
+        128-bit integers, rounded at the end. Output: key columns, x (of the last point), n (points), slope
+        and intercept (float64), flat_or_declining (slope <= 0, decided on the integers).
 
         Parameters
         ----------
         x : str
-            An integer, date or time. Null is an error at that row, and so is a value below that of the key's row before.
+            An integer, date or time. Null is an error at that row, and so is a value below that of the key's
+            row before.
         y : str
             An integer, such as an amount in cents. Null is an error at that row.
         emit : "updates", "every_tuple" or "final"
@@ -233,4 +244,6 @@ class KeyedPipeline(StatefulOperators):
                     f"key_by must be followed by {KEYED}, not by {attribute!r}; "
                     "other operators come before key_by or after the keyed operator"
                 )
-            raise AttributeError(f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self)
+            raise AttributeError(
+                f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self
+            )

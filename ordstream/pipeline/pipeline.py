@@ -4,9 +4,9 @@ Every method returns a new pipeline; nothing runs before `run` or `stream`. Mist
 `SchemaError`, mistakes in structure and arguments are `PlanError`; both are raised by the method that makes
 them.
 
-Every operator has a `name`, used in errors and reports (default: the operation and its position, "filter_1"),
-and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops that tuple, leaves the state
-as it was, and reports it.
+Every operator has a `name`, used in errors and reports (default: the operation and its position,
+"filter_1"), and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops that tuple,
+leaves the state as it was, and reports it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ __all__ = ["KeyedPipeline", "Pipeline"]
 class Pipeline(StatefulOperators):
     """A chain of operators.
 
-    A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a name")`, `row._asdict()`.
+    A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a
+    name")`, `row._asdict()`.
 
     Parameters
     ----------
@@ -126,7 +127,9 @@ class Pipeline(StatefulOperators):
 
     # ---------------------------------------------------------------------------------------- rows
 
-    def filter(self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+    def filter(
+        self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
         """Keep the tuples for which the predicate is true (not false, not null).
 
         Parameters
@@ -233,15 +236,17 @@ class Pipeline(StatefulOperators):
         Parameters
         ----------
         where : Expr, optional
-            Only tuples for which it is true (not false, not null) are kept; the columns are computed for these
-            alone. It sees the input's columns.
+            Only tuples for which it is true (not false, not null) are kept; the columns are computed for
+            these alone. It sees the input's columns.
         """
         site = self._site("select", name, on_error)
         chosen = [*(_named_column(column, site.name) for column in flat(columns)), *named.items()]
         bound = None if where is None else condition(where, site.schema, site.name)
         return self._then(Project.bind(site, chosen, bound))
 
-    def with_columns(self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any) -> Pipeline:
+    def with_columns(
+        self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
+    ) -> Pipeline:
         """All input columns, replaced in place or appended. Expressions see the input's values."""
         site = self._site("with_columns", name, on_error)
         given = [*(_named_column(column, site.name) for column in columns), *named.items()]
@@ -256,12 +261,17 @@ class Pipeline(StatefulOperators):
         kept = [(n, Column(n)) for i, n in enumerate(site.schema.names) if i not in dropped]
         return self._then(Project.bind(site, kept))
 
-    def rename(self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+    def rename(
+        self, names: Mapping[str, str], *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
         """The same columns; `names` maps old names to new ones."""
         site = self._site("rename", name, on_error)
         given: Any = names
         if not isinstance(given, Mapping):
-            raise PlanError(f"{site.name}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got {names!r}")
+            raise PlanError(
+                f"{site.name}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got "
+                f"{names!r}"
+            )
         for column, new in names.items():
             column_index(site.schema, column, site.name)
             nonempty(new, site.name)
@@ -287,12 +297,14 @@ class Pipeline(StatefulOperators):
         sync_every: int = 1,
         name: str | None = None,
     ) -> Pipeline:
-        """Under overload, drop tuples in front of the next operator so that queueing latency keeps to a goal (LAS).
+        """Under overload, drop tuples in front of the next operator so that queueing latency keeps to a goal
+        (LAS).
 
-        What a tuple will cost is estimated from the measured costs of earlier tuples with the same key. Dropped tuples are counted and
-        logged (`result.shed`); results behind are then approximate, and the report says so. Latency counts from a tuple's arrival at
-        the node (its send time, where `arrivals` is given) until the operator begins with it. A source that is asked for its
-        tuples, such as a table, waits instead of overloading the node, so nothing waits and nothing is shed.
+        What a tuple will cost is estimated from the measured costs of earlier tuples with the same key.
+        Dropped tuples are counted and logged (`result.shed`); results behind are then approximate, and the
+        report says so. Latency counts from a tuple's arrival at the node (its send time, where `arrivals` is
+        given) until the operator begins with it. A source that is asked for its tuples, such as a table,
+        waits instead of overloading the node, so nothing waits and nothing is shed.
 
         Parameters
         ----------
@@ -301,18 +313,21 @@ class Pipeline(StatefulOperators):
         cost_key : str or sequence of str
             Columns that a tuple's cost depends on.
         goal : "average" or "maximum"
-            What must not exceed `max_latency`: the mean over all admitted tuples, or each tuple's own latency.
+            What must not exceed `max_latency`: the mean over all admitted tuples, or each tuple's own
+            latency.
         most_dropped : float
             Cap on the share of dropped tuples, 0..1; the goal gives way.
         model : ExecutionTimes or bytes, optional
-            A saved cost model, `result.shed.models[name]` of an earlier run. Without one everything is admitted until the first 16 costs
-            were measured, and estimates are coarse until the model is stable.
+            A saved cost model, `result.shed.models[name]` of an earlier run. Without one everything is
+            admitted until the first 16 costs were measured, and estimates are coarse until the model is
+            stable.
         frozen : od.Frozen, optional
             Decide without a clock (`ordstream.operators.shed`); needs a model.
         side_output : bool
             Keep the dropped tuples (`result.shed.rows[name]`), in memory until the end.
         window, tolerance, epsilon, delta, seed
-            N and mu of the cost model, and size and hash functions of its sketches (`ordstream.balance.las.OperatorSide`).
+            N and mu of the cost model, and size and hash functions of its sketches
+            (`ordstream.balance.las.OperatorSide`).
         sync_every : int
             Admitted tuples between two corrections of the estimated backlog.
         """
@@ -336,7 +351,9 @@ class Pipeline(StatefulOperators):
 
     # ---------------------------------------------------------------------------------------- state
 
-    def key_by(self, *columns: str, buckets: int | None = None, partition: str | Ranges | EqualRanges = "hash") -> KeyedPipeline:
+    def key_by(
+        self, *columns: str, buckets: int | None = None, partition: str | Ranges | EqualRanges = "hash"
+    ) -> KeyedPipeline:
         """Partition the stream by key; the next operator keeps one state per key.
 
         Parameters
@@ -365,8 +382,8 @@ class Pipeline(StatefulOperators):
     ) -> Pipeline:
         """Of the latest row of each key, the `k` largest by `by`, ties by ascending key.
 
-        Output: input columns, then the rank (from 1) where it is asked for. The list of the `k` best is emitted
-        at the end of the stream.
+        Output: input columns, then the rank (from 1) where it is asked for. The list of the `k` best is
+        emitted at the end of the stream.
 
         Parameters
         ----------
@@ -377,9 +394,9 @@ class Pipeline(StatefulOperators):
         key : str or sequence of str, optional
             Default: all columns but `by` and `window`.
         window : str, optional
-            An integer, date or time, ascending. A tuple whose value is larger than the one before closes the window: the list
-            is emitted, and all keys are forgotten before the tuple is taken in. Null is an error at that row, and so is a value
-            below the one before.
+            An integer, date or time, ascending. A tuple whose value is larger than the one before closes the
+            window: the list is emitted, and all keys are forgotten before the tuple is taken in. Null is an
+            error at that row, and so is a value below the one before.
         emit : "updates" or "final"
             "updates": also an output for each tuple whose key is among the `k` best after it.
         rank : str, optional

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 COUNT_NAME = (
-    "count(name=...) names the output column in this release, and will name the operator in the next, as name= does everywhere else; "
+    "count(name=...) names the output column in this release, and will name the operator in the next, as "
+    "name= does everywhere else; "
     "write count('n') or count(column='n') for the column, and operator= for the operator's name"
 )
 
@@ -65,8 +66,9 @@ class StatefulOperators:
             Length of tumbling windows, in the unit of the time column. A tuple of another window than the
             key's last one starts the key's count again. The output column `window` is the window's start.
         time : str
-            The time column of `window`: an integer, timestamp or date, ascending in each key (without key_by: in all tuples). Null is
-            an error at that row, and so is a time before that of the row before.
+            The time column of `window`: an integer, timestamp or date, ascending in each key (without
+            key_by: in all tuples). Null is an error at that row, and so is a time before that of the row
+            before.
         above : int, optional
             Only counts of more than this are emitted.
         emit : "updates" or "final"
@@ -107,11 +109,11 @@ class StatefulOperators:
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """Each tuple with values of the tuple before it of the same key (SQL's LAG). Output: input columns, then
-        these.
+        """Each tuple with values of the tuple before it of the same key (SQL's LAG). Output: input columns,
+        then these.
 
-        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then
-        `od.col("ts") - od.col("previous_ts")`. A key's first tuple has nulls; a null of the tuple before is one too.
+        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then `od.col("ts")
+        - od.col("previous_ts")`. A key's first tuple has nulls; a null of the tuple before is one too.
 
         Parameters
         ----------
@@ -133,16 +135,18 @@ class StatefulOperators:
         return self._then(ForwardFill.bind(self._site("forward_fill", name, on_error), columns))
 
     def assert_ordered(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
-        """Tuples as they are, and an error at one that comes before the tuple before it. Output: input columns.
+        """Tuples as they are, and an error at one that comes before the tuple before it. Output: input
+        columns.
 
-        Directly behind the source it checks the source: `od.Pipeline(schema).assert_ordered("ts")`. Behind `key_by` each key is checked
-        by itself. A pipeline keeps the order that it is given: it can check an order, not make one.
+        Directly behind the source it checks the source: `od.Pipeline(schema).assert_ordered("ts")`. Behind
+        `key_by` each key is checked by itself. A pipeline keeps the order that it is given: it can check an
+        order, not make one.
 
         Parameters
         ----------
         *columns : str
-            Numbers, dates and times; tuples ascend by the first, those equal in it by the second, and so on. Equal tuples may follow each
-            other. Null comes before all values, NaN behind them, as in Spark.
+            Numbers, dates and times; tuples ascend by the first, those equal in it by the second, and so on.
+            Equal tuples may follow each other. Null comes before all values, NaN behind them, as in Spark.
         on_error : "fail" or "skip"
             "skip" drops such a tuple; the next one is compared with the last that stayed.
         """
@@ -230,7 +234,10 @@ class StatefulOperators:
         """Where the next operator is put. `op`: what it is called where it has no name of its own."""
         operators = self._plan.operators
         if isinstance(name, Expr | Aggregation):
-            raise PlanError(f"{op}: name= is the operator's name; an output column called 'name' is written (...).alias('name')")
+            raise PlanError(
+                f"{op}: name= is the operator's name; an output column called 'name' is written "
+                "(...).alias('name')"
+            )
         chosen = f"{op}_{len(operators) + 1}" if name is None else nonempty(name, op)
         if any(operator.name == chosen for operator in operators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")

@@ -1,4 +1,5 @@
-"""What other systems call the methods of a pipeline, for the error text when one of their names is tried here.
+"""What other systems call the methods of a pipeline, for the error text when one of their names is tried
+here.
 
 People come from PySpark, Polars, pandas, Flink: the name they know should lead to the one that is meant.
 """
@@ -22,21 +23,29 @@ _ELSEWHERE = {
     "flat_map(od.explode(column))": "explode",
     "map": "apply map_elements map_rows",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
-    "run(data), or stream(data)": "collect execute compute start to_arrow toArrow toPandas to_pandas to_polars show write",
+    "run(data), or stream(data)": (
+        "collect execute compute start to_arrow toArrow toPandas to_pandas to_polars show write"
+    ),
 }
 
 #: Another system's name -> what to write here.
-SYNONYMS = {name: f"here it is called {ours}" for ours, names in _ELSEWHERE.items() for name in names.split()}
+SYNONYMS = {
+    name: f"here it is called {ours}" for ours, names in _ELSEWHERE.items() for name in names.split()
+}
 SYNONYMS |= dict.fromkeys(
     ("sort", "sort_by", "sort_values", "orderBy", "order_by", "sortBy"),
-    "a pipeline keeps the order of its source: sort the source (assert_ordered checks it), or take the largest rows with top_k",
+    "a pipeline keeps the order of its source: sort the source (assert_ordered checks it), or take the "
+    "largest rows with top_k",
 )
 SYNONYMS |= dict.fromkeys(
     ("join", "merge", "union", "unionByName", "concat", "split", "branch"),
-    "a pipeline is one chain, without branches, unions and joins; od.col(...).lookup(table) reads a dense side table",
+    "a pipeline is one chain, without branches, unions and joins; od.col(...).lookup(table) reads a dense "
+    "side table",
 )
 
 
 def advice(attribute: str) -> str:
-    """What to write instead of a name of another system, with a separator in front; empty for other names."""
+    """What to write instead of a name of another system, with a separator in front; empty for other
+    names.
+    """
     return f": {SYNONYMS[attribute]}" if attribute in SYNONYMS else ""

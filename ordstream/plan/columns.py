@@ -9,11 +9,11 @@ Columns = frozenset[int]
 
 
 def needed_outputs(plan: Plan) -> dict[int, tuple[Columns, Columns]]:
-    """For the source and each operator: output columns whose values somebody behind reads or the output shows, and those of which at
-    least is needed which values are null.
+    """For the source and each operator: output columns whose values somebody behind reads or the output
+    shows, and those of which at least is needed which values are null.
 
-    The second set has more than the first only directly in front of a filter that tests nothing but nulls: it cannot fail, so no error has
-    to show the values.
+    The second set has more than the first only directly in front of a filter that tests nothing but nulls:
+    it cannot fail, so no error has to show the values.
 
     Returns
     -------
@@ -39,7 +39,8 @@ def needed_outputs(plan: Plan) -> dict[int, tuple[Columns, Columns]]:
 def _needed_input(operator: Operator, needed: set[int]) -> tuple[set[int], set[int]]:
     """What an operator needs of its input, as `needed_outputs`, where `needed` is wanted of its output."""
     passed = operator.columns_passed()
-    # A null test in front of this operator is forgotten here: values and nulls are told apart by the next operator only.
+    # A null test in front of this operator is forgotten here: values and nulls are told apart by the next
+    # operator only.
     values = {passed[out] for out in needed if out in passed}
     read = operator.columns_read()
     if operator.null_tests() is not None:
@@ -48,7 +49,8 @@ def _needed_input(operator: Operator, needed: set[int]) -> tuple[set[int], set[i
 
 
 def used_source_columns(plan: Plan) -> tuple[bool, ...]:
-    """For each source column: does an operator read it, or does it reach the output? Others are never touched.
+    """For each source column: does an operator read it, or does it reach the output? Others are never
+    touched.
 
     A computed column is always computed, even where nothing reads it: it could fail.
     """

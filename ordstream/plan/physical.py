@@ -1,7 +1,8 @@
-"""The physical plan: what a runner takes. The plan after its rewrites, and how it is spread over workers and buckets.
+"""The physical plan: what a runner takes. The plan after its rewrites, and how it is spread over workers and
+buckets.
 
-There is one `physical()`. A node runs it (`ordstream.node`); node processes and Spark's executors run it for their fragment of a plan;
-`explain` shows it; the simulator spends virtual time on the same numbers.
+There is one `physical()`. A node runs it (`ordstream.node`); node processes and Spark's executors run it for
+their fragment of a plan; `explain` shows it; the simulator spends virtual time on the same numbers.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import rewritten
 from ordstream.plan.shedding import check_protected
 
-#: Of the stateless operator in front of a partitioned first one, unless an operator of the plan has this name.
+#: Of the stateless operator in front of a partitioned first one, unless an operator of the plan has this
+#: name.
 SPLIT_NAME = "ingress"
 
-#: A Python function pays some 10 us per chunk for the GIL and the crossing: chunks of so many times the work.
+#: A Python function pays some 10 us per chunk for the GIL and the crossing: chunks of so many times the
+#: work.
 PYTHON_CHUNKS = 10
 
 #: Rows of a chunk whose size is found while running.
@@ -65,7 +68,8 @@ class PhysicalPlan:
     used : tuple of bool
         For each source column: does anybody need it?
     split : (str, int) or None
-        Name and parallelism of a stateless operator in front of a first one that needs its rows split, or of the only one of an empty plan.
+        Name and parallelism of a stateless operator in front of a first one that needs its rows split, or of
+        the only one of an empty plan.
     workers : int
     depth : int
         Chunks that may be in one operator.
@@ -125,7 +129,8 @@ def physical(
     operators = tuple(_spread(operator, workers, buckets, chunk_rows) for operator in plan.operators)
     split = None
     if not operators or operators[0].buckets > 1:
-        # A partitioned first operator needs its rows split: a stateless operator in front does it, in parallel.
+        # A partitioned first operator needs its rows split: a stateless operator in front does it, in
+        # parallel.
         split = plan.free_name(SPLIT_NAME), default_splitters(workers, chunk_rows)
     python = any(operator.is_python for operator in plan.operators)
     # One slow tuple must not make many others wait; a cancelled run waits for the chunk that a function has.
@@ -144,7 +149,9 @@ def physical(
     )
 
 
-def _spread(operator: Operator, workers: int, wanted: int | None, chunk_rows: int | None) -> PhysicalOperator:
+def _spread(
+    operator: Operator, workers: int, wanted: int | None, chunk_rows: int | None
+) -> PhysicalOperator:
     own = operator.max_workers or 1 << 20
     if operator.kind == "SF":
         return PhysicalOperator(operator, 0, None, 1)
@@ -159,16 +166,20 @@ def _spread(operator: Operator, workers: int, wanted: int | None, chunk_rows: in
     field = operator.input.field(operator.key[0])
     if any(isinstance(bound, str | bytes) for bound in bounds):
         raise PlanError(
-            f"operator {operator.name!r}: range partitioning needs a numeric or temporal key, {field.name!r} is {field.type}; "
+            f"operator {operator.name!r}: range partitioning needs a numeric or temporal key, "
+            f"{field.name!r} is {field.type}; "
             "use hash partitioning"
         )
     kind: Any = np.float64 if pat.is_floating(field.type) else np.int64
     buckets = len(bounds) + 1
-    return PhysicalOperator(operator, buckets, np.ascontiguousarray(list(bounds), dtype=kind), min(buckets, own))
+    return PhysicalOperator(
+        operator, buckets, np.ascontiguousarray(list(bounds), dtype=kind), min(buckets, own)
+    )
 
 
 def default_buckets(workers: int, chunk_rows: int | None) -> int:
-    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split would make small.
+    """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split
+    would make small.
 
     From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
     """

@@ -1,7 +1,7 @@
 """Plan: what a pipeline lowers to, as a value: a source, operators, and the edges between them.
 
-A plan is a line today: each operator has one input and one output. It is addressed by edges all the same, so that a second input or output
-of an operator needs no other data structure.
+A plan is a line today: each operator has one input and one output. It is addressed by edges all the same, so
+that a second input or output of an operator needs no other data structure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Plan:
     def __post_init__(self) -> None:
         for edge in self.edges:
             if not SOURCE <= edge.producer < edge.consumer < len(self.operators):
-                raise ValueError(f"{edge} does not lead forward in a plan of {len(self.operators)} operators")
+                raise ValueError(
+                    f"{edge} does not lead forward in a plan of {len(self.operators)} operators"
+                )
 
     @classmethod
     def line(cls, source: pa.Schema, operators: Iterable[Operator]) -> Plan:

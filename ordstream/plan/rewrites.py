@@ -1,7 +1,7 @@
 """What two neighbours in a plan allow: named rewrites, each of which leaves the output as it is.
 
-A rewrite asks operators only what `ordstream.operators.operator.Operator` has; it knows none of them by name. Each can be switched off by
-name (`without`), which the tests do to show that the output is the same.
+A rewrite asks operators only what `ordstream.operators.operator.Operator` has; it knows none of them by
+name. Each can be switched off by name (`without`), which the tests do to show that the output is the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from ordstream.plan.plan import SOURCE, Plan
 
 
 def growing(plan: Plan) -> Plan:
-    """Tell an operator which column of its input never falls: a top-k by counts need not keep the rows below its k best."""
+    """Tell an operator which column of its input never falls: a top-k by counts need not keep the rows
+    below its k best.
+    """
     operators = list(plan.operators)
     for edge in plan.edges:
         found = operators[edge.producer].grows() if edge.producer != SOURCE else None
@@ -25,7 +27,9 @@ def growing(plan: Plan) -> Plan:
 def needed_columns(plan: Plan) -> Plan:
     """Tell an operator which of its output columns somebody needs: others need not be made."""
     needed = needed_outputs(plan)
-    return plan.replaced([operator.given_needed(*needed[position]) for position, operator in enumerate(plan.operators)])
+    return plan.replaced(
+        [operator.given_needed(*needed[position]) for position, operator in enumerate(plan.operators)]
+    )
 
 
 def dropped_rows(plan: Plan) -> Plan:
@@ -42,9 +46,11 @@ def dropped_rows(plan: Plan) -> Plan:
 
 
 def best_of_each_bucket(plan: Plan) -> Plan:
-    """Let counts directly in front of a last operator that needs only the best rows hand over, from each bucket, only these.
+    """Let counts directly in front of a last operator that needs only the best rows hand over, from each
+    bucket, only these.
 
-    The k best of all are among the k best of each bucket. For a plan whose answer at the end is all that is asked for.
+    The k best of all are among the k best of each bucket. For a plan whose answer at the end is all that is
+    asked for.
     """
     if len(plan.operators) < 2:
         return plan
@@ -67,7 +73,9 @@ AT_END: dict[str, Callable[[Plan], Plan]] = {"best_of_each_bucket": best_of_each
 REWRITES = (*AT_END, *ALWAYS)
 
 
-def rewritten(plan: Plan, without: Collection[str] = (), table: dict[str, Callable[[Plan], Plan]] = ALWAYS) -> Plan:
+def rewritten(
+    plan: Plan, without: Collection[str] = (), table: dict[str, Callable[[Plan], Plan]] = ALWAYS
+) -> Plan:
     """The plan after the rewrites of a table but those named in `without`."""
     for name, rewrite in table.items():
         if name not in without:

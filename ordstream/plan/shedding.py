@@ -16,23 +16,33 @@ def sheds(plan: Plan) -> list[Any]:
 def check_protected(plan: Plan) -> None:
     """PlanError where a shed operator has nothing to protect."""
     if plan.operators and plan.operators[-1].sheds:
-        raise PlanError(f"{plan.operators[-1].name}: no operator follows; put .shed(...) in front of the one to protect")
+        raise PlanError(
+            f"{plan.operators[-1].name}: no operator follows; put .shed(...) in front of the one to protect"
+        )
 
 
 def check_no_shed(plan: Plan, where: str) -> None:
-    """PlanError for a plan that sheds: its log counts the serials of one source, and its decisions are those of one node."""
+    """PlanError for a plan that sheds: its log counts the serials of one source, and its decisions are
+    those of one node.
+    """
     if found := sheds(plan):
         why = "its log counts the serials of one source"
-        raise PlanError(f"{found[0].name}: a pipeline that sheds can't be combined with {where}: {why}; run in one node")
+        raise PlanError(
+            f"{found[0].name}: a pipeline that sheds can't be combined with {where}: {why}; run in one node"
+        )
 
 
 def check_repeatable(plan: Plan, log: Any) -> None:
-    """PlanError unless a task that runs again sheds the same tuples: every shed operator is frozen, or there is a log."""
+    """PlanError unless a task that runs again sheds the same tuples: every shed operator is frozen, or
+    there is a log.
+    """
     live = [operator.name for operator in sheds(plan) if operator.frozen is None]
     if live and log is None:
         raise PlanError(
-            f"{live[0]}: live shedding decides by clocks, and a Spark task that runs again would shed other tuples. Take the cost model of "
-            "a live run in one node (`result.shed.models`) and give .shed(model=..., frozen=od.Frozen(rate=...)), or give a shed_log"
+            f"{live[0]}: live shedding decides by clocks, and a Spark task that runs again would shed "
+            "other tuples. Take the cost model of "
+            "a live run in one node (`result.shed.models`) and give .shed(model=..., "
+            "frozen=od.Frozen(rate=...)), or give a shed_log"
         )
 
 
@@ -44,7 +54,9 @@ def only_shed(plan: Plan, name: str | None = None) -> Plan:
     PlanError
         There is no such shed operator.
     """
-    found = [k for k, operator in enumerate(plan.operators) if operator.sheds and name in (None, operator.name)]
+    found = [
+        k for k, operator in enumerate(plan.operators) if operator.sheds and name in (None, operator.name)
+    ]
     if not found:
         raise PlanError("the pipeline does not shed" if name is None else f"there is no shed stage {name!r}")
     return plan.part(0, found[-1] + 1)

@@ -1,12 +1,14 @@
 """What the references of all operators share: rows, steps, keys, and the class with a state per key.
 
-An operator's reference is its meaning: a function (tuple, state) -> list of tuples, in plain Python, in the operator's file. The core is
-tested against it, value for value, so it is written to be read; speed is not looked for. A row is a tuple of storage values
-(`ordstream/ground/types.py`) in the order of the schema. `process` takes one row and returns the rows that it causes. `on_time` and
-`flush` return a list of *steps*, functions without arguments that return rows: one step per key or group that is emitted, in the defined
+An operator's reference is its meaning: a function (tuple, state) -> list of tuples, in plain Python, in the
+operator's file. The core is tested against it, value for value, so it is written to be read; speed is not
+looked for. A row is a tuple of storage values (`ordstream/ground/types.py`) in the order of the schema.
+`process` takes one row and returns the rows that it causes. `on_time` and `flush` return a list of *steps*,
+functions without arguments that return rows: one step per key or group that is emitted, in the defined
 order.
 
-A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and equal to itself, -0.0 equal to
+A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and
+equal to itself, -0.0 equal to
 0.0, strings by their UTF-8 bytes (which is the order of Python's `str`).
 """
 
@@ -31,7 +33,9 @@ def normal(value: Any) -> Any:
 
 
 def sort_key(values: Iterable[Any]) -> SortKey:
-    """What stands for key values in comparisons and dicts: equal keys have equal sort keys, and they order as Arrow sorts."""
+    """What stands for key values in comparisons and dicts: equal keys have equal sort keys, and they
+    order as Arrow sorts.
+    """
     return tuple((0,) if v is None else (2,) if v != v else (1, normal(v)) for v in values)
 
 
@@ -101,14 +105,18 @@ class Keyed(SerialOperator):
         return row[index]
 
     def not_earlier(self, now: Any, before: Any, index: int) -> None:
-        """ValueError where a row's value of a column is smaller than that of the row before it (None: there is none)."""
+        """ValueError where a row's value of a column is smaller than that of the row before it (None:
+        there is none).
+        """
         if before is not None and now < before:
             self.refuse(now, before, index)
 
     def refuse(self, now: Any, before: Any, index: int) -> NoReturn:
         """The ValueError for a row that is earlier than the row before it."""
         operator = self.operator
-        raise ValueError(runs_backwards(operator.input.field(index), now, before, operator.op, keyed=bool(operator.key)))
+        raise ValueError(
+            runs_backwards(operator.input.field(index), now, before, operator.op, keyed=bool(operator.key))
+        )
 
     def ascending(self) -> list[SortKey]:
         """The keys that have a state, in ascending order."""

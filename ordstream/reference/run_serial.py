@@ -1,9 +1,10 @@
 """The sequential reference: what every run of a pipeline must output, in values and in order.
 
 `run_serial` takes one tuple at a time from the source and follows it, and everything it causes, through the
-chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised. Whatever
-the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the same rows
-in the same order; see `docs/ordering.md`. What a single operator means is in its file in `ordstream/operators`.
+chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised.
+Whatever the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the
+same rows in the same order; see `docs/ordering.md`. What a single operator means is in its file in
+`ordstream/operators`.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ class SerialResult:
     schema : pyarrow.Schema
         Of the output.
     tags : list of (int, int)
-        For each output row: the serial of the source tuple that caused it, and its position among the outputs
-        of that serial, from 0. What a time punctuation causes carries the serial of the tuple before it, what
-        the final flush causes that of the last tuple (0: there was none).
+        For each output row: the serial of the source tuple that caused it, and its position among the
+        outputs of that serial, from 0. What a time punctuation causes carries the serial of the tuple before
+        it, what the final flush causes that of the last tuple (0: there was none).
     error : OperatorError, SourceError or None
-        What stopped the run. The rows are then exactly those that come before the failing tuple in the output
-        order. A SourceError: the column of `time_punctuation` runs backwards.
+        What stopped the run. The rows are then exactly those that come before the failing tuple in the
+        output order. A SourceError: the column of `time_punctuation` runs backwards.
     emitted_through : OrderTag
-        The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the last tuple that was
-        followed to the end of the chain.
+        The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the
+        last tuple that was followed to the end of the chain.
     skipped : list of (str, int)
-        (operator name, serial) of every tuple, and every step of a punctuation, that `on_error="skip"` dropped, in order.
+        (operator name, serial) of every tuple, and every step of a punctuation, that `on_error="skip"`
+        dropped, in order.
     reasons : list of str
         Type and text of the exception of each of them.
     shed : list of (str, int, int)
@@ -96,8 +98,8 @@ def run_serial(
     time_punctuation : Every, optional
         `od.every("ts", 60)`.
     shed_log : pyarrow.Table, optional
-        `result.shed.log` of a run: shed operators drop just those tuples (of partition `shed_partition`). Without it they drop none,
-        unless they are frozen.
+        `result.shed.log` of a run: shed operators drop just those tuples (of partition `shed_partition`).
+        Without it they drop none, unless they are frozen.
     shed_partition : int
         As for a run: what frozen shed operators decide depends on it.
 
@@ -115,7 +117,11 @@ def run_serial(
     """
     run = _SerialRun(pipeline.plan)
     run.shed_by(shed_log, shed_partition)
-    clock = None if time_punctuation is None else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
+    clock = (
+        None
+        if time_punctuation is None
+        else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
+    )
     try:
         for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
             try:
@@ -132,7 +138,9 @@ def run_serial(
             run.flush()
     except OperatorError as error:
         run.result.error = error
-    run.result.emitted_through = max([OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])])
+    run.result.emitted_through = max(
+        [OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])]
+    )
     run.result.shed = [(one.operator.name, *row) for one in run.operators for row in one.shed]
     return run.result
 
@@ -212,7 +220,9 @@ class _Clock:
         self.latest: int | None = None
 
     def tick(self, row: Row) -> int | None:
-        """The time of the punctuation that comes before this tuple, or None. ValueError where the tuple is earlier than the latest."""
+        """The time of the punctuation that comes before this tuple, or None. ValueError where the tuple
+        is earlier than the latest.
+        """
         time, before = row[self.column], self.latest
         if time is None:
             return None

@@ -1,13 +1,12 @@
 """Ordered nodes inside Spark executors.
 
 `apply` runs a pipeline over a DataFrame in a total order. `local_session` starts a quiet Spark on this
-machine in which one task, and so one node, holds all cores. Modules: `session`, `batch` (apply), `nodes` (a pipeline
-cut over many executors), `grouping` (what chooses a row's node), `executor`
-(what runs in a task), `progress` (what the nodes tell the driver), `interrupt` (Ctrl-C), `apart` (Ctrl-C for the
-command line).
+machine in which one task, and so one node, holds all cores. Modules: `session`, `batch` (apply), `nodes` (a
+pipeline cut over many executors), `grouping` (what chooses a row's node), `executor` (what runs in a task),
+`progress` (what the nodes tell the driver), `interrupt` (Ctrl-C), `apart` (Ctrl-C for the command line).
 
-A module is imported when one of its names is first used: a Python worker of Spark needs `executor` only, and the rest of this
-package brings Spark's driver side with it, which takes longer to import than the node.
+A module is imported when one of its names is first used: a Python worker of Spark needs `executor` only, and
+the rest of this package brings Spark's driver side with it, which takes longer to import than the node.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 try:
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise ImportError("ordstream.spark needs PySpark 4.1 or newer: pip install 'ordstream[spark]'") from error
+    raise ImportError(
+        "ordstream.spark needs PySpark 4.1 or newer: pip install 'ordstream[spark]'"
+    ) from error
 
 if TYPE_CHECKING:
     from ordstream.spark.batch import apply, explain, node_function, shed_log, shed_rows

@@ -1,8 +1,10 @@
-"""Spark's part of a command runs in a thread of its own, so that Ctrl-C, which reaches the main thread alone, never meets py4j or PySpark.
+"""Spark's part of a command runs in a thread of its own, so that Ctrl-C, which reaches the main thread
+alone, never meets py4j or PySpark.
 
-An interrupt inside them leaves by whatever line it hit: a connection in use asks for another answer ("reentrant call"), a Java process
-that was just started is forgotten, logs and destructors print traces. In the main thread there is nothing to meet: it waits. Ctrl-C then
-ends Java, whatever it is doing, and with it every call that the other thread is in.
+An interrupt inside them leaves by whatever line it hit: a connection in use asks for another answer
+("reentrant call"), a Java process that was just started is forgotten, logs and destructors print traces. In
+the main thread there is nothing to meet: it waits. Ctrl-C then ends Java, whatever it is doing, and with it
+every call that the other thread is in.
 
 This is for a process that ends afterwards. A Python session that goes on has `ordstream.spark.interrupt`.
 """
@@ -29,12 +31,14 @@ END_SECONDS = 5.0  # for Java to end when it is asked to, before it is made to
 
 
 def apart(work: Callable[[], T]) -> T:
-    """Run `work`, which may start one Spark session and stops it, in another thread; returns its result or raises its exception.
+    """Run `work`, which may start one Spark session and stops it, in another thread; returns its result or
+    raises its exception.
 
     Parameters
     ----------
     work : callable
-        Called once. Whatever it holds when Ctrl-C comes is closed by it, as for any exception of Spark's: its calls fail then.
+        Called once. Whatever it holds when Ctrl-C comes is closed by it, as for any exception of Spark's:
+        its calls fail then.
 
     Raises
     ------
@@ -100,7 +104,9 @@ def _send(process: int, number: int) -> None:
 
 
 def _running(thread: threading.Thread) -> set[int]:
-    """Processes that the thread has started and that run: Java. Without /proc it is known as soon as PySpark is connected to it."""
+    """Processes that the thread has started and that run: Java. Without /proc it is known as soon as
+    PySpark is connected to it.
+    """
     found: set[int] = set()
     with contextlib.suppress(OSError):
         found.update(map(int, Path(f"/proc/self/task/{thread.native_id}/children").read_text().split()))

@@ -49,7 +49,8 @@ def apply(
     grouping: Grouping = "hash",
     **options: Any,
 ) -> DataFrame:
-    """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output order.
+    """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
+    order.
 
     The order is `order_by`, ascending with NULL first and NaN last. Rows equal in these columns follow their
     place in the source, (file, row index), where Spark knows it (Parquet), else the remaining columns of the
@@ -67,30 +68,32 @@ def apply(
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
-        Called in a driver thread with (task, the node's report as a dict) when a node has ended; or a channel
-        that keeps them. Needs executors on the driver's host.
+        Called in a driver thread with (task, the node's report as a dict) when a node has ended; or a
+        channel that keeps them. Needs executors on the driver's host.
     progress : callable, optional
         Called in a driver thread with the number of rows processed, while the job runs. Needs the same.
     presorted : bool
         Leave out the sort: the rows of `df` come in order, one partition after the other. The node still
-        checks `order_by` (over several nodes: within each partition, or where a key comes first within each node's rows); ties
-        are taken as they come.
+        checks `order_by` (over several nodes: within each partition, or where a key comes first within each
+        node's rows); ties are taken as they come.
     nodes : int or "auto", optional
-        More than one: the pipeline is cut where the key changes and each fragment runs in so many nodes on all
-        executors; the output is the same. "auto": as many as this Spark runs at a time. Default: one node.
+        More than one: the pipeline is cut where the key changes and each fragment runs in so many nodes on
+        all executors; the output is the same. "auto": as many as this Spark runs at a time. Default: one
+        node.
     nodes_per_executor : int or "auto"
-        "auto": one node per executor, with a thread per core; one node per core, without threads, where plain
-        Python functions do the work. Another task size than the session's needs stage-level profiles, which
-        a local Spark has not. `explain` tells.
+        "auto": one node per executor, with a thread per core; one node per core, without threads, where
+        plain Python functions do the work. Another task size than the session's needs stage-level profiles,
+        which a local Spark has not. `explain` tells.
     emit : "updates" or "final", optional
-        "final": only the answer at the end of the stream (`ordstream.plan.final`); what can be is combined in each
-        node first.
+        "final": only the answer at the end of the stream (`ordstream.plan.final`); what can be is combined
+        in each node first.
     grouping : "hash", "dkg", "posg", "pkg", DKG, POSG, a deployed map or model, Balancer, or mapping
-        What chooses a row's node; the output is the same. "hash": a hash of the key; rows of stateless operators in front
-        are spread evenly. DKG: for keyed operators; the map is learnt from about m rows before the result is returned (two
-        small jobs; functions in front run on the sample too). POSG: for the stateless operators in front; it needs execution
-        times, which a `Balancer` learns in one job for the next. "pkg", and DKG with variant "pkg": split the rows of a key,
-        for operators whose partial results can be merged. A mapping of operator names to these: others by hash.
+        What chooses a row's node; the output is the same. "hash": a hash of the key; rows of stateless
+        operators in front are spread evenly. DKG: for keyed operators; the map is learnt from about m rows
+        before the result is returned (two small jobs; functions in front run on the sample too). POSG: for
+        the stateless operators in front; it needs execution times, which a `Balancer` learns in one job for
+        the next. "pkg", and DKG with variant "pkg": split the rows of a key, for operators whose partial
+        results can be merged. A mapping of operator names to these: others by hash.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``chunk_rows``, ...).
 
@@ -116,7 +119,9 @@ def apply(
             resolve(grouping, fragmenting.fragments_of(plan), 1, order)
         return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
     function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
-    carried = carry(df, function.source, _read(function) if grouping == "hash" else function.source.names, order)
+    carried = carry(
+        df, function.source, _read(function) if grouping == "hash" else function.source.names, order
+    )
     with _quiet():
         frame = over_nodes(
             pipeline,
@@ -141,10 +146,11 @@ def shed_log(
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The log of what `apply` with the same arguments sheds (`ordstream.operators.shed.ShedOutcome.log`), by a job of its own.
+    """The log of what `apply` with the same arguments sheds (`ordstream.operators.shed.ShedOutcome.log`), by
+    a job of its own.
 
-    Frozen decisions are the same in every run, so this runs the operators through the last shed stage again, and nothing
-    behind it. The log of a node is held in memory until the node ends, 40 bytes per shed tuple.
+    Frozen decisions are the same in every run, so this runs the operators through the last shed stage again,
+    and nothing behind it. The log of a node is held in memory until the node ends, 40 bytes per shed tuple.
 
     Returns
     -------
@@ -170,7 +176,8 @@ def shed_rows(
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The tuples that `apply` with the same arguments sheds: the side output of one shed stage, by a job of its own.
+    """The tuples that `apply` with the same arguments sheds: the side output of one shed stage, by a job of
+    its own.
 
     As `shed_log`. The tuples are held in memory until the node ends.
 
@@ -241,7 +248,13 @@ def _read(function: NodeFunction) -> list[str]:
 
 
 def _names(order_by: Any) -> tuple[str, ...]:
-    names = (order_by,) if isinstance(order_by, str) else tuple(order_by) if isinstance(order_by, list | tuple) else None
+    names = (
+        (order_by,)
+        if isinstance(order_by, str)
+        else tuple(order_by)
+        if isinstance(order_by, list | tuple)
+        else None
+    )
     if names is None or not all(isinstance(name, str) for name in names):
         raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
     return names
@@ -255,7 +268,9 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, per_executor: PerExecutor) -> Layout | None:
+def _layout(
+    spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, per_executor: PerExecutor
+) -> Layout | None:
     """How nodes lie on executors; None: one node. A pipeline that sheds runs in one.
 
     Raises
@@ -269,7 +284,8 @@ def _layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, pe
     layout = make_layout(spark, pipeline, nodes, per_executor)
     if shedding and layout.nodes > 1:
         raise PlanError(
-            f"{shedding[0]}: a pipeline that sheds runs in one node, since its log counts the serials of one source: leave nodes out, "
+            f"{shedding[0]}: a pipeline that sheds runs in one node, since its log counts the serials of "
+            "one source: leave nodes out, "
             "or run it once per partition (ordstream.spark.node_function)"
         )
     return None if layout.nodes == 1 else layout
@@ -298,8 +314,8 @@ def explain(
     Raises
     ------
     PlanError
-        Without a session; where the grouping doesn't fit the operators; with `emit="final"` also where the last operator
-        has no answer at the end.
+        Without a session; where the grouping doesn't fit the operators; with `emit="final"` also where the
+        last operator has no answer at the end.
     """
     session = spark or SparkSession.getActiveSession()
     if session is None:
@@ -312,7 +328,9 @@ def explain(
     layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
     resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, _names(order_by))
     spread = resolved.texts(layout.nodes)
-    return fragmenting.explain(pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread)
+    return fragmenting.explain(
+        pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread
+    )
 
 
 def node_function(
@@ -327,12 +345,12 @@ def node_function(
     """Return what runs in a task, for `DataFrame.mapInArrow` or `RDD.mapPartitions`, and the schema of its
     output.
 
-    Each partition gets a node of its own, and its rows must already be in `order_by`. The arguments are those
-    of `apply`, but for `part`. Shed stages decide by the number of the partition that Spark gives the task, so let no
-    `coalesce` or `union` follow in the same stage if the log is to be found again.
+    Each partition gets a node of its own, and its rows must already be in `order_by`. The arguments are
+    those of `apply`, but for `part`. Shed stages decide by the number of the partition that Spark gives the
+    task, so let no `coalesce` or `union` follow in the same stage if the log is to be found again.
 
-    A task cannot tell whether its rows are a micro-batch of a stream, with which every state begins anew: `apply` refuses a
-    streaming DataFrame, this can't.
+    A task cannot tell whether its rows are a micro-batch of a stream, with which every state begins anew:
+    `apply` refuses a streaming DataFrame, this can't.
 
     Parameters
     ----------
@@ -373,7 +391,9 @@ def node_function(
     return function, schema
 
 
-def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pipeline, StructType, dict[str, Any]]:
+def _part_of(
+    pipeline: Pipeline, part: str, options: dict[str, Any]
+) -> tuple[Pipeline, StructType, dict[str, Any]]:
     """The pipeline to run for a part of its result, the schema of that part, and the options for it."""
     if part == "output":
         schema = spark_schema(pipeline.schema)
@@ -392,7 +412,9 @@ def _part_of(pipeline: Pipeline, part: str, options: dict[str, Any]) -> tuple[Pi
         schema = spark_schema(LOG_SCHEMA)
     else:
         names_beside(last.input.names, ("_partition", *TAG_NAMES), "shed_rows")
-        schema = spark_schema(last.input).add("_partition", "long").add("_serial", "long").add("_index", "long")
+        schema = (
+            spark_schema(last.input).add("_partition", "long").add("_serial", "long").add("_index", "long")
+        )
     return shortened.select(column), schema, options  # something must stand behind a shed operator
 
 
@@ -400,7 +422,9 @@ _silent_channels: dict[str, Channel] = {}  # of each Spark application that this
 
 
 def _silent(spark: SparkSession) -> Channel:
-    """A channel by which nodes only hear that their job was cancelled; all `apply` of an application share it."""
+    """A channel by which nodes only hear that their job was cancelled; all `apply` of an application
+    share it.
+    """
     try:
         application = spark.sparkContext.applicationId
     except Exception:  # Spark Connect

@@ -1,16 +1,19 @@
-"""The user's columns inside a Spark job: under names of ours, in the types that the pipeline reads, in the order of the rows.
+"""The user's columns inside a Spark job: under names of ours, in the types that the pipeline reads, in the
+order of the rows.
 
-Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one. So a frame's columns are renamed by
-position before anything else happens, and are called by their place from then on: d0, d1, ... those of the frame; c0, c1, ... those of
-a pipeline's or a fragment's source; o0, o1, ... those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with
-``__ordstream_``, which none of these does. The user's names come back with the output.
+Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one. So a
+frame's columns are renamed by position before anything else happens, and are called by their place from then
+on: d0, d1, ... those of the frame; c0, c1, ... those of a pipeline's or a fragment's source; o0, o1, ...
+those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with ``__ordstream_``, which
+none of these does. The user's names come back with the output.
 
-Times. A TIMESTAMP is an instant, a TIMESTAMP_NTZ the reading of a wall clock, a DATE a day of the calendar; a pipeline has the first as a
-timestamp with a zone, the second as one without. Where the frame has the one and the pipeline reads the other, Spark itself casts, by
-`spark.sql.session.timeZone`, before the rows leave it.
+Times. A TIMESTAMP is an instant, a TIMESTAMP_NTZ the reading of a wall clock, a DATE a day of the calendar;
+a pipeline has the first as a timestamp with a zone, the second as one without. Where the frame has the one
+and the pipeline reads the other, Spark itself casts, by `spark.sql.session.timeZone`, before the rows leave
+it.
 
-Order. A frame that is in order has it by (partition, position in the partition). Spark brings partitions together in any order, so rows
-are numbered first where they are.
+Order. A frame that is in order has it by (partition, position in the partition). Spark brings partitions
+together in any order, so rows are numbered first where they are.
 """
 
 from __future__ import annotations
@@ -26,7 +29,16 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DateType, MapType, StructType, TimestampNTZType, TimestampType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.ground.types import is_list
@@ -34,7 +46,8 @@ from ordstream.spark.executor import SERIAL, carried_name
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"
 
-# Plans over one of these alone have partitions that all lie on certain hosts, or none: `coalesce` leaves them in their order.
+# Plans over one of these alone have partitions that all lie on certain hosts, or none: `coalesce` leaves
+# them in their order.
 _SETTLED_LEAVES = frozenset(("Range", "LocalRelation", "LogicalRelation", "OneRowRelation"))
 
 
@@ -42,14 +55,18 @@ def check_frame(df: Any) -> None:
     """Raise PlanError for what is no DataFrame, or a streaming one."""
     if not hasattr(df, "sparkSession"):
         raise PlanError(
-            f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, or run the pipeline here "
+            f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, "
+            "or run the pipeline here "
             "with pipeline.run(data)"
         )
     if df.isStreaming:
         raise PlanError(
-            "a streaming DataFrame can't be run in order: Spark hands it over in micro-batches, with which every state would start anew, "
-            "and sorts none of it. Read what has arrived as a batch (spark.read), or feed the pipeline on one machine with "
-            "pipeline.stream(batches). In foreachBatch the same holds: there a pipeline starts anew with each batch, which is right only "
+            "a streaming DataFrame can't be run in order: Spark hands it over in micro-batches, with which "
+            "every state would start anew, "
+            "and sorts none of it. Read what has arrived as a batch (spark.read), or feed the pipeline on "
+            "one machine with "
+            "pipeline.stream(batches). In foreachBatch the same holds: there a pipeline starts anew with "
+            "each batch, which is right only "
             "if it keeps no state"
         )
 
@@ -67,8 +84,8 @@ class Carried:
     ordering : tuple of str
         The columns of `order_by` among them.
     ties : tuple of str
-        What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the pipeline's source, in its order,
-        as they are carried, or those of `frame` where they are not.
+        What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the
+        pipeline's source, in its order, as they are carried, or those of `frame` where they are not.
     """
 
     frame: DataFrame
@@ -96,11 +113,11 @@ class Carried:
         return _together(numbered).sortWithinPartitions(SERIAL).drop(SERIAL)
 
     def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
-        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every column of the pipeline's
-        source: in one partition, or over as many as Spark makes.
+        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
+        column of the pipeline's source: in one partition, or over as many as Spark makes.
 
-        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried: those equal in that are
-        the same to the pipeline.
+        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried:
+        those equal in that are the same to the pipeline.
         """
         frame = self.frame if some is None else some
         place = _place_in_source(frame)
@@ -142,7 +159,9 @@ def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Seque
         if name not in names:
             raise unknown_column(name, names, "the DataFrame")
         if names.count(name) > 1:
-            raise SchemaError(f"the DataFrame has {names.count(name)} columns {name!r}; rename or drop all but one")
+            raise SchemaError(
+                f"the DataFrame has {names.count(name)} columns {name!r}; rename or drop all but one"
+            )
     fields = df.schema.fields
     frame = df.toDF(*(f"d{number}" for number in range(len(names))))
     needed = {*read, *order_by} or {*source.names[:1]}
@@ -156,7 +175,8 @@ def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Seque
             if kind is None:
                 carried[column.name] = carried_name(number)
     for number, name in enumerate(order_by):
-        if name not in carried:  # rows are ordered by what the frame has, not by what the pipeline reads it as
+        # rows are ordered by what the frame has, not by what the pipeline reads it as
+        if name not in carried:
             carried[name] = f"o{number}"
             columns[f"o{number}"] = F.col(f"d{names.index(name)}")
     ties = tuple(carried.get(name) or f"d{names.index(name)}" for name in source.names)
@@ -164,7 +184,9 @@ def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Seque
 
 
 def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
-    """The type to which Spark has to cast a column of times for a pipeline that reads it so; None: the values are the same."""
+    """The type to which Spark has to cast a column of times for a pipeline that reads it so; None: the
+    values are the same.
+    """
     if pat.is_dictionary(wanted):
         wanted = wanted.value_type
     if isinstance(given, ArrayType) and is_list(wanted):
@@ -174,7 +196,11 @@ def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
     if isinstance(given, TimestampType):
         if pat.is_date(wanted):
             return DateType()
-        return TimestampNTZType() if pat.is_time(wanted) or (pat.is_timestamp(wanted) and not is_instant) else None
+        return (
+            TimestampNTZType()
+            if pat.is_time(wanted) or (pat.is_timestamp(wanted) and not is_instant)
+            else None
+        )
     if isinstance(given, TimestampNTZType) and pat.is_date(wanted):
         return DateType()
     return TimestampType() if is_instant and isinstance(given, TimestampNTZType | DateType) else None
@@ -186,7 +212,9 @@ def user_names(rows: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def _together(rows: DataFrame) -> DataFrame:
-    """All rows in one partition, in any order: by a shuffle, unless this Spark runs one task at a time, where it would only cost."""
+    """All rows in one partition, in any order: by a shuffle, unless this Spark runs one task at a time,
+    where it would only cost.
+    """
     return rows.coalesce(1) if _slots(rows.sparkSession) == 1 else rows.repartition(1)
 
 
@@ -202,7 +230,9 @@ def _is_one_partition(rows: DataFrame) -> bool:
 
 
 def _coalesces_in_order(rows: DataFrame) -> bool:
-    """Whether `coalesce(1)` surely leaves the partitions in their order: it takes one first that is cached on a host, others not."""
+    """Whether `coalesce(1)` surely leaves the partitions in their order: it takes one first that is
+    cached on a host, others not.
+    """
     try:
         leaves = rows._jdf.queryExecution().optimizedPlan().collectLeaves()
         kinds = [leaves.apply(number).getClass().getSimpleName() for number in range(leaves.size())]
@@ -234,8 +264,8 @@ def _place_in_source(frame: DataFrame) -> dict[str, str]:
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
-    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later analysis error of the session
-    # would be a TypeError.
+    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later
+    # analysis error of the session would be a TypeError.
     logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:

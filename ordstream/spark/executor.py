@@ -44,8 +44,8 @@ SERIAL = "__ordstream_serial"
 
 ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
 ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed stages
-# From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow function lets out few at a
-# time. What is there goes out then, for an action that wants the first rows only.
+# From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
+# function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
 WATCH_SECONDS = 0.3  # between two looks at the connection to Spark
 GRACE_SECONDS = 10.0  # for a cancelled node to end before its worker is ended
@@ -56,7 +56,9 @@ ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
 
 
 def carried_name(number: int) -> str:
-    """Name inside a job of a column of a pipeline's, or a fragment's, source or output: users' names are no names for Spark."""
+    """Name inside a job of a column of a pipeline's, or a fragment's, source or output: users' names are
+    no names for Spark.
+    """
     return f"c{number}"
 
 
@@ -75,17 +77,20 @@ class NodeFunction(Shipped):
     output : pyarrow.Schema
         Columns that Spark expects, which matches them by position and never casts.
     order_by : tuple of str
-        Columns in which arriving rows must ascend (NULL first); a row out of order is an error. They need not
-        be columns of the source.
+        Columns in which arriving rows must ascend (NULL first); a row out of order is an error. They need
+        not be columns of the source.
     part : "output", "shed_log" or the name of a shed stage
-        What of the result is yielded: the output, the log of what was shed, or the tuples that this stage shed.
+        What of the result is yielded: the output, the log of what was shed, or the tuples that this stage
+        shed.
     partition : int, optional
-        Number of the partition, for decisions of shed stages; default Spark's. Given: these are all the rows of a frame.
+        Number of the partition, for decisions of shed stages; default Spark's. Given: these are all the rows
+        of a frame.
     names, ordering : tuple of str
-        Names under which the columns of `source`, and those of `order_by`, arrive; (): their own. Not in rows of an RDD.
+        Names under which the columns of `source`, and those of `order_by`, arrive; (): their own. Not in
+        rows of an RDD.
     workers : int or "auto", optional
-        Threads of the node; by default, and with "auto", as many as bring something, at most the task's processors
-        (`spark.task.cpus`); by default none besides the calling thread where that is 1.
+        Threads of the node; by default, and with "auto", as many as bring something, at most the task's
+        processors (`spark.task.cpus`); by default none besides the calling thread where that is 1.
     options : dict
         Further arguments of `Pipeline.stream`.
     door : Door, optional
@@ -209,8 +214,8 @@ class FragmentFunction(Shipped):
     Parameters
     ----------
     fragment : Fragment
-        Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their serial (from 0) instead: in any
-        order to the first fragment, unless it checks theirs.
+        Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their
+        serial (from 0) instead: in any order to the first fragment, unless it checks theirs.
     number : int
         Of the fragment, from 1; for the report.
     route : Route or None
@@ -222,13 +227,13 @@ class FragmentFunction(Shipped):
     workers, options, door
         As for `NodeFunction`.
     tell_times, tell_keys : Tell, optional
-        Where to report execution times that were measured in the fragment, and the keys of the rows that leave.
+        Where to report execution times that were measured in the fragment, and the keys of the rows that
+        leave.
     learns : DKG, optional
         Parameters of the learner of keys.
     unread : tuple of str
-        Columns of the fragment's source that neither it nor a later one reads. They need not arrive at the first fragment, are null behind
-        it
-        then, and not shown in a failing row.
+        Columns of the fragment's source that neither it nor a later one reads. They need not arrive at the
+        first fragment, are null behind it then, and not shown in a failing row.
     """
 
     fragment: Fragment
@@ -296,7 +301,8 @@ class FragmentFunction(Shipped):
 
 @dataclass(frozen=True, eq=False)
 class Tell:
-    """A task's way to tell the driver what it learnt: by an accumulator, whose update arrives when the task has succeeded.
+    """A task's way to tell the driver what it learnt: by an accumulator, whose update arrives when the task
+    has succeeded.
 
     Parameters
     ----------
@@ -328,7 +334,8 @@ class _LearningRoute:
 
 @dataclass(frozen=True)
 class LearnFunction(Shipped):
-    """Learn the keys of the rows that leave a fragment (`DataFrame.mapInArrow`): one row per partition, a learner's bytes.
+    """Learn the keys of the rows that leave a fragment (`DataFrame.mapInArrow`): one row per partition, a
+    learner's bytes.
 
     Parameters
     ----------
@@ -391,7 +398,9 @@ def _tags_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _watched(node: Any, output: pa.Schema, door: Door | None, more: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The batches of a node, aligned, while a watchdog looks at Spark's connection and the driver is told."""
+    """The batches of a node, aligned, while a watchdog looks at Spark's connection and the driver is
+    told.
+    """
     context = TaskContext.get()
     with contextlib.ExitStack() as stack:
         # left in the opposite order: the reporter, the node, the watchdog
@@ -406,8 +415,8 @@ def _watched(node: Any, output: pa.Schema, door: Door | None, more: dict[str, An
 
 
 def _workers(asked: int | str | None) -> dict[str, Any]:
-    """Threads of a node in this task: those asked for; by default, and with "auto", at most the task's processors, and by default
-    none besides the calling thread where that is one."""
+    """Threads of a node in this task: those asked for; by default, and with "auto", at most the task's
+    processors, and by default none besides the calling thread where that is one."""
     context = TaskContext.get()
     if context is None or isinstance(asked, int):
         return {"workers": asked}
@@ -432,13 +441,16 @@ def _read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array
     Raises
     ------
     SourceError
-        Its values don't fit, or it is an instant and the pipeline reads a wall clock, or the other way round.
+        Its values don't fit, or it is an instant and the pipeline reads a wall clock, or the other way
+        round.
     """
     given = batch.column(name)
     if _mixes(given.type, column.type):
         raise SourceError(
-            f"column {column.name!r} arrives as {given.type} and the pipeline reads {column.type}: an instant is no reading of a wall "
-            "clock without a time zone. Cast it in Spark first, as ordstream.spark.apply does: to TIMESTAMP_NTZ, TIMESTAMP or DATE, by "
+            f"column {column.name!r} arrives as {given.type} and the pipeline reads {column.type}: an "
+            "instant is no reading of a wall "
+            "clock without a time zone. Cast it in Spark first, as ordstream.spark.apply does: to "
+            "TIMESTAMP_NTZ, TIMESTAMP or DATE, by "
             "spark.sql.session.timeZone"
         )
     try:
@@ -448,7 +460,9 @@ def _read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array
 
 
 def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast would take an instant for a wall clock's reading, or a day, or the other way round: not in UTC, where they agree."""
+    """Whether a cast would take an instant for a wall clock's reading, or a day, or the other way round:
+    not in UTC, where they agree.
+    """
     if is_list(given) and is_list(wanted):
         return _mixes(given.value_type, wanted.value_type)
     if not pat.is_timestamp(given) and not pat.is_date(given):
@@ -492,7 +506,9 @@ def _batches(rows: Iterator[Any], types: Mapping[str, pa.DataType | None]) -> It
 
 
 def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
-    """Values as an array. A datetime without zone is an instant in this process's zone, which is how PySpark's rows have a TIMESTAMP."""
+    """Values as an array. A datetime without zone is an instant in this process's zone, which is how
+    PySpark's rows have a TIMESTAMP.
+    """
     element = kind.value_type if kind is not None and is_list(kind) else kind
     if element is None or not pat.is_timestamp(element) or element.tz is None:
         return pa.array(values, type=kind)
@@ -521,7 +537,8 @@ def _task_key(context: TaskContext | None) -> TaskKey:
 
 
 class Watchdog:
-    """Cancels the node when Spark has closed the task's connection; ends the process if the node doesn't end.
+    """Cancels the node when Spark has closed the task's connection; ends the process if the node doesn't
+    end.
 
     Spark's end of a cancelled task is not seen by a node that is busy: the end of the connection queues
     behind unread rows. So a thread looks at the peer's TCP state. Linux only; elsewhere, and outside a Spark

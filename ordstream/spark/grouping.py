@@ -1,12 +1,15 @@
-"""What chooses a row's node in Spark: hash, DKG or PKG for a keyed stage, POSG for the stateless stage in front.
+"""What chooses a row's node in Spark: hash, DKG or PKG for a keyed stage, POSG for the stateless stage in
+front.
 
-A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the fragments of the pipeline when the
-job is built, and frozen before the first row moves: a row's node is then a pure function of the frozen model, a seed, and the rows
-before it in its partition, so a task that runs again sends every row where it went before. What the tasks of one job learn (key
-sketches, execution times) reaches the driver through an accumulator, and a `Balancer` takes it into the next job. The output does not
+A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the
+fragments of the pipeline when the job is built, and frozen before the first row moves: a row's node is then
+a pure function of the frozen model, a seed, and the rows before it in its partition, so a task that runs
+again sends every row where it went before. What the tasks of one job learn (key sketches, execution times)
+reaches the driver through an accumulator, and a `Balancer` takes it into the next job. The output does not
 depend on any of it.
 
-Sources: DKG (DEBS 2015), sections 3 and 5.3; POSG, section III. What they leave open here is settled in docs/balance.md, "In Spark".
+Sources: DKG (DEBS 2015), sections 3 and 5.3; POSG, section III. What they leave open here is settled in
+docs/balance.md, "In Spark".
 """
 
 from __future__ import annotations
@@ -63,24 +66,28 @@ class _Merged(AccumulatorParam[Any]):
 
 
 class Balancer:
-    """A grouping with what was learnt: given to one `apply` after the other, it carries a model from each job into the next.
+    """A grouping with what was learnt: given to one `apply` after the other, it carries a model from each
+    job into the next.
 
-    For micro-batches. Each `apply` freezes the model as it is then; while the job runs, its tasks learn and report. With DKG they count
-    the keys of the rows that they send; the next job's map is built from these. With POSG they measure execution times (matrices F and
-    W); nodes are the same program wherever they run, so one pair of matrices, the sum of all tasks', stands for every instance. It
-    replaces the pair held, or is added to it where the job had fewer than N tuples.
+    For micro-batches. Each `apply` freezes the model as it is then; while the job runs, its tasks learn and
+    report. With DKG they count the keys of the rows that they send; the next job's map is built from these.
+    With POSG they measure execution times (matrices F and W); nodes are the same program wherever they run,
+    so one pair of matrices, the sum of all tasks', stands for every instance. It replaces the pair held, or
+    is added to it where the job had fewer than N tuples.
 
     Parameters
     ----------
     grouping : "dkg", "posg", DKG or POSG
     key : str or sequence of str, optional
-        POSG: source columns that a tuple's execution time depends on. Default: all that can be a key and are not in `order_by`. The
-        operator must have them too; behind a function those of the same name and type count as the same.
+        POSG: source columns that a tuple's execution time depends on. Default: all that can be a key and are
+        not in `order_by`. The operator must have them too; behind a function those of the same name and type
+        count as the same.
     operator : str, optional
-        POSG: the stateless operator whose execution time counts. Default: the first Python or compiled function, else the first operator.
+        POSG: the stateless operator whose execution time counts. Default: the first Python or compiled
+        function, else the first operator.
     learn : "sample", "all" or "previous"
-        DKG, where there is no model yet: from about m rows spread over the input; from all rows in a first pass; or not at all: the first
-        job's buckets go to nodes in turn.
+        DKG, where there is no model yet: from about m rows spread over the input; from all rows in a first
+        pass; or not at all: the first job's buckets go to nodes in turn.
 
     Raises
     ------
@@ -117,7 +124,9 @@ class Balancer:
 
     @property
     def maps(self) -> dict[str, KeyMap]:
-        """DKG: the deployed map of each keyed operator that rows were sent to, as the next job would have it."""
+        """DKG: the deployed map of each keyed operator that rows were sent to, as the next job would
+        have it.
+        """
         self._take()
         return dict(self._maps)
 
@@ -197,7 +206,9 @@ def unbounded(parameters: DKG) -> DKG:
 
 
 def merged_learner(parts: Sequence[bytes], parameters: DKG) -> DKGLearner:
-    """The learner of several tasks' (DKG's parallel learning). `parts`: at least one, of learners without a bound."""
+    """The learner of several tasks' (DKG's parallel learning). `parts`: at least one, of learners
+    without a bound.
+    """
     first, *others = (DKGLearner.from_bytes(data, unbounded(parameters)) for data in parts)
     for other in others:
         first.merge(other)
@@ -212,7 +223,7 @@ def _map_from(data: bytes) -> KeyMap:
     return (SplitKeyMap if data[:1] == b"s" else KeyMap).from_bytes(data[1:])
 
 
-# ------------------------------------------------------------------------------------------------ checked against a pipeline
+# ----------------------------------------------------------------------- checked against a pipeline
 
 
 @dataclass(eq=False)
@@ -271,7 +282,10 @@ class Choice:
         if given == "pkg":
             return f"by PKG: the less loaded of two nodes per {columns}"
         if isinstance(given, KeyMap):
-            return f"by a given map of {columns} ({len(given.heavy)} heavy hitters, {len(given.buckets)} buckets)"
+            return (
+                f"by a given map of {columns} ({len(given.heavy)} heavy hitters, {len(given.buckets)} "
+                "buckets)"
+            )
         if isinstance(given, Modulo):
             return f"by {columns} modulo {nodes}"
         if isinstance(given, DKG):
@@ -321,8 +335,8 @@ def resolve(grouping: Grouping, fragments: Sequence[Fragment], nodes: int, order
     Raises
     ------
     PlanError
-        It is none, or does not fit: DKG needs a keyed operator, POSG stateless operators in front; split keys need a declared merge; a
-        map or model is for another number of nodes.
+        It is none, or does not fit: DKG needs a keyed operator, POSG stateless operators in front; split
+        keys need a declared merge; a map or model is for another number of nodes.
     SchemaError
         A key column is missing, or can't be a key.
     """
@@ -336,7 +350,8 @@ def resolve(grouping: Grouping, fragments: Sequence[Fragment], nodes: int, order
             _check_fits(made, found, position, fragments[position])
             if position in chosen and chosen[position].given != made.given:
                 raise PlanError(
-                    f"grouping: {operator!r} runs in the same nodes as {chosen[position].operator!r}: they can't have two groupings"
+                    f"grouping: {operator!r} runs in the same nodes as {chosen[position].operator!r}: they "
+                    "can't have two groupings"
                 )
             chosen[position] = made
     elif (whole := _choice(grouping, "", nodes)) is not None:
@@ -360,7 +375,8 @@ def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
         given = {"dkg": DKG(), "posg": POSG()}.get(given, given)
     elif not isinstance(given, DKG | POSG | KeyMap | Modulo | FrozenPosg):
         raise PlanError(
-            f"grouping is one of {', '.join(map(repr, NAMES))}, od.DKG(...), od.POSG(...), a deployed map or model, a Balancer, or a "
+            f"grouping is one of {', '.join(map(repr, NAMES))}, od.DKG(...), od.POSG(...), a deployed map "
+            "or model, a Balancer, or a "
             f"mapping of operator names to these; got {given!r:.80}"
         )
     if given == "hash":
@@ -393,7 +409,8 @@ def _check_fits(choice: Choice, operator: Operator, position: int, fragment: Fra
     if _is_shuffle(choice):
         if operator.kind != "SL":
             raise PlanError(
-                f"grouping: {operator.name!r} keeps state; POSG sends rows of one key to different nodes, so it is for stateless operators"
+                f"grouping: {operator.name!r} keeps state; POSG sends rows of one key to different nodes, "
+                "so it is for stateless operators"
             )
         if position:
             raise PlanError(
@@ -467,7 +484,9 @@ def _may_be_key(column: pa.Field) -> bool:
 
 
 def _places(fragment: Fragment, at: int) -> dict[int, int]:
-    """Source column -> column of the input of operator `at` that is the same, as far as is known: behind a function, by name and type."""
+    """Source column -> column of the input of operator `at` that is the same, as far as is known: behind
+    a function, by name and type.
+    """
     places = {index: index for index in range(len(fragment.source))}
     for operator in fragment.operators[:at]:
         passed = {column: out for out, column in operator.columns_passed().items()}
@@ -496,8 +515,10 @@ def _split(fragments: tuple[Fragment, ...], chosen: dict[int, Choice]) -> Groupe
         parts = fragmenting.split(fragment)
         if parts is None:
             raise PlanError(
-                f"grouping: PKG splits the rows of a key over nodes, and operator {fragment.operators[0].name!r} has no declared merge of "
-                "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) with emit='final' have one"
+                "grouping: PKG splits the rows of a key over nodes, and operator "
+                f"{fragment.operators[0].name!r} has no declared merge of "
+                "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) "
+                "with emit='final' have one"
             )
         made += parts
     return Grouped(tuple(made), choices)
@@ -507,7 +528,9 @@ def _split(fragments: tuple[Fragment, ...], chosen: dict[int, Choice]) -> Groupe
 
 
 def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
-    """The stateless fragment with its operator's execution times measured: a shed operator in front, which sheds nothing, learns them."""
+    """The stateless fragment with its operator's execution times measured: a shed operator in front,
+    which sheds nothing, learns them.
+    """
     plan = fragment.plan
     at = next(k for k, operator in enumerate(plan.operators) if operator.name == choice.operator)
     places = _places(fragment, at)
@@ -530,9 +553,11 @@ def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
 
 @dataclass(frozen=True)
 class ScheduleFunction(Shipped):
-    """POSG's scheduler over one partition of the source (`DataFrame.mapInArrow`): the rows, and each one's node.
+    """POSG's scheduler over one partition of the source (`DataFrame.mapInArrow`): the rows, and each one's
+    node.
 
-    Every partition has a scheduler of its own, all with the same model and no memory of each other; each begins with another instance.
+    Every partition has a scheduler of its own, all with the same model and no memory of each other; each
+    begins with another instance.
 
     Parameters
     ----------

@@ -1,16 +1,21 @@
-"""Ctrl-C during a Spark job of `apply`, in a Python session that goes on: the job is cancelled, as PySpark means it to be.
+"""Ctrl-C during a Spark job of `apply`, in a Python session that goes on: the job is cancelled, as PySpark
+means it to be.
 
-PySpark's own handler of SIGINT asks for the cancel on the connection to the Java side on which the interrupted thread is waiting for its
-action's answer. Its stream is in use ("reentrant call"), so the request fails and the job runs on, with nobody waiting for it. Notebooks
-put Python's handler back for each cell, which asks for nothing. Here the request goes out from another thread, which has a connection of
-its own:
+PySpark's own handler of SIGINT asks for the cancel on the connection to the Java side on which the
+interrupted thread is waiting for its action's answer. Its stream is in use ("reentrant call"), so the
+request fails and the job runs on, with nobody waiting for it. Notebooks put Python's handler back for each
+cell, which asks for nothing. Here the request goes out from another thread, which has a connection of its
+own:
 
-* `repair` puts a handler that does so in the place of PySpark's, and of no other one. What it does is what PySpark's says: it cancels all
-  jobs of the context and raises KeyboardInterrupt.
-* The frame that `apply` returns cancels its own job when one of its actions is interrupted, also where Python's handler is in place.
-* Both close the connection on which the interrupted thread waits (`_leave`). py4j would tell the Java side to, by its ports; but that
-  closes every connection of the session, those of other threads and one just made for the next request among them (py4j 0.10.9.9).
-* py4j's own traces of the interrupted wait are not printed (`without_traces`): the KeyboardInterrupt itself goes on to the caller.
+* `repair` puts a handler that does so in the place of PySpark's, and of no other one. What it does is what
+  PySpark's says: it cancels all jobs of the context and raises KeyboardInterrupt.
+* The frame that `apply` returns cancels its own job when one of its actions is interrupted, also where
+  Python's handler is in place.
+* Both close the connection on which the interrupted thread waits (`_leave`). py4j would tell the Java side
+  to, by its ports; but that closes every connection of the session, those of other threads and one just made
+  for the next request among them (py4j 0.10.9.9).
+* py4j's own traces of the interrupted wait are not printed (`without_traces`): the KeyboardInterrupt itself
+  goes on to the caller.
 
 Spark Connect's client does this by itself.
 """
@@ -36,7 +41,9 @@ PY4J_MODULES = ("java_gateway", "clientserver")
 
 
 def interruptible(frame: DataFrame) -> DataFrame:
-    """The same frame, whose actions cancel their job on Ctrl-C. Called on the main thread, it repairs the handler of SIGINT as well."""
+    """The same frame, whose actions cancel their job on Ctrl-C. Called on the main thread, it repairs
+    the handler of SIGINT as well.
+    """
     if type(frame) is not ClassicDataFrame:
         return frame
     repair(frame.sparkSession.sparkContext)
@@ -44,15 +51,21 @@ def interruptible(frame: DataFrame) -> DataFrame:
 
 
 def repair(context: SparkContext) -> None:
-    """Replace PySpark's handler of SIGINT, if it is the present one and this is the main thread, by one that reaches the Java side."""
+    """Replace PySpark's handler of SIGINT, if it is the present one and this is the main thread, by one
+    that reaches the Java side.
+    """
     without_traces()
-    if _is_main_thread() and getattr(signal.getsignal(signal.SIGINT), "__module__", "") == "pyspark.core.context":
+    if (
+        _is_main_thread()
+        and getattr(signal.getsignal(signal.SIGINT), "__module__", "") == "pyspark.core.context"
+    ):
         signal.signal(signal.SIGINT, _handler(context.cancelAllJobs))
 
 
 @contextlib.contextmanager
 def cancelled_on_interrupt(context: SparkContext) -> Iterator[None]:
-    """Cancel the jobs that this thread starts inside when it is interrupted, and no other ones of the session.
+    """Cancel the jobs that this thread starts inside when it is interrupted, and no other ones of the
+    session.
 
     Raises
     ------
@@ -65,7 +78,8 @@ def cancelled_on_interrupt(context: SparkContext) -> Iterator[None]:
         context.cancelJobsWithTag(tag)
 
     context.addJobTag(tag)
-    # Python's own handler, as in a notebook's cell, asks for no cancel, and `toArrow` waits for the job before it lets the interrupt pass.
+    # Python's own handler, as in a notebook's cell, asks for no cancel, and `toArrow` waits for the job
+    # before it lets the interrupt pass.
     replaced = _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if replaced:
         signal.signal(signal.SIGINT, _handler(cancel))
@@ -81,12 +95,15 @@ def cancelled_on_interrupt(context: SparkContext) -> Iterator[None]:
     finally:
         if replaced:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        with contextlib.suppress(Exception):  # an interrupt closes the connection, and the thread's tags are gone with it
+        # an interrupt closes the connection, and the thread's tags are gone with it
+        with contextlib.suppress(Exception):
             context.removeJobTag(tag)
 
 
 def elsewhere(request: Callable[[], None]) -> None:
-    """Make a request to the Java side from a thread of its own, and wait shortly for it; a session that has ended is nothing to cancel."""
+    """Make a request to the Java side from a thread of its own, and wait shortly for it; a session that
+    has ended is nothing to cancel.
+    """
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # py4j raises several kinds when the Java side is gone
@@ -98,7 +115,9 @@ def elsewhere(request: Callable[[], None]) -> None:
 
 
 class _Interrupted(logging.Filter):
-    """Drops what py4j logs because a KeyboardInterrupt ended a wait for the Java side: the wait, and the connection it had to close."""
+    """Drops what py4j logs because a KeyboardInterrupt ended a wait for the Java side: the wait, and the
+    connection it had to close.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False for such a record."""
@@ -133,7 +152,8 @@ def _handler(cancel: Callable[[], None]) -> Callable[[int, FrameType | None], No
 
 
 def _leave(frame: FrameType | None) -> None:
-    """Close the connection to the Java side on which the interrupted frame waits for an answer, if it does; py4j makes another one.
+    """Close the connection to the Java side on which the interrupted frame waits for an answer, if it does;
+    py4j makes another one.
 
     Without PYSPARK_PIN_THREAD, threads have no connections of their own, and py4j does what it does.
     """

@@ -1,12 +1,14 @@
-"""A pipeline over many executors: cut where the key changes, each fragment in nodes, a Spark shuffle between two fragments.
+"""A pipeline over many executors: cut where the key changes, each fragment in nodes, a Spark shuffle between
+two fragments.
 
-The source's rows get their serials before anything moves: Spark sorts them, unless they come sorted, and numbers them.
-From then on a row's place in the order is its tag, whatever Spark does with it: a fragment's rows go to nodes by a
-partition id that the sender computes from the key, arrive sorted by tag (the node checks it), and a last sort by tag
-restores the order of the output. A task that runs again, anywhere, sees the same rows in the same order.
+The source's rows get their serials before anything moves: Spark sorts them, unless they come sorted, and
+numbers them. From then on a row's place in the order is its tag, whatever Spark does with it: a fragment's
+rows go to nodes by a partition id that the sender computes from the key, arrive sorted by tag (the node
+checks it), and a last sort by tag restores the order of the output. A task that runs again, anywhere, sees
+the same rows in the same order.
 
-Where nothing runs in front of the first key, Spark computes the partition ids itself: the source's rows reach Python in
-the nodes only.
+Where nothing runs in front of the first key, Spark computes the partition ids itself: the source's rows
+reach Python in the nodes only.
 """
 
 from __future__ import annotations
@@ -47,7 +49,16 @@ from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.columns import Carried, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
-from ordstream.spark.grouping import Choice, Grouping, learnt_map, resolve, sample_of, scheduled, unbounded, with_costs
+from ordstream.spark.grouping import (
+    Choice,
+    Grouping,
+    learnt_map,
+    resolve,
+    sample_of,
+    scheduled,
+    unbounded,
+    with_costs,
+)
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
 
@@ -79,7 +90,9 @@ class Layout:
     text: str
 
 
-def make_layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_executor: PerExecutor) -> Layout:
+def make_layout(
+    spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_executor: PerExecutor
+) -> Layout:
     """Decide the number of nodes and the processors of each.
 
     Raises
@@ -106,7 +119,9 @@ def make_layout(spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_e
             wish = f"{why} needs spark.task.cpus={cpus}, as local_session(node_cores={cpus}) sets"
             cpus = session_cpus
             each = max(1, cores // cpus)
-            why = f"{each} per executor, since tasks of this session hold {cpus} of its {cores} cores ({wish})"
+            why = (
+                f"{each} per executor, since tasks of this session hold {cpus} of its {cores} cores ({wish})"
+            )
     count = executors * each if nodes == "auto" else int(nodes)
     threads = "on the task's own thread" if cpus == 1 else f"{cpus} threads"
     return Layout(count, cpus, profile, f": {why}; a node works {threads}")
@@ -174,7 +189,8 @@ def over_nodes(
     carried : Carried
         The source's columns, and `order_by`'s.
     presorted : bool
-        They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes first.
+        They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes
+        first.
 
     Returns
     -------
@@ -183,7 +199,9 @@ def over_nodes(
     """
     ordered = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
     if not hasattr(ordered, "zipWithIndex"):
-        raise PlanError("more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1")
+        raise PlanError(
+            "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
+        )
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
     fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices
@@ -196,7 +214,12 @@ def over_nodes(
     first = with_costs(fragments[0], choices[0]) if _measures(choices.get(0)) else fragments[0]
     fragments = (first, *fragments[1:])
     rows = ordered.zipWithIndex(SERIAL)
-    direct = len(fragments) > 1 and not fragments[0].operators and not choices and _hashes_alike(rows, fragments[1])
+    direct = (
+        len(fragments) > 1
+        and not fragments[0].operators
+        and not choices
+        and _hashes_alike(rows, fragments[1])
+    )
     checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
     job = _Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
     for number in range(2, len(fragments) + 1):
@@ -217,9 +240,16 @@ def over_nodes(
     if not tags:
         return user_names(rows if one else rows.repartition(1).sortWithinPartitions(TAG), names)
     count = numbered.agg(F.count("*").alias(SERIAL)).withColumn(TAG, F.lit(b""))
-    tagged = rows.withColumn(SERIAL, F.lit(None).cast(LongType())).unionByName(count, allowMissingColumns=True)
+    tagged = rows.withColumn(SERIAL, F.lit(None).cast(LongType())).unionByName(
+        count, allowMissingColumns=True
+    )
     output = StructType(schema.fields[:-1])
-    result = StructType([StructField(name, one.dataType, one.nullable) for name, one in zip(names, output.fields, strict=True)])
+    result = StructType(
+        [
+            StructField(name, one.dataType, one.nullable)
+            for name, one in zip(names, output.fields, strict=True)
+        ]
+    )
     result = result.add("_serial", LongType()).add("_index", LongType())
     restore = RestoreFunction(to_arrow_schema(output, timezone="UTC"))
     return tagged.repartition(1).sortWithinPartitions(TAG).mapInArrow(restore, result)
@@ -232,7 +262,9 @@ def _measures(choice: Choice | None) -> bool:
 
 @dataclass
 class _Job:
-    """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from 1, where not the hash."""
+    """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from
+    1, where not the hash.
+    """
 
     fragments: tuple[Fragment, ...]
     choices: dict[int, Choice]
@@ -242,11 +274,14 @@ class _Job:
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
-    direct: bool  # nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own
+    # nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own
+    direct: bool
     groupings: dict[int, Any] = field(default_factory=dict)
 
     def through(self, rows: DataFrame, last: int) -> DataFrame:
-        """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have their node."""
+        """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
+        their node.
+        """
         nodes = self.layout.nodes
         for number, fragment in enumerate(self.fragments[:last], 1):
             if number == 1 and self.direct:
@@ -256,14 +291,21 @@ class _Job:
             following = self.fragments[number] if number < len(self.fragments) else None
             route = None
             if following is not None:
-                route = Route(fragment.output, following.key or (), following.nodes(nodes), self.groupings.get(number + 1))
+                route = Route(
+                    fragment.output,
+                    following.key or (),
+                    following.nodes(nodes),
+                    self.groupings.get(number + 1),
+                )
             schema = _carriers(fragment.output, last=following is None)
             function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
             rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
         return rows
 
     def learn(self, number: int, sample: DataFrame, carried: Carried, presorted: bool) -> Any:
-        """The map of the keyed fragment `number`, from what a sample of the source becomes in front of it."""
+        """The map of the keyed fragment `number`, from what a sample of the source becomes in front of
+        it.
+        """
         key = self.fragments[number - 1].key or ()
         before = self.fragments[number - 2]
         if number == 2:  # stateless operators only: the rows' order is of no account
@@ -273,7 +315,9 @@ class _Job:
             rows = self._arriving(self.through(ordered.zipWithIndex(SERIAL), number - 2), number - 1)
         output = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
         function = self._function(number - 1, None, output)
-        function = replace(function, order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None)
+        function = replace(
+            function, order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None
+        )
         return learnt_map(rows, function, self.choices[number - 1], key, self.layout.nodes)
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
@@ -281,15 +325,22 @@ class _Job:
         fragment, nodes = self.fragments[number - 1], self.layout.nodes
         if number > 1:
             place = SERIAL if number == 2 and self.direct else TAG
-            return rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE).sortWithinPartitions(place)
+            return (
+                rows.repartitionById(fragment.nodes(nodes), F.col(NODE))
+                .drop(NODE)
+                .sortWithinPartitions(place)
+            )
         choice = self.choices.get(0)
         if choice is not None:
             return scheduled(rows, choice, fragment, nodes)
         if not fragmenting.uses_python(fragment.plan):
             return rows
         # Spark makes few partitions of few bytes, however long the functions take.
-        rows = rows.repartitionById(nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int"))
-        by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)  # what looks at the rows before a row
+        rows = rows.repartitionById(
+            nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int")
+        )
+        # what looks at the rows before a row
+        by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)
         return rows.sortWithinPartitions(SERIAL) if by_place else rows
 
     def _function(self, number: int, route: Route | None, output: pa.Schema) -> FragmentFunction:
@@ -304,7 +355,11 @@ class _Job:
         used = used_source_columns(Plan.line(fragment.source, rest))
         return FragmentFunction(
             fragment=fragment,
-            unread=() if self.choices else tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
+            unread=()
+            if self.choices
+            else tuple(
+                name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used
+            ),
             number=number,
             route=route,
             output=output,
@@ -328,8 +383,13 @@ def _node(fragment: Fragment, nodes: int) -> Column:
 
 
 def _hashes_alike(rows: DataFrame, fragment: Fragment) -> bool:
-    """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1" and "01" as integers."""
-    return all(_same_family(rows.schema[carried_name(index)].dataType, fragment.source.field(index).type) for index in fragment.key or ())
+    """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1"
+    and "01" as integers.
+    """
+    return all(
+        _same_family(rows.schema[carried_name(index)].dataType, fragment.source.field(index).type)
+        for index in fragment.key or ()
+    )
 
 
 def _same_family(given: DataType, wanted: pa.DataType) -> bool:
@@ -342,20 +402,30 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
         (TimestampType, (pat.is_timestamp,)),
         (TimestampNTZType, (pat.is_timestamp,)),
     )
-    return any(isinstance(given, family) and any(fits(wanted) for fits in kinds) for family, kinds in families)
+    return any(
+        isinstance(given, family) and any(fits(wanted) for fits in kinds) for family, kinds in families
+    )
 
 
 def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
-    """Spark's schema of a fragment's output: the last one's own types, else types that carry every value unchanged."""
+    """Spark's schema of a fragment's output: the last one's own types, else types that carry every value
+    unchanged.
+    """
     if last:
         own = enumerate(spark_schema(schema).fields)
-        return StructType([StructField(carried_name(k), one.dataType, one.nullable) for k, one in own]).add(TAG, "binary", False)
-    carried = pa.schema([pa.field(carried_name(k), _carrier(column.type, column.name)) for k, column in enumerate(schema)])
+        return StructType([StructField(carried_name(k), one.dataType, one.nullable) for k, one in own]).add(
+            TAG, "binary", False
+        )
+    carried = pa.schema(
+        [pa.field(carried_name(k), _carrier(column.type, column.name)) for k, column in enumerate(schema)]
+    )
     return from_arrow_schema(carried).add(TAG, "binary", False).add(NODE, "integer", False)
 
 
 def _carrier(kind: pa.DataType, name: str) -> pa.DataType:
-    """A type that Spark has, to and from which casts lose nothing. Dates and times go as counts of their unit."""
+    """A type that Spark has, to and from which casts lose nothing. Dates and times go as counts of their
+    unit.
+    """
     if is_list(kind):
         return pa.list_(_carrier(kind.value_type, name))
     if is_temporal(kind):

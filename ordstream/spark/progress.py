@@ -6,10 +6,11 @@ listens on 127.0.0.1; a node opens one connection per task attempt, proves that 
 shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON. A node that can't
 reach the driver (an executor on another host) works on without.
 
-The other way go single bytes. The driver knows the node; it has taken the node's report, for which the node waits at its end, so that the
-report is there when Spark has the task's result; the node's stage is over, without the node having ended (Spark itself tells a
-Python worker that its job was cancelled by a kill signal, after two to three seconds); the driver stops listening. A connection that ends
-without that last word tells the node that the driver's process has ended, and nobody waits for its rows any more.
+The other way go single bytes. The driver knows the node; it has taken the node's report, for which the node
+waits at its end, so that the report is there when Spark has the task's result; the node's stage is over,
+without the node having ended (Spark itself tells a Python worker that its job was cancelled by a kill
+signal, after two to three seconds); the driver stops listening. A connection that ends without that last
+word tells the node that the driver's process has ended, and nobody waits for its rows any more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ HELLO_BYTES = 512  # largest first frame, read before the sender is trusted
 FRAME_BYTES = 4 << 20  # largest later frame: a report
 HELLO_SECONDS = 5.0  # to prove the secret
 SEND_SECONDS = 2.0  # after which a node gives up on a driver that doesn't read
-TAKE_SECONDS = 10.0  # after which a node no longer waits for the driver to take its report: a user's callback may hold it up
+# after which a node no longer waits for the driver to take its report: a user's callback may hold it up
+TAKE_SECONDS = 10.0
 INTERVAL_SECONDS = 0.1  # between two counts of a node
 LOOK_SECONDS = 0.1  # between two looks of the driver at Spark's active stages
 KNOWN, TAKEN, CANCEL, LEFT = b"K", b"T", b"C", b"L"  # what the driver says
@@ -71,14 +73,15 @@ class Channel:
     reports : dict
         Report of each task attempt whose node finished.
     latest : dict
-        Of each partition of each stage only the last one: an attempt that failed behind its node, or was overtaken by
-        another one, does not count.
+        Of each partition of each stage only the last one: an attempt that failed behind its node, or was
+        overtaken by another one, does not count.
     active_stages : callable, optional
         Returns the ids of the stages that Spark runs now; then nodes of cancelled jobs are told to stop.
     keeps : bool
         Keep reports and counts; off where nobody can ask for them.
     number : int
-        At the listener, which keeps a channel for the life of the process, or until it is closed: a DataFrame may be used at any time.
+        At the listener, which keeps a channel for the life of the process, or until it is closed: a
+        DataFrame may be used at any time.
     """
 
     on_progress: OnProgress | None = None
@@ -206,7 +209,8 @@ class Listener:
         threading.Thread(target=self._look, name="spark-stage-watch", daemon=True).start()
 
     def _look(self) -> None:
-        # Spark's list lags behind its tasks: only a stage that was active can be over, and it must be so twice
+        # Spark's list lags behind its tasks: only a stage that was active can be over, and it must be so
+        # twice
         missed: dict[socket.socket, int] = {}  # of nodes whose stage was seen active: looks without it
         while True:
             time.sleep(LOOK_SECONDS)
@@ -251,11 +255,16 @@ class Reporter:
     count : callable
         Returns the number of rows processed; called from the reporter's thread.
     cancel : callable, optional
-        Called from the reporter's thread when the driver says that the task's stage is over, or has itself ended.
+        Called from the reporter's thread when the driver says that the task's stage is over, or has itself
+        ended.
     """
 
     def __init__(
-        self, door: Door | None, key: TaskKey, count: Callable[[], int], cancel: Callable[[], None] | None = None
+        self,
+        door: Door | None,
+        key: TaskKey,
+        count: Callable[[], int],
+        cancel: Callable[[], None] | None = None,
     ) -> None:
         self._count = count
         self._cancel = cancel
@@ -267,7 +276,9 @@ class Reporter:
             self._thread.start()
 
     def finish(self, report: dict[str, Any] | None) -> None:
-        """Send the last count and the report, and wait until the driver has taken them: it may ask for them once the task has ended."""
+        """Send the last count and the report, and wait until the driver has taken them: it may ask for
+        them once the task has ended.
+        """
         self._join()
         if self._send({"rows": self._count(), "report": report}):
             end = time.monotonic() + TAKE_SECONDS

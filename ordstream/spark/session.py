@@ -31,7 +31,8 @@ NOISE = (b"WARNING: Using incubator modules",)
 
 _hushed = threading.Event()
 
-# Rows that reach a Python worker at a time, at most 64 MiB of them. Each batch costs the worker some 100 us; Spark's default is 10,000.
+# Rows that reach a Python worker at a time, at most 64 MiB of them. Each batch costs the worker some 100 us;
+# Spark's default is 10,000.
 ARROW_ROWS = "65536"
 
 # PythonGatewayServer announces its log level unless that is the root's. Executor and TaskSetManager print a
@@ -96,7 +97,8 @@ def local_session(
         socket.getaddrinfo("localhost", 0)
     except socket.gaierror as error:
         raise RuntimeError(
-            f"PySpark listens on 'localhost', which this machine can't resolve ({error}): add the line `127.0.0.1 localhost` to /etc/hosts"
+            f"PySpark listens on 'localhost', which this machine can't resolve ({error}): add the line "
+            "`127.0.0.1 localhost` to /etc/hosts"
         ) from error
     without_traces()  # Ctrl-C while Spark starts
     cores = cores or allowed_cpus()
@@ -143,9 +145,11 @@ def _log4j_file(level: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _java_ended_if_interrupted() -> Iterator[None]:
-    """End a Java process that this thread starts inside, if the block is left by Ctrl-C before PySpark has a connection to it.
+    """End a Java process that this thread starts inside, if the block is left by Ctrl-C before PySpark has a
+    connection to it.
 
-    PySpark has removed the file then by which Java would tell its port; Java fails to write it, and stays for ever. Linux only.
+    PySpark has removed the file then by which Java would tell its port; Java fails to write it, and stays
+    for ever. Linux only.
     """
     before = _children()
     try:
@@ -161,7 +165,9 @@ def _java_ended_if_interrupted() -> Iterator[None]:
 def _children() -> set[int]:
     """Processes that this thread has started."""
     try:
-        return set(map(int, Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()))
+        return set(
+            map(int, Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
+        )
     except OSError:
         return set()
 

@@ -1,9 +1,11 @@
 """What a driver ships into the tasks, and the check that the worker's ordstream is the driver's.
 
-A function object goes to a Python worker as its class's name and its state, so the worker runs it with whatever `ordstream` it imports:
-another one where the worker's current folder or PYTHONPATH has one. What would follow are wrong answers or an error far from its cause.
-So the object travels as bytes inside of a small function, itself sent by value, that looks at the worker's ordstream before it unpacks
-them: once per worker process. The same folder is the same ordstream; another one is if the version and every Python module are.
+A function object goes to a Python worker as its class's name and its state, so the worker runs it with
+whatever `ordstream` it imports: another one where the worker's current folder or PYTHONPATH has one. What
+would follow are wrong answers or an error far from its cause. So the object travels as bytes inside of a
+small function, itself sent by value, that looks at the worker's ordstream before it unpacks them: once per
+worker process. The same folder is the same ordstream; another one is if the version and every Python module
+are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Origin = tuple[str, str, str]
 
 
 class Shipped:
-    """Base class of what runs in a task: pickled so that a worker with another ordstream than the driver's says so.
+    """Base class of what runs in a task: pickled so that a worker with another ordstream than the driver's
+    says so.
 
     Raises
     ------
@@ -28,7 +31,9 @@ class Shipped:
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its state in bytes, and what unpacks them. By cloudpickle only, as Spark's driver pickles."""
+        """Pickled as its state in bytes, and what unpacks them. By cloudpickle only, as Spark's driver
+        pickles.
+        """
         data: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
         return _unpacker(), (origin(), data)
 
@@ -43,7 +48,9 @@ def origin() -> Origin:
 
 
 def _digester() -> Callable[[str], str]:
-    """The digest of the Python modules under a folder. A function of its own scope: it goes to the workers by value."""
+    """The digest of the Python modules under a folder. A function of its own scope: it goes to the
+    workers by value.
+    """
 
     def digest(folder: str) -> str:
         import hashlib
@@ -72,24 +79,35 @@ def _unpacker() -> Callable[[Origin, bytes], Any]:
         folder, version, modules = driver
         here = sys.executable
         advice = (
-            "A worker's current folder and PYTHONPATH come before the packages installed for its Python: start Spark in another folder, "
+            "A worker's current folder and PYTHONPATH come before the packages installed for its Python: "
+            "start Spark in another folder, "
             f"or give the workers the driver's ordstream (PYSPARK_PYTHON names their Python, here {here})"
         )
         try:
             found = importlib.import_module("ordstream")
             place = found.__path__[0]
         except (ImportError, AttributeError) as error:
-            text = f"this Spark worker can't import ordstream ({error}); the driver has {version} in {folder}. {advice}"
+            text = (
+                f"this Spark worker can't import ordstream ({error}); the driver has {version} in "
+                f"{folder}. {advice}"
+            )
             raise ImportError(text) from error
         if getattr(found, "_like_driver", None) != driver:
             own = getattr(found, "__version__", "of no version")
-            if os.path.realpath(place) != os.path.realpath(folder) and (own, digest(place)) != (version, modules):
+            if os.path.realpath(place) != os.path.realpath(folder) and (own, digest(place)) != (
+                version,
+                modules,
+            ):
                 raise ImportError(
-                    f"this Spark worker imports another ordstream than the driver: {own} in {place}, the driver's is {version} in "
+                    f"this Spark worker imports another ordstream than the driver: {own} in {place}, the "
+                    f"driver's is {version} in "
                     f"{folder}. {advice}"
                 )
             if importlib.util.find_spec("ordstream._core.flow.run") is None:
-                raise ImportError(f"this Spark worker imports an ordstream whose core is not built: {own} in {place}. {advice}")
+                raise ImportError(
+                    f"this Spark worker imports an ordstream whose core is not built: {own} in {place}. "
+                    f"{advice}"
+                )
             found._like_driver = driver  # type: ignore[attr-defined]
         kind, state = pickle.loads(data)
         made = kind.__new__(kind)

@@ -1,4 +1,6 @@
-"""The queries' answers by SQL over the whole tables: an independent path to what the streams must end with."""
+"""The queries' answers by SQL over the whole tables: an independent path to what the streams must end
+with.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ def duckdb_answer(folder: DataFolder, query: str, **parameters: Any) -> Rows:
 def spark_answer(spark: SparkSession, folder: DataFolder, query: str, **parameters: Any) -> Rows:
     """Answer a query with Spark SQL, on the rows as Spark reads them. Parameters as for `duckdb_answer`."""
     text = statement(query, **parameters)
-    checks = "spark.sql.ansi.enabled"  # without, a time that does not fit into int64 would become another one
+    # without, a time that does not fit into int64 would become another one
+    checks = "spark.sql.ansi.enabled"
     before = str(spark.conf.get(checks))
     spark.conf.set(checks, "true")
     try:

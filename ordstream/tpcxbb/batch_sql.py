@@ -1,11 +1,12 @@
 """The SQL of the batch answers: one statement per query, the same text for Spark SQL and DuckDB.
 
-Written from the benchmark's definitions with window functions and joins over the whole tables; nothing is shared
-with the streams of `queries`. Table names stand after FROM and JOIN only, so that an engine can put its own there.
+Written from the benchmark's definitions with window functions and joins over the whole tables; nothing is
+shared with the streams of `queries`. Table names stand after FROM and JOIN only, so that an engine can put
+its own there.
 
-Times are any int64, below 0 (before 1900) as well: windows are floors, and no difference of two times is taken, which could leave int64.
-An event time that does not fit is an error, here as in the stream. `div` is a division of integers that drops the fraction: Spark has
-it, DuckDB is given it (`DUCKDB_MACROS`).
+Times are any int64, below 0 (before 1900) as well: windows are floors, and no difference of two times is
+taken, which could leave int64. An event time that does not fit is an error, here as in the stream. `div` is
+a division of integers that drops the fraction: Spark has it, DuckDB is given it (`DUCKDB_MACROS`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def q1(
     Parameters
     ----------
     stores, categories : sequence of int, optional
-        Count only lines of these stores, and of items in these categories (None: in any; an item without one is
-        never counted).
+        Count only lines of these stores, and of items in these categories (None: in any; an item without one
+        is never counted).
     min_count : int
         A pair needs strictly more tickets than this.
     limit : int
@@ -46,7 +47,8 @@ def q1(
     Returns
     -------
     str
-        A statement over ``store_sales`` and ``item``; rows (item1, item2, count) or (window, item1, item2, count).
+        A statement over ``store_sales`` and ``item``; rows (item1, item2, count) or (window, item1, item2,
+        count).
     """
     ts = f"ss_sold_date_sk * {SECONDS_PER_DAY} + ss_sold_time_sk"
     window = "0" if window_seconds is None else _floor(f"({ts})", window_seconds)
@@ -167,8 +169,8 @@ def q3(
 def q4(timeout_seconds: int = 3600) -> str:
     """SQL of query 4: pages and number of the sessions that left a cart behind.
 
-    A session did if its last click on a dynamic page comes after its last one on an order page, clicks ordered by
-    (time, type).
+    A session did if its last click on a dynamic page comes after its last one on an order page, clicks
+    ordered by (time, type).
 
     Parameters
     ----------
@@ -201,8 +203,8 @@ def q4(timeout_seconds: int = 3600) -> str:
 def q15(store: int | None = None, date_from: int | None = None, date_to: int | None = None) -> str:
     """SQL of query 15: categories whose sales of a day don't grow, by a least-squares line.
 
-    A category's day without a sale is no point of its line. Whether a line is flat or declining is decided on
-    whole cents, exactly.
+    A category's day without a sale is no point of its line. Whether a line is flat or declining is decided
+    on whole cents, exactly.
 
     Parameters
     ----------
@@ -227,7 +229,8 @@ def q15(store: int | None = None, date_from: int | None = None, date_to: int | N
 
     rise, run = "n * sxy - sx * sy", "n * sxx - sx * sx"
     height = "sy * sxx - sx * sxy"
-    # Sums that leave int64 are an error, as in the stream. sxy and sy are cents. The products need up to 38 digits.
+    # Sums that leave int64 are an error, as in the stream. sxy and sy are cents. The products need up to 38
+    # digits.
     return f"""
         WITH days AS (
           SELECT i_category_id AS category, ss_sold_date_sk AS x,

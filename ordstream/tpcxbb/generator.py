@@ -1,9 +1,9 @@
 """Seeded TPCx-BB rows from the published distributions, a few days at a time.
 
 The generator never holds more than one chunk of days, and a day too large for that is put in order on disk
-(`spill`), so the scale is bounded by the disk, not by memory. Each chunk draws from its own random stream, named
-by (seed, table, first day): the same seed and sizes give the same rows, and a run that stops after N rows wrote
-the first N rows of the longer run.
+(`spill`), so the scale is bounded by the disk, not by memory. Each chunk draws from its own random stream,
+named by (seed, table, first day): the same seed and sizes give the same rows, and a run that stops after N
+rows wrote the first N rows of the longer run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Ints = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with (rows written, rows expected)."""
 
-CHUNK_ROWS = 250_000  # rows that one chunk of days aims at; a day of more than twice as many goes over the disk
+# rows that one chunk of days aims at; a day of more than twice as many goes over the disk
+CHUNK_ROWS = 250_000
 MANIFEST = "generated.json"
 WORKING = ".generating"  # folder of files that are not finished
 LINES_PER_ORDER, CLICKS_PER_ORDER = 7.5, 76  # on average
@@ -127,7 +128,10 @@ class Generator:
         with Spill(slices, self._spill_folder) as spill:
             for piece in range(slices):
                 some_orders, some_blocks = _part(orders, piece, slices), _part(blocks, piece, slices)
-                for part in (*self._orders_of(some_orders, first, piece), self._visits_of(some_blocks, first, piece)):
+                for part in (
+                    *self._orders_of(some_orders, first, piece),
+                    self._visits_of(some_blocks, first, piece),
+                ):
                     spill.add(part[1], part)
             for columns in spill.slices():
                 yield _clicks_batch(columns)
@@ -315,7 +319,9 @@ def _money(cents: Ints) -> pa.Array:
 
 
 def expected_rows(sizes: Sizes, rows: int | None, store_sales: bool) -> int:
-    """Return about how many rows `generate_clicks` writes, for a progress bar; exact for `rows` clicks alone."""
+    """Return about how many rows `generate_clicks` writes, for a progress bar; exact for `rows` clicks
+    alone.
+    """
     clicks = rows if rows is not None else sizes.expected_clicks
     return clicks + (int(clicks * LINES_PER_ORDER / CLICKS_PER_ORDER) if store_sales else 0)
 
@@ -333,10 +339,10 @@ def generate_clicks(
 ) -> Path:
     """Write web_clickstreams, item and web_page as Parquet files, the clicks in canonical stream order.
 
-    A folder that already holds the same rows (see `generated.json` in it) is left as it is. Else all files are
-    written aside and take their places when they are whole: a run that fails or is ended leaves what was there
-    before. Two runs must not write into one folder at the same time. Rows that were not generated are never
-    replaced, nor mixed with generated ones.
+    A folder that already holds the same rows (see `generated.json` in it) is left as it is. Else all files
+    are written aside and take their places when they are whole: a run that fails or is ended leaves what was
+    there before. Two runs must not write into one folder at the same time. Rows that were not generated are
+    never replaced, nor mixed with generated ones.
 
     Parameters
     ----------
@@ -365,7 +371,8 @@ def generate_clicks(
     Raises
     ------
     ValueError
-        If the sizes are missing, contradictory or out of range, or the folder holds tables that were not generated.
+        If the sizes are missing, contradictory or out of range, or the folder holds tables that were not
+        generated.
     OSError
         If the folder can't be written, or the disk is full.
     """
@@ -407,8 +414,11 @@ def generate_clicks(
 
 
 def _not_generated(folder: Path) -> list[str]:
-    """Names of entries that `DataFolder` would read as part of a table, and that no run of `generate_clicks` has written."""
-    mine = any((folder / name).is_file() for name in (MANIFEST, f"{WORKING}/{MANIFEST}"))  # the latter: ended while it moved files
+    """Names of entries that `DataFolder` would read as part of a table, and that no run of
+    `generate_clicks` has written.
+    """
+    # the latter: ended while it moved files
+    mine = any((folder / name).is_file() for name in (MANIFEST, f"{WORKING}/{MANIFEST}"))
     own = {f"{table}.parquet" for table in TABLES} if mine else set()
     found = sorted({entry for table in TABLES for entry in folder.glob(f"{table}*")})
     return [
@@ -429,14 +439,24 @@ def _empty(folder: Path) -> None:
 
 
 def is_generated(
-    folder: Path, sizes: Sizes, rows: int | None, seed: int, *, skew: float | None = None, store_sales: bool = False
+    folder: Path,
+    sizes: Sizes,
+    rows: int | None,
+    seed: int,
+    *,
+    skew: float | None = None,
+    store_sales: bool = False,
 ) -> bool:
     """Whether the folder holds what `generate_clicks` would write there with these arguments."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
-    if not isinstance(found, dict) or found.pop("store_sales", False) < store_sales or found != _recipe(sizes, rows, seed, skew):
+    if (
+        not isinstance(found, dict)
+        or found.pop("store_sales", False) < store_sales
+        or found != _recipe(sizes, rows, seed, skew)
+    ):
         return False
     tables = [table for table in TABLES if store_sales or table != "store_sales"]
     return all((folder / f"{table}.parquet").is_file() for table in tables)

@@ -1,9 +1,9 @@
 """A folder of TPCx-BB tables, Parquet or CSV, as Arrow batches or Spark DataFrames.
 
 A table is the files whose names begin with the table's name (`web_clickstreams*.parquet`, `item*.csv`), or
-the files of a folder of that name, in name order. CSV files are UTF-8, with or without a byte order mark, have
-a header and write NULL as the empty string.
-Columns are found by name and cast; columns that the queries don't use are ignored.
+the files of a folder of that name, in name order. CSV files are UTF-8, with or without a byte order mark,
+have a header and write NULL as the empty string. Columns are found by name and cast; columns that the
+queries don't use are ignored.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class DataFolder:
         Raises
         ------
         SourceError
-            Naming file, row (from 1, without the header) and column where a value can't be read or is missing.
+            Naming file, row (from 1, without the header) and column where a value can't be read or is
+            missing.
         """
         return (piece.batch for piece in self._pieces(table, batch_rows))
 
@@ -298,13 +299,16 @@ class DataFolder:
         bad = np.flatnonzero((number < 0) | (number >= LARGEST_KEY))
         if len(bad):
             raise SourceError(
-                f"{where}: row {bad[0] + 1} has {key} {number[bad[0]]}; keys from 0 to {LARGEST_KEY - 1} are possible"
+                f"{where}: row {bad[0] + 1} has {key} {number[bad[0]]}; keys from 0 to {LARGEST_KEY - 1} "
+                "are possible"
             )
         place = np.full(int(number.max()) + 1 if len(number) else 0, -1, dtype=np.int64)
         place[number] = np.arange(len(number))
         twice = np.flatnonzero(place[number] != np.arange(len(number)))
         if len(twice):
-            raise SourceError(f"{where}: {key} {number[twice[0]]} is there more than once, first in row {twice[0] + 1}")
+            raise SourceError(
+                f"{where}: {key} {number[twice[0]]} is there more than once, first in row {twice[0] + 1}"
+            )
         values = rows[column].combine_chunks()
         if pa.types.is_string(values.type):
             values = values.fill_null("")  # there is such a key: null says that there is none
@@ -329,7 +333,9 @@ def _header(file: Path) -> list[str]:
 
 
 def _read(file: Path, schema: pa.Schema, batch_rows: int, table: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The file's rows, in the columns of `schema`; of a table, which says what is wrong in a file that can't be read (SourceError)."""
+    """The file's rows, in the columns of `schema`; of a table, which says what is wrong in a file that
+    can't be read (SourceError).
+    """
     try:
         yield from _parsed(file, schema, batch_rows)
     except (pa.ArrowException, OSError) as error:
@@ -370,10 +376,16 @@ def _first_bad_cell(file: Path, schema: pa.Schema) -> str | None:
         try:
             for number, cells in enumerate(reader, start=1):
                 if cells and len(cells) != len(header):
-                    return f"row {number} has {len(cells)} values for {len(header)} columns, at line {reader.line_num} of the file"
+                    return (
+                        f"row {number} has {len(cells)} values for {len(header)} columns, at line "
+                        f"{reader.line_num} of the file"
+                    )
                 for index, name, kind in wanted:
                     if cells and cells[index] and not _fits(cells[index], kind):
-                        return f"row {number}, column {name}: {cells[index]!r} is not {kind}, at line {reader.line_num} of the file"
+                        return (
+                            f"row {number}, column {name}: {cells[index]!r} is not {kind}, at line "
+                            f"{reader.line_num} of the file"
+                        )
         except (UnicodeDecodeError, csv.Error) as error:
             return f"after row {reader.line_num - 1}: {error}"
     return None
@@ -416,10 +428,14 @@ def _event_time(piece: _Piece, date: str, time: str) -> pa.Array:
     try:
         return pc.add_checked(pc.multiply_checked(days, SECONDS_PER_DAY), seconds)
     except pa.ArrowInvalid as error:
-        for row, (day, second) in enumerate(zip(days.to_pylist(), seconds.to_pylist(), strict=True), piece.first_row + 1):
+        for row, (day, second) in enumerate(
+            zip(days.to_pylist(), seconds.to_pylist(), strict=True), piece.first_row + 1
+        ):
             begin = day * SECONDS_PER_DAY
             if not (INT64_MIN <= begin <= INT64_MAX and INT64_MIN <= begin + second <= INT64_MAX):
-                raise SourceError(f"{piece.file}: row {row}: {date} {day} with {time} {second} {NO_TIME}") from error
+                raise SourceError(
+                    f"{piece.file}: row {row}: {date} {day} with {time} {second} {NO_TIME}"
+                ) from error
         raise
 
 
@@ -448,8 +464,10 @@ def _unsorted(
     row = piece.first_row + at
     previous = f"row {row}" if row else "the last row of the file before"
     return SourceError(
-        f"{piece.file} is not sorted: row {row + 1} comes before {previous} in the order {', '.join(order)}: "
-        f"{column} is {_shown(is_)} after {_shown(was)}; sort it, have it sorted (sort=True, --sort), or run it on "
+        f"{piece.file} is not sorted: row {row + 1} comes before {previous} in the order "
+        f"{', '.join(order)}: "
+        f"{column} is {_shown(is_)} after {_shown(was)}; sort it, have it sorted (sort=True, --sort), or "
+        "run it on "
         "Spark, which sorts"
     )
 
@@ -462,8 +480,11 @@ def _spark_event_time(date: str, time: str) -> Column:
     from pyspark.sql import functions as F
 
     day, second = _spark_required(date), _spark_required(time)
-    ts = F.try_add(F.try_multiply(day, F.lit(SECONDS_PER_DAY).cast("bigint")), second)  # null, with ANSI mode off as well
-    outside = F.concat(F.lit(f"{date} "), day, F.lit(f" with {time} "), second, F.lit(f" {NO_TIME}: "), F.input_file_name())
+    # null, with ANSI mode off as well
+    ts = F.try_add(F.try_multiply(day, F.lit(SECONDS_PER_DAY).cast("bigint")), second)
+    outside = F.concat(
+        F.lit(f"{date} "), day, F.lit(f" with {time} "), second, F.lit(f" {NO_TIME}: "), F.input_file_name()
+    )
     return F.when(ts.isNull(), F.raise_error(outside).cast("bigint")).otherwise(ts)
 
 

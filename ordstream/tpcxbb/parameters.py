@@ -1,6 +1,7 @@
 """Parameters of the queries as the command line gives them: text in, checked values out.
 
-A list is comma-separated, a date is an ISO date or a number of days since 1900-01-01, `none` is no restriction.
+A list is comma-separated, a date is an ISO date or a number of days since 1900-01-01, `none` is no
+restriction.
 """
 
 from __future__ import annotations
@@ -112,5 +113,7 @@ def read_parameters(query: str, defaults: Mapping[str, Any], pairs: Sequence[str
             raise ValueError(f"{name} of {query} must be {error}, not {text!r}") from None
     chosen = dict(defaults) | given
     if {"date_from", "date_to"} <= set(chosen) and chosen["date_from"] > chosen["date_to"]:
-        raise ValueError(f"date_from of {query} ({chosen['date_from']}) is after date_to ({chosen['date_to']})")
+        raise ValueError(
+            f"date_from of {query} ({chosen['date_from']}) is after date_to ({chosen['date_to']})"
+        )
     return chosen

@@ -1,8 +1,8 @@
 """The queries as ordered pipelines, each reading like its line in Table 1 of the ordered paper.
 
 WC is web_clickstreams (`schema.CLICK_STREAM`), SS is store_sales (`schema.SALES_STREAM`); SL, PS and SF are
-stateless, partitioned stateful and stateful operators. A query's `build` gives the pipeline, which emits every
-update; its `answer` picks the end-of-stream answer out of the output.
+stateless, partitioned stateful and stateful operators. A query's `build` gives the pipeline, which emits
+every update; its `answer` picks the end-of-stream answer out of the output.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Query:
     build : callable
         build(tables, **parameters) -> Pipeline that emits every update.
     answer : callable
-        answer(rows, **parameters) -> the end-of-stream answer; `rows` is the pipeline's output in order, whole
-        or with emit="final".
+        answer(rows, **parameters) -> the end-of-stream answer; `rows` is the pipeline's output in order,
+        whole or with emit="final".
     """
 
     name: str
@@ -86,7 +86,9 @@ class Query:
 
 
 def _in_categories(item: Expr, tables: SideTables, categories: Sequence[int] | None) -> Expr:
-    """Whether the item has one of the categories, or any: the benchmark joins with the items, so it never counts one without."""
+    """Whether the item has one of the categories, or any: the benchmark joins with the items, so it
+    never counts one without.
+    """
     category = item.lookup(tables.categories)
     return category.is_not_null() if categories is None else category.isin(categories)
 
@@ -142,7 +144,9 @@ def q1(
 
 
 def q1_answer(rows: Rows, *, window_seconds: int | None = None, **_: Any) -> list[tuple[Any, ...]]:
-    """Rows [item1, item2, count]; with windows [window, item1, item2, count], window = ts // window_seconds."""
+    """Rows [item1, item2, count]; with windows [window, item1, item2, count], window = ts //
+    window_seconds.
+    """
     if window_seconds is None:
         return [row[:3] for row in last_lists(rows)]
     return [(row[2], row[0], row[1], row[3]) for row in last_lists(rows, by=2)]
@@ -168,8 +172,8 @@ def q2(
     tables : SideTables, optional
         Not used.
     anchor : int, optional
-        The batch benchmark's form: only the items viewed together with this one, as pairs (item, anchor). None
-        is the paper's form: all pairs (left, right) with left < right.
+        The batch benchmark's form: only the items viewed together with this one, as pairs (item, anchor).
+        None is the paper's form: all pairs (left, right) with left < right.
     timeout_seconds : int
         Longest gap inside a session.
     limit : int
@@ -324,7 +328,9 @@ def q15(
 
 
 def q15_answer(rows: Rows, **_: Any) -> list[tuple[Any, ...]]:
-    """Rows [category, slope, intercept] of categories with a slope of at most 0; amounts in currency units."""
+    """Rows [category, slope, intercept] of categories with a slope of at most 0; amounts in currency
+    units.
+    """
     latest = {row[0]: row for row in rows}
     return [(key, row[3] / 100, row[4] / 100) for key, row in sorted(latest.items()) if row[5]]
 

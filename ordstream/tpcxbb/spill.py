@@ -1,4 +1,6 @@
-"""Sort more rows than memory should hold: spread them over files by time of day, then take one file at a time."""
+"""Sort more rows than memory should hold: spread them over files by time of day, then take one file at a
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What compiling a function gives, whatever compiled it: addresses, the layout of a state, the message where it does not compile."""
+"""What compiling a function gives, whatever compiled it: addresses, the layout of a state, the message
+where it does not compile.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def state_dtype(schema: pa.Schema, where: str = "compiled process") -> np.dtype[
     for column in schema:
         physical = physical_type(column.type, column.name)
         if physical.vm is None or physical.vm == "view":
-            raise SchemaError(f"{where}: the state of a compiled function can't hold {column.name!r}: {column.type}; numbers can")
+            raise SchemaError(
+                f"{where}: the state of a compiled function can't hold {column.name!r}: {column.type}; "
+                "numbers can"
+            )
         formats.append(_STATE_FORMATS[physical.name])
     packed = np.dtype({"names": schema.names, "formats": formats}, align=True)
     offsets = [packed.fields[name][1] for name in schema.names] if packed.fields else []
@@ -80,16 +85,34 @@ def compile_error(fn: Any, error: Exception, where: str) -> PlanError:
     """A compiler's message, shortened, with the user's line."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     file = fn.__code__.co_filename
-    lines = [int(number) for name, number in re.findall(r'File "([^"]+)", line (\d+)', text) if _same_file(name, file)]
-    lines += [int(number) for name, number in re.findall(r"at (\S+) \((\d+)\)", text) if _same_file(name, file)]
+    lines = [
+        int(number)
+        for name, number in re.findall(r'File "([^"]+)", line (\d+)', text)
+        if _same_file(name, file)
+    ]
+    lines += [
+        int(number) for name, number in re.findall(r"at (\S+) \((\d+)\)", text) if _same_file(name, file)
+    ]
     number = lines[-1] if lines else fn.__code__.co_firstlineno
-    skipped = ("Failed in", "During:", "File ", "[", "-", "There are", "Enable logging", "This error", "Overload of")
+    skipped = (
+        "Failed in",
+        "During:",
+        "File ",
+        "[",
+        "-",
+        "There are",
+        "Enable logging",
+        "This error",
+        "Overload of",
+    )
     place = text.find('\nFile "')  # from there on numba repeats the source
     reasons = [line.strip(" >^") for line in text[: place if place > 0 else None].splitlines()]
     reasons = [line for line in reasons if line and not line.startswith(skipped)]
     source = linecache.getline(file, number).strip()
     head = f'{where}: {fn.__name__} does not compile\n  File "{file}", line {number}'
-    return PlanError("\n".join([head, *([f"    {source}"] if source else []), *(f"  {line}" for line in reasons[:4])]))
+    return PlanError(
+        "\n".join([head, *([f"    {source}"] if source else []), *(f"  {line}" for line in reasons[:4])])
+    )
 
 
 def _same_file(name: str, file: str) -> bool:

@@ -1,10 +1,13 @@
-"""Compiled user functions: anything that is, or becomes, a C function `int64_t f(int64_t n, void* call, void* user_data)`.
+"""Compiled user functions: anything that is, or becomes, a C function `int64_t f(int64_t n, void* call,
+void* user_data)`.
 
 Two ways lead there. `resolve_callable` takes a function that is compiled already: a Numba cfunc, a
-`scipy.LowLevelCallable`, a Cython capsule, a ctypes or cffi function pointer. `compile_rows` and `compile_process`
-compile `fn(row, emit)` and `fn(row, state, emit)` with Numba (`pip install 'ordstream[jit]'`).
+`scipy.LowLevelCallable`, a Cython capsule, a ctypes or cffi function pointer. `compile_rows` and
+`compile_process` compile `fn(row, emit)` and `fn(row, state, emit)` with Numba (`pip install
+'ordstream[jit]'`).
 
-What `call` points to, and what the function returns, is documented in `ordstream/include/ordstream_kernel.h`.
+What `call` points to, and what the function returns, is documented in
+`ordstream/include/ordstream_kernel.h`.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class NativeFunction:
     keep: tuple[Any, ...] = ()
 
 
-# ------------------------------------------------------------------------------------------------ native callables
+# --------------------------------------------------------------------------------- native callables
 
 
 def is_native(obj: Any) -> bool:
@@ -60,10 +63,10 @@ def resolve_callable(obj: Any) -> NativeFunction:
     Parameters
     ----------
     obj : Numba CFunc, scipy.LowLevelCallable, capsule, ctypes function or cffi function pointer
-        Must have the signature ``int64_t (int64_t, void *, void *)``, must not raise, and should not take the GIL: a
-        pointer to a Python callback (ctypes or cffi) looks like any other and is accepted; it works, and
-        stops every worker while it runs. A Cython function must be declared ``noexcept nogil``: the names of
-        its capsule does not say so in Cython 3.3, so it cannot be checked.
+        Must have the signature ``int64_t (int64_t, void *, void *)``, must not raise, and should not take
+        the GIL: a pointer to a Python callback (ctypes or cffi) looks like any other and is accepted; it
+        works, and stops every worker while it runs. A Cython function must be declared ``noexcept nogil``:
+        the names of its capsule does not say so in Cython 3.3, so it cannot be checked.
 
     Raises
     ------
@@ -74,9 +77,13 @@ def resolve_callable(obj: Any) -> NativeFunction:
     if kind is None:
         hint = ""
         if callable(obj):
-            hint = "; a Python function is compiled by compiled=True, an @njit function is passed as it is to compiled=True"
+            hint = (
+                "; a Python function is compiled by compiled=True, an @njit function is passed as it is to "
+                "compiled=True"
+            )
         raise PlanError(
-            f"a compiled function is needed (Numba cfunc, scipy.LowLevelCallable, capsule, ctypes or cffi pointer), got {obj!r}{hint}"
+            "a compiled function is needed (Numba cfunc, scipy.LowLevelCallable, capsule, ctypes or cffi "
+            f"pointer), got {obj!r}{hint}"
         )
     address, user_data, signature, keep = _READERS[kind](obj)
     if signature != _WANTED:
@@ -122,7 +129,9 @@ def _capsule(function: str, result: Any, *args: Any) -> Any:
 
 def _read_ctypes(obj: Any) -> tuple[int, int, tuple[str, ...], tuple[Any, ...]]:
     if obj.argtypes is None:
-        raise PlanError(f"{obj!r} has no argtypes; set restype = c_int64, argtypes = [c_int64, c_void_p, c_void_p]")
+        raise PlanError(
+            f"{obj!r} has no argtypes; set restype = c_int64, argtypes = [c_int64, c_void_p, c_void_p]"
+        )
     signature = tuple(map(_ctypes_class, (obj.restype, *obj.argtypes)))
     return ctypes.cast(obj, ctypes.c_void_p).value or 0, 0, signature, (obj,)
 
@@ -162,17 +171,44 @@ _READERS: dict[str, Callable[[Any], tuple[int, int, tuple[str, ...], tuple[Any, 
 
 _LONG = ctypes.sizeof(ctypes.c_long)
 _C_CLASSES = {
-    "void": "void", "char": "i1", "signed char": "i1", "unsigned char": "u1", "short": "i2", "unsigned short": "u2",
-    "int": "i4", "unsigned int": "u4", "unsigned": "u4", "long": f"i{_LONG}", "unsigned long": f"u{_LONG}",
-    "long int": f"i{_LONG}", "long long": "i8", "long long int": "i8", "unsigned long long": "u8", "int8_t": "i1", "int16_t": "i2",
-    "int32_t": "i4", "int64_t": "i8", "uint8_t": "u1", "uint16_t": "u2", "uint32_t": "u4", "uint64_t": "u8",
-    "npy_int64": "i8", "intptr_t": "i8", "ssize_t": "i8", "Py_ssize_t": "i8", "ptrdiff_t": "i8", "size_t": "u8",
-    "float": "f4", "double": "f8",
-}  # fmt: skip
+    "void": "void",
+    "char": "i1",
+    "signed char": "i1",
+    "unsigned char": "u1",
+    "short": "i2",
+    "unsigned short": "u2",
+    "int": "i4",
+    "unsigned int": "u4",
+    "unsigned": "u4",
+    "long": f"i{_LONG}",
+    "unsigned long": f"u{_LONG}",
+    "long int": f"i{_LONG}",
+    "long long": "i8",
+    "long long int": "i8",
+    "unsigned long long": "u8",
+    "int8_t": "i1",
+    "int16_t": "i2",
+    "int32_t": "i4",
+    "int64_t": "i8",
+    "uint8_t": "u1",
+    "uint16_t": "u2",
+    "uint32_t": "u4",
+    "uint64_t": "u8",
+    "npy_int64": "i8",
+    "intptr_t": "i8",
+    "ssize_t": "i8",
+    "Py_ssize_t": "i8",
+    "ptrdiff_t": "i8",
+    "size_t": "u8",
+    "float": "f4",
+    "double": "f8",
+}
 
 
 def _parse(text: str) -> tuple[str, ...]:
-    """Classes of a C signature such as ``int64_t (int64_t, void *, void *)``, as scipy, Cython and cffi spell it."""
+    """Classes of a C signature such as ``int64_t (int64_t, void *, void *)``, as scipy, Cython and cffi
+    spell it.
+    """
     plain = re.sub(r"__pyx_t_\w*?_(?=[a-z])", "", text)
     plain = re.sub(r"\b(const|struct|noexcept|nogil)\b|\bexcept\b.*$|\(\s*\*\s*\)", " ", plain)
     match = re.fullmatch(r"\s*([^()]+?)\s*\(([^()]*)\)\s*", plain)
@@ -228,10 +264,11 @@ def compile_rows(
     """Compile `fn(row, emit)`, a stateless function, to a kernel.
 
     Inside, `row.x` is an int, float, bool, string or list of the column `x`: dates and times are the int of
-    their unit; integers are 64-bit with a sign and wrap around (a row with a uint64 from 2**63 on is given to the
-    interpreted function, which is exact and slower); a nullable column is None where it is null. Strings
-    support ``==``, ``!=``, ``len`` and being emitted; lists of numbers ``len``, indexing and being emitted.
-    `emit` takes one value per column of `output_schema`. Global variables and closures are constants.
+    their unit; integers are 64-bit with a sign and wrap around (a row with a uint64 from 2**63 on is given
+    to the interpreted function, which is exact and slower); a nullable column is None where it is null.
+    Strings support ``==``, ``!=``, ``len`` and being emitted; lists of numbers ``len``, indexing and being
+    emitted. `emit` takes one value per column of `output_schema`. Global variables and closures are
+    constants.
 
     Parameters
     ----------
@@ -266,8 +303,8 @@ def compile_process(
 ) -> CompiledFunction:
     """Compile `fn(row, state, emit)`: as `compile_rows`, with the state of the row's key.
 
-    `state.x` reads and writes a declared field (numbers, bools, dates and times as ints); all are 0 for a new
-    key. What a failing row wrote to its state is taken back.
+    `state.x` reads and writes a declared field (numbers, bools, dates and times as ints); all are 0 for a
+    new key. What a failing row wrote to its state is taken back.
     """
     return _compile(fn, input_schema, state_schema, output_schema, fan_out, False, where)
 
@@ -297,7 +334,9 @@ def interpret(
         if len(emitted) == fan_out:
             raise ValueError(f"more than {fan_out} outputs for one tuple; declare a larger fan_out")
         if len(values) != len(output):
-            raise ValueError(f"expected {len(output)} values ({', '.join(output.names)}), got {len(values)}: {values!r}")
+            raise ValueError(
+                f"expected {len(output)} values ({', '.join(output.names)}), got {len(values)}: {values!r}"
+            )
         for value, column in zip(values, output, strict=True):
             if value is None and not column.nullable:
                 raise ValueError(f"column {column.name!r} is declared without nulls, got None")
@@ -318,7 +357,13 @@ _CACHE_SIZE = 64
 
 
 def _compile(
-    fn: Any, rows: pa.Schema, state: pa.Schema | None, outputs: pa.Schema, fan_out: int, exact: bool, where: str
+    fn: Any,
+    rows: pa.Schema,
+    state: pa.Schema | None,
+    outputs: pa.Schema,
+    fan_out: int,
+    exact: bool,
+    where: str,
 ) -> CompiledFunction:
     source = python_function(fn)
     if not inspect.isfunction(source):
@@ -326,9 +371,14 @@ def _compile(
     _check_parameters(source, 2 if state is None else 3, where)
     constants = _constants(source)
     key = (
-        source, tuple(map(id, constants)), rows.serialize().to_pybytes(), outputs.serialize().to_pybytes(),
-        None if state is None else state.serialize().to_pybytes(), fan_out, exact,
-    )  # fmt: skip
+        source,
+        tuple(map(id, constants)),
+        rows.serialize().to_pybytes(),
+        outputs.serialize().to_pybytes(),
+        None if state is None else state.serialize().to_pybytes(),
+        fan_out,
+        exact,
+    )
     if key in _CACHE:
         return _CACHE[key][0]
     try:
@@ -336,7 +386,9 @@ def _compile(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("numba", "llvmlite"):
             raise
-        raise ImportError("compiled=True needs Numba: pip install 'ordstream[jit]' (or: pip install numba)") from error
+        raise ImportError(
+            "compiled=True needs Numba: pip install 'ordstream[jit]' (or: pip install numba)"
+        ) from error
     compiled = udf_numba.compile_function(source, rows, state, outputs, fan_out, exact, where)
     while len(_CACHE) >= _CACHE_SIZE:
         del _CACHE[next(iter(_CACHE))]
@@ -350,7 +402,9 @@ def _check_parameters(fn: Any, needed: int, where: str) -> None:
         inspect.signature(fn).bind(*range(needed))
     except TypeError as error:
         wanted = "row, emit" if needed == 2 else "row, state, emit"
-        raise PlanError(f"{where}: a compiled function takes ({wanted}), got {fn.__name__}{inspect.signature(fn)}") from error
+        raise PlanError(
+            f"{where}: a compiled function takes ({wanted}), got {fn.__name__}{inspect.signature(fn)}"
+        ) from error
 
 
 def _constants(fn: Any) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """Numba behind `compile_rows` and `compile_process`: a user function becomes one C function.
 
-Its contract is `include/ordstream_kernel.h`. The loop over the rows is generated; the user function is inlined into it.
+Its contract is `include/ordstream_kernel.h`. The loop over the rows is generated; the user function is
+inlined into it.
 """
 # mypy: disable-error-code="attr-defined,misc,no-untyped-call,no-untyped-def,untyped-decorator"
 
@@ -19,7 +20,18 @@ from ordstream._core.kernels.compiled import CALL_OFFSETS
 from ordstream.errors import PlanError
 from ordstream.ground.types import is_string, physical_type
 from ordstream.udf.compiled_function import CompiledFunction, compile_error, state_dtype
-from ordstream.udf.numba_types import BYTES, I64, INT32S, EmitType, RowType, Slot, StateType, Usage, converts, plain
+from ordstream.udf.numba_types import (
+    BYTES,
+    I64,
+    INT32S,
+    EmitType,
+    RowType,
+    Slot,
+    StateType,
+    Usage,
+    converts,
+    plain,
+)
 
 
 def _field(builder: Any, call: Any, name: str, type_: Any) -> Any:
@@ -35,12 +47,15 @@ def _columns(builder: Any, struct: Any, count: int, base: Any) -> None:
         setattr(struct, f"valid{i}", builder.load(builder.gep(pairs, [I64(2 * i + 1)])))
 
 
-def _loop(user: Any, row: RowType, state: StateType | None, emit: EmitType, size: int, fan_out: int, exact: bool) -> Any:
-    """The loop over the rows of a call, as an intrinsic `run(n, call) -> int64` with the result that the header asks for.
+def _loop(
+    user: Any, row: RowType, state: StateType | None, emit: EmitType, size: int, fan_out: int, exact: bool
+) -> Any:
+    """The loop over the rows of a call, as an intrinsic `run(n, call) -> int64` with the result that the
+    header asks for.
 
-    It is written in LLVM because Numba's try/except would treble the compilation: here an error is a status that the
-    user function returns. Before each row the state record is copied aside (a few vector moves), so that a failing
-    row can be undone.
+    It is written in LLVM because Numba's try/except would treble the compilation: here an error is a status
+    that the user function returns. Before each row the state record is copied aside (a few vector moves), so
+    that a failing row can be undone.
 
     Parameters
     ----------
@@ -100,7 +115,13 @@ def _loop(user: Any, row: RowType, state: StateType | None, emit: EmitType, size
 
 
 def compile_function(
-    fn: Any, rows: pa.Schema, state: pa.Schema | None, outputs: pa.Schema, fan_out: int, exact: bool, where: str
+    fn: Any,
+    rows: pa.Schema,
+    state: pa.Schema | None,
+    outputs: pa.Schema,
+    fan_out: int,
+    exact: bool,
+    where: str,
 ) -> CompiledFunction:
     """See `ordstream.udf.functions.compile_rows` and `compile_process`."""
     dtype = None if state is None else state_dtype(state, where)
@@ -125,7 +146,9 @@ def compile_function(
 
 
 def _slot(column: pa.Field, offset: int = 0) -> Slot:
-    return Slot(column.name, physical_type(column.type, column.name), column.nullable, is_string(column.type), offset)
+    return Slot(
+        column.name, physical_type(column.type, column.name), column.nullable, is_string(column.type), offset
+    )
 
 
 def _variant(
@@ -164,7 +187,10 @@ def _variant(
 def _check_result(fn: Any, compiled: Any, record: StateType | None, where: str) -> None:
     """What type inference allows and the interpreted function would not do."""
     if compiled.signature.return_type != types.none:
-        raise PlanError(f"{where}: {fn.__name__} returns {compiled.signature.return_type}; a compiled function emits its outputs")
+        raise PlanError(
+            f"{where}: {fn.__name__} returns {compiled.signature.return_type}; a compiled function emits "
+            "its outputs"
+        )
     annotation = compiled.type_annotation
     for block in annotation.blocks.values():
         for statement in block.body:
@@ -173,5 +199,7 @@ def _check_result(fn: Any, compiled: Any, record: StateType | None, where: str) 
             given = annotation.typemap[statement.value.name]
             wanted = record.slots[statement.attr].value if record is not None else None
             if not converts(compiled.target_context.typing_context, plain(given), wanted):
-                error = errors.TypingError(f"state.{statement.attr} takes {wanted}, got {given}", loc=statement.loc)
+                error = errors.TypingError(
+                    f"state.{statement.attr} takes {wanted}, got {given}", loc=statement.loc
+                )
                 raise compile_error(fn, error, where)

@@ -16,7 +16,13 @@ import llvmlite.ir as ll
 from numba import types
 from numba.core import cgutils, errors
 from numba.core.typeconv import Conversion
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
 from numba.extending import (
     intrinsic,
     lower_builtin,

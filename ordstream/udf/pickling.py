@@ -1,7 +1,8 @@
-"""Pickling functions by value, for a process that can't import them: the library cloudpickle, or PySpark's copy of it.
+"""Pickling functions by value, for a process that can't import them: the library cloudpickle, or PySpark's
+copy of it.
 
-The copy is loaded as the file that it is: `import pyspark.cloudpickle` brings all of PySpark along, which takes longer than anything else
-that a started process imports.
+The copy is loaded as the file that it is: `import pyspark.cloudpickle` brings all of PySpark along, which
+takes longer than anything else that a started process imports.
 """
 
 from __future__ import annotations

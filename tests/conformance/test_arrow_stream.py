@@ -1,4 +1,6 @@
-"""A stream as an Arrow stream: what Polars, DuckDB and pyarrow read is the run's output, as far as they ask for it, and its errors."""
+"""A stream as an Arrow stream: what Polars, DuckDB and pyarrow read is the run's output, as far as they
+ask for it, and its errors.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def consume(request: pytest.FixtureRequest) -> Any:
 
 
 def fitted(table: pa.Table) -> pa.Table:
-    """The columns as the pipeline names and types them: Polars and DuckDB have layouts of their own. Names and rows are theirs."""
+    """The columns as the pipeline names and types them: Polars and DuckDB have layouts of their own.
+    Names and rows are theirs.
+    """
     assert table.column_names == SCHEMA.names
     return pa.Table.from_pylist(table.to_pylist(), schema=SCHEMA)
 
@@ -152,7 +156,7 @@ def test_after_an_error_there_is_no_end() -> None:
             reader.read_all()
 
 
-# ------------------------------------------------------------------------------------------------ lazily, once
+# ------------------------------------------------------------------------------------- lazily, once
 
 
 def test_batches_are_pulled_as_the_consumer_asks(workers: int) -> None:
@@ -223,7 +227,9 @@ def test_a_consumer_on_another_thread(workers: int) -> None:
 
 
 def test_a_pull_on_another_thread_comes_back() -> None:
-    """With nothing, where there is nothing yet: its consumer hears signals, or that it is no longer wanted, only between pulls."""
+    """With nothing, where there is nothing yet: its consumer hears signals, or that it is no longer
+    wanted, only between pulls.
+    """
     go_on = threading.Event()
 
     def source() -> Any:
@@ -272,7 +278,7 @@ def test_cancel_reaches_the_consumer() -> None:
         reader.read_all()
 
 
-# ------------------------------------------------------------------------------------------------ requested schema, pandas
+# ------------------------------------------------------------------------- requested schema, pandas
 
 
 class Asking:

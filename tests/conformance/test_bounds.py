@@ -16,7 +16,9 @@ DATA = pa.table({"i": pa.array(range(20_000), pa.int64()), "key": [i % 5 for i i
 
 @contextmanager
 def watched(stream):
-    """The stream; a run that stands still for long is cancelled, so that the test fails and does not hang."""
+    """The stream; a run that stands still for long is cancelled, so that the test fails and does not
+    hang.
+    """
     timer = threading.Timer(120, stream.cancel)
     timer.start()
     try:

@@ -1,4 +1,6 @@
-"""The five queries cut over three nodes, every profile and emit mode: the output and tags of one node, on real rows."""
+"""The five queries cut over three nodes, every profile and emit mode: the output and tags of one node,
+on real rows.
+"""
 
 from __future__ import annotations
 

@@ -220,7 +220,9 @@ def test_the_first_that_was_skipped_is_shown_whoever_met_it_first(how):
 
 
 def test_the_first_that_was_skipped_is_the_first_in_the_order_not_the_first_noted(workers):
-    """NumPy can't be given the null of the fifth row, which is seen before the function fails at the third."""
+    """NumPy can't be given the null of the fifth row, which is seen before the function fails at the
+    third.
+    """
     data = pa.table({"x": pa.array([1, 2, 0, 4, None, 6], pa.int64())})
 
     def fn(columns):
@@ -333,7 +335,8 @@ def test_consumer_that_raises_ends_the_run(how):
 
     with pytest.raises(Broken):
         consume()
-    assert stream.report.emitted_through.serial <= N  # and the fixture nothing_left sees that no thread is left
+    # and the fixture nothing_left sees that no thread is left
+    assert stream.report.emitted_through.serial <= N
 
 
 def test_abandoned_stream_ends(how):

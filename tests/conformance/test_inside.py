@@ -1,4 +1,6 @@
-"""What a run's own source, functions, callbacks and signal handlers may do to it: stop it, close it, raise what they like. It ends."""
+"""What a run's own source, functions, callbacks and signal handlers may do to it: stop it, close it,
+raise what they like. It ends.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +179,9 @@ def test_a_stream_that_its_own_worker_collects():
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 def test_a_function_without_an_end_is_cancelled(on_error, workers):
-    """A generator that never stops makes outputs of one tuple for ever; the run can still be stopped between them."""
+    """A generator that never stops makes outputs of one tuple for ever; the run can still be stopped
+    between them.
+    """
     stream = None
     made = []
 

@@ -1,11 +1,24 @@
-"""A graph as one line with lanes gives the rows of a serial run, in its order. Branch and union are doubles."""
+"""A graph as one line with lanes gives the rows of a serial run, in its order. Branch and union are
+doubles.
+"""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from lane_graphs import LAYOUT, SCHEMA, Line, Op, Split, on_core, random_graph, random_rows, serially, table_of
+from lane_graphs import (
+    LAYOUT,
+    SCHEMA,
+    Line,
+    Op,
+    Split,
+    on_core,
+    random_graph,
+    random_rows,
+    serially,
+    table_of,
+)
 
 import ordstream as od
 from ordstream import node

@@ -1,6 +1,8 @@
-"""The promise, 7, in bytes: one cap from the first input batch to the last output batch that nobody has taken, for rows of any width.
+"""The promise, 7, in bytes: one cap from the first input batch to the last output batch that nobody has
+taken, for rows of any width.
 
-Batches end where 32-bit offsets or memory do, also in the middle of a chunk; what they hold, in which order, does not depend on it.
+Batches end where 32-bit offsets or memory do, also in the middle of a chunk; what they hold, in which order,
+does not depend on it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ LEAST_BATCH = 64 << 10  # a smaller bound on an output batch is not kept (egress
 
 
 def rows_of_width(seed: int, n: int, width: int, longest: int) -> pa.Table:
-    """Rows with strings and lists of random sizes around `width` bytes, at most `longest`; some are null, some empty."""
+    """Rows with strings and lists of random sizes around `width` bytes, at most `longest`; some are
+    null, some empty.
+    """
     rng = random.Random(seed)
 
     def text() -> str:
@@ -81,7 +85,9 @@ def flush(key: Any, state: Any, emit: Any) -> None:
 
 @contextmanager
 def watched(stream: Any) -> Iterator[Any]:
-    """The stream; a run that stands still for long is cancelled, so that the test fails and does not hang."""
+    """The stream; a run that stands still for long is cancelled, so that the test fails and does not
+    hang.
+    """
     timer = threading.Timer(120, stream.cancel)
     timer.start()
     try:
@@ -92,7 +98,9 @@ def watched(stream: Any) -> Iterator[Any]:
 
 
 def check(out: Any, expected: Any, slow: random.Random | None = None) -> list[pa.RecordBatch]:
-    """Every batch says truly how far it goes, and together they are what a sequential run gives, tags included."""
+    """Every batch says truly how far it goes, and together they are what a sequential run gives, tags
+    included.
+    """
     batches, through = [], []
     for batch in out:
         batches.append(batch)
@@ -127,7 +135,9 @@ WAYS = {
 )
 @settings(max_examples=25, deadline=None)
 def test_every_cap_gives_the_same_rows(seed: int, name: str, cap: int, width: int, how: dict[str, Any]) -> None:
-    """Caps below any row up to above all rows, a reader that is slow now and then: order, values and tags stay, and nothing hangs."""
+    """Caps below any row up to above all rows, a reader that is slow now and then: order, values and
+    tags stay, and nothing hangs.
+    """
     data = rows_of_width(seed, 120 if width < 5_000 else 40, width, 1 << 20)
     pipeline = pipelines()[name]
     with watched(pipeline.stream(data.to_batches(17), tags=True, max_bytes=cap, **how)) as out:
@@ -139,8 +149,9 @@ def test_every_cap_gives_the_same_rows(seed: int, name: str, cap: int, width: in
 )
 @settings(max_examples=25, deadline=None)
 def test_offsets_that_would_not_fit_end_a_batch(seed: int, name: str, limit: int, how: dict[str, Any]) -> None:
-    """With 60 bytes in place of 2 GiB: no column of a batch has more bytes or elements, wherever in a chunk a batch must end, and a batch
-    never says of a serial that it is complete while outputs of it come later."""
+    """With 60 bytes in place of 2 GiB: no column of a batch has more bytes or elements, wherever in a chunk
+    a batch must end, and a batch never says of a serial that it is complete while outputs of it come later.
+    """
     data = rows_of_width(seed, 120, min(limit // 2, 300), limit // 4)
     pipeline = pipelines()[name]
     expected = run_serial(pipeline, data)
@@ -186,8 +197,8 @@ def test_a_row_that_no_batch_can_hold_is_named(column: str, workers: int) -> Non
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 def test_what_is_in_flight_stays_below_the_cap(workers: int) -> None:
-    """Rows of 1,000 bytes, 40 MiB of them, from a source that gives more at once than the cap, to a reader that is slow: by the
-    core's count nothing but a chunk of each worker and one batch is ever above it."""
+    """Rows of 1,000 bytes, 40 MiB of them, from a source that gives more at once than the cap, to a reader
+    that is slow: by the core's count nothing but a chunk of each worker and one batch is ever above it."""
     cap = 8 << 20
     text = pa.array(["x" * 1_000] * 10_000)
     batch = pa.record_batch({"i": pa.array(range(10_000)), "s": text})
@@ -203,7 +214,9 @@ def test_what_is_in_flight_stays_below_the_cap(workers: int) -> None:
 
 
 def test_one_tuple_that_makes_more_than_the_cap() -> None:
-    """The rows that one tuple makes go out batch by batch, as the reader takes them: beside them there is never more than the cap."""
+    """The rows that one tuple makes go out batch by batch, as the reader takes them: beside them there
+    is never more than the cap.
+    """
     cap = 4 << 20
     schema = pa.schema([("s", pa.string())])
     text = "x" * 10_000
@@ -251,8 +264,8 @@ def test_parts_of_a_batch() -> None:
 
 
 def test_a_large_array_behind_2_gib() -> None:
-    """Slices of an array with 64-bit offsets, of which the last begin where 32 bits do not reach. Its pages are never touched but those of
-    the last rows."""
+    """Slices of an array with 64-bit offsets, of which the last begin where 32 bits do not reach. Its pages
+    are never touched but those of the last rows."""
     width = 100 << 20
     offsets = pa.py_buffer(np.arange(24, dtype=np.int64) * width)
     large = pa.LargeStringArray.from_buffers(23, offsets, pa.py_buffer(np.zeros(23 * width, dtype=np.uint8)))
@@ -263,8 +276,9 @@ def test_a_large_array_behind_2_gib() -> None:
 
 
 def test_a_reader_that_stops_bounds_the_memory_of_the_process() -> None:
-    """An endless source of 1,000-byte strings, and a reader that takes one batch and then none: the process grows by the cap, 32 MiB, what
-    the C library and the chunks' pool keep beside it, and no more; measured when the source stands still."""
+    """An endless source of 1,000-byte strings, and a reader that takes one batch and then none: the process
+    grows by the cap, 32 MiB, what the C library and the chunks' pool keep beside it, and no more; measured
+    when the source stands still."""
     program = """
         import time
         import pyarrow as pa

@@ -244,7 +244,8 @@ def test_python_functions_of_a_key_see_its_rows_in_order(how):
 
 def test_debug_cuts_chunks_at_random(workers):
     """`debug=True` shows a batch function that is not row-wise: docs/ordering.md, promise 1."""
-    data = pa.table({"i": pa.array(range(1 << 16), pa.int64())})  # the first some thousand may go in chunks of one row
+    # the first some thousand may go in chunks of one row
+    data = pa.table({"i": pa.array(range(1 << 16), pa.int64())})
     sizes = []
 
     def fn(columns):

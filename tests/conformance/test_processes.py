@@ -46,7 +46,9 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
 
 
 def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
-    """Also of what the flush skips, in whichever process, and where the last tuple gives nothing of its own."""
+    """Also of what the flush skips, in whichever process, and where the last tuple gives nothing of its
+    own.
+    """
     total = {"user": int, "total": int}
     pipeline = (
         od.Pipeline(SOURCE)

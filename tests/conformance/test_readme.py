@@ -1,4 +1,6 @@
-"""What README and docs print is what the program takes: their Python runs, commands parse, make targets and files exist."""
+"""What README and docs print is what the program takes: their Python runs, commands parse, make targets
+and files exist.
+"""
 
 from __future__ import annotations
 

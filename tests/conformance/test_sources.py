@@ -183,7 +183,9 @@ def test_a_waiting_reader_is_told_when_the_workers_need_input(workers, monkeypat
 
 @pytest.mark.parametrize("chunk_rows", [None, 1 << 18])
 def test_full_output_batches(chunk_rows):
-    """Batches behind a full one have room for a full one from the beginning; a chunk may have more rows than that."""
+    """Batches behind a full one have room for a full one from the beginning; a chunk may have more rows
+    than that.
+    """
     n = 500_000
     i = np.arange(n)
     rows = pa.table({"i": i, "x": i * 0.5, "j": i.astype(np.int32), "b": pa.array(i % 3 == 0, mask=i % 50_021 == 50_000)})

@@ -1,4 +1,6 @@
-"""The five queries: the answer at the end is that of a plain computation, and the whole output is run_serial's, however it is run."""
+"""The five queries: the answer at the end is that of a plain computation, and the whole output is
+run_serial's, however it is run.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ def source_of(name):
     return small_sales() if QUERIES[name].source == "store_sales" else small_clicks()
 
 
-# ------------------------------------------------------------------------------------------------ plain computation
+# -------------------------------------------------------------------------------- plain computation
 
 
 def sessions(rows, timeout):
@@ -293,7 +295,7 @@ def test_prefixes(name):
         assert query.answer(part.rows, **parameters) == expected
 
 
-# ------------------------------------------------------------------------------------------------ generated rows
+# ----------------------------------------------------------------------------------- generated rows
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Exhaustive checks of the protocols with SPIN, and of the checks: each mutant must be caught.
 
-The models say how the code synchronises; what C++ makes of the memory orders is for tests/stress/test_litmus.py and the
-sanitizers. Run with:  pytest tests/models
+The models say how the code synchronises; what C++ makes of the memory orders is for
+tests/stress/test_litmus.py and the sanitizers. Run with:  pytest tests/models
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Check = Callable[[str, Defines], tuple[int, str]]
 
 @pytest.fixture
 def check(tmp_path: Path, spin: tuple[str, str], record_property: Callable[[str, object], None]) -> Check:
-    """A function from a model and its sizes to (errors, pan's report) of an exhaustive safety run, invalid end states included.
+    """A function from a model and its sizes to (errors, pan's report) of an exhaustive safety run, invalid
+    end states included.
 
     Each run is recorded, so that the summary tells how many there were.
     """
@@ -32,7 +33,8 @@ def check(tmp_path: Path, spin: tuple[str, str], record_property: Callable[[str,
         source = HERE / f"{model}.pml"
         made = subprocess.run([program, *options, "-a", str(source)], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
-        # Not optimised: an optimising compiler takes longer than the checks of all these sizes do (94 s of CPU together, and 40 s so).
+        # Not optimised: an optimising compiler takes longer than the checks of all these sizes do (94 s of
+        # CPU together, and 40 s so).
         built = subprocess.run(
             [compiler, "-O0", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=2000", "-o", "pan", "pan.c"],
             cwd=tmp_path, capture_output=True, text=True, check=False,

@@ -106,7 +106,9 @@ def agree(pipeline: Any, expected: SerialResult, found: Outcome) -> None:
 
 
 def same_first_skips(expected: SerialResult, found: Outcome) -> None:
-    """Assert that the report shows of each operator the first thing that it skipped: serial, and type of the exception."""
+    """Assert that the report shows of each operator the first thing that it skipped: serial, and type of
+    the exception.
+    """
     shown = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in found.report.operators if o.first_skipped}
     text = str(found.report)
     for name, (serial, reason) in shown.items():

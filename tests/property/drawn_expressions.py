@@ -125,7 +125,9 @@ class Expressions:
             return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
         if kind == "isin":
             if self.draw(st.booleans()):
-                return f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
+                return (
+                    f"{self.integer(depth - 1)}.isin({self.draw(st.lists(st.integers(-4, 9), max_size=4))})"
+                )
             return f"{self.float(depth - 1)}.isin({[self.pick(FLOATS), 0]})"
         if kind == "not":
             return f"(~{self.boolean(depth - 1)})"

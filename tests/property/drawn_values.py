@@ -69,7 +69,8 @@ def storage_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
     if pat.is_time(type_):
         return st.integers(0, 40)
     if is_temporal(type_):
-        far = [] if pat.is_date(type_) else [10**6, -(10**6), DAY * 1000]  # dates within what Python can show
+        # dates within what Python can show
+        far = [] if pat.is_date(type_) else [10**6, -(10**6), DAY * 1000]
         return st.integers(-5, 40) | st.sampled_from([*far, 41])
     if pat.is_integer(type_):
         low, high = integer_range(type_)
@@ -129,7 +130,9 @@ def columns(draw: Any, field: pa.Field, rows: int, ascends: bool = False) -> Col
 
 @st.composite
 def tables(draw: Any, schema: pa.Schema, most: int = 120, clocks: frozenset[str] = frozenset()) -> pa.Table:
-    """A table of the schema; now and then its rows are repeated, so that chunks can grow. The columns in `clocks` ascend."""
+    """A table of the schema; now and then its rows are repeated, so that chunks can grow. The columns in
+    `clocks` ascend.
+    """
     rows = draw(st.integers(0, most))
     repeat = draw(st.sampled_from([1] * 12 + [5, 30]))
     arrays = [from_storage(draw(columns(f, rows, f.name in clocks)).values(repeat), f.type) for f in schema]

@@ -4,9 +4,10 @@ A `Case` is a schema, a chain of operators written as Python text (so that a fai
 pasted into a script), the rows of the source, and the options of the run. Every chain is well-typed by
 construction: an operator is drawn for the schema that the ones before it leave.
 
-Operators that rely on time refuse rows that run backwards. So one column of most sources is a *clock*: its values are sorted, nulls stay
-where they are. A chain knows which of its columns still ascend (`Chain.clocks`); where an operator needs a time it mostly takes one of
-these, and now and then any, where the first row that runs backwards must be the same error on both sides.
+Operators that rely on time refuse rows that run backwards. So one column of most sources is a *clock*: its
+values are sorted, nulls stay where they are. A chain knows which of its columns still ascend
+(`Chain.clocks`); where an operator needs a time it mostly takes one of these, and now and then any, where
+the first row that runs backwards must be the same error on both sides.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ class Chain:
     # -------------------------------------------------------------------------------------- stateful
 
     def key(self) -> str | None:
-        """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a key."""
+        """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a
+        key.
+        """
         able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
         if not able:
             return None
@@ -346,7 +349,9 @@ class Chain:
                 self.add(f".top_k({self.pick((1, 2, 5, 100))}, {chosen!r}, {key!r}{options}{self.policy()})")
 
     def answer(self) -> None:
-        """An operator without key at the end: a count, or aggregations, mostly such as do not depend on the order."""
+        """An operator without key at the end: a count, or aggregations, mostly such as do not depend on
+        the order.
+        """
         if self.draw(st.integers(0, 3)) == 0:
             self.add(f".count('n_'{self.pick(('', ', above=2'))}{self.policy()})")
             return
@@ -518,7 +523,9 @@ def options(draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] =
     ascending = [name for name in times if name in clocks]
     if times and draw(st.booleans()) and (ascending or draw(st.integers(0, 3)) == 0):
         times = ascending if ascending and draw(st.integers(0, 9)) else times
-        chosen["punctuate"] = f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
+        chosen["punctuate"] = (
+            f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
+        )
     return {name: value for name, value in chosen.items() if value is not None}
 
 

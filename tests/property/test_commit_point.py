@@ -1,8 +1,10 @@
-"""The commit point is exact in every ending: what is delivered is all that has an order tag up to it, and nothing else.
+"""The commit point is exact in every ending: what is delivered is all that has an order tag up to it, and
+nothing else.
 
-A `Plan` is a chain of operators of which one step may fail: one row, one key of a flush, one key at a time punctuation, found by
-noting the steps of a sequential run. Without its fault it is the repaired pipeline, whose output has the same tags: what it gives
-behind the commit point of the failing run continues that run, with nothing lost and nothing twice.
+A `Plan` is a chain of operators of which one step may fail: one row, one key of a flush, one key at a time
+punctuation, found by noting the steps of a sequential run. Without its fault it is the repaired pipeline,
+whose output has the same tags: what it gives behind the commit point of the failing run continues that run,
+with nothing lost and nothing twice.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class Plan:
         return made.flat_map(fn, schema=SCHEMA)
 
     def expression(self, made: od.Pipeline, i: int) -> od.Pipeline:
-        """A built-in operator, which fails for one value of x, with a division by zero or an integer that overflows."""
+        """A built-in operator, which fails for one value of x, with a division by zero or an integer
+        that overflows.
+        """
         x = od.col("x")
         fault = self.fault[2] if self.fault is not None and self.fault[:2] == (i, "value") else None
         if self.seen is not None:
@@ -170,7 +174,9 @@ def exact(tag: tuple[int, int]) -> od.OrderTag:
 
 
 def continues(found: Any, whole: Any, rows: list[Any]) -> None:
-    """Assert that delivered output and what the whole run gives behind the commit point are the whole output, once."""
+    """Assert that delivered output and what the whole run gives behind the commit point are the whole
+    output, once.
+    """
     through = found.report.emitted_through
     assert all(exact(tag) <= through for tag in found.tags)
     rest = [(tag, row) for tag, row in zip(whole.tags, rows, strict=True) if exact(tag) > through]
@@ -207,7 +213,8 @@ def test_a_failing_run_ends_at_its_commit_point_and_a_repaired_one_goes_on_from_
         assert found.report.emitted_through == expected.emitted_through
         if not (failing.by_null and failing.fault and failing.fault[1] == "flush"):
             continues(found, whole, wanted)
-        elif found.error is not None:  # a null in place of a value may have been delivered before the operator that minds it
+        # a null in place of a value may have been delivered before the operator that minds it
+        elif found.error is not None:
             assert found.tags == [tag for tag in whole.tags if exact(tag) <= found.report.emitted_through]
 
 
@@ -316,7 +323,9 @@ def test_all_of_a_serial_and_nothing_of_the_flush_is_told_from_both():
 
 
 def test_a_commit_point_follows_every_batch_while_the_run_goes_on():
-    """A reader may commit after each batch: what comes later has a greater tag, in the middle of a serial's outputs as elsewhere."""
+    """A reader may commit after each batch: what comes later has a greater tag, in the middle of a
+    serial's outputs as elsewhere.
+    """
     gate = threading.Event()
 
     def source():

@@ -1,5 +1,6 @@
-"""A pipeline cut over nodes gives what `run_serial` gives, order tags and errors included: random pipelines, inputs and options,
-through the very functions that run in Spark's tasks and in the processes of `run(..., processes=N)`."""
+"""A pipeline cut over nodes gives what `run_serial` gives, order tags and errors included: random pipelines,
+inputs and options, through the very functions that run in Spark's tasks and in the processes of `run(...,
+processes=N)`."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def test_answers_that_are_combined_in_each_node_first(case, nodes, block_rows):
 @LARGE
 @given(s.answers(), NODES, BLOCKS)
 def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
-    """As Spark runs them: an answer is the sequential one, and only an overflow may be an error that it is not."""
+    """As Spark runs them: an answer is the sequential one, and only an overflow may be an error that it
+    is not.
+    """
     expected = run_reference(final(case.pipeline), case.batches)
     fragments, chosen, _ = processes.prepare(case.pipeline, {"emit": "final"}, "nodes")
     error = None

@@ -118,7 +118,9 @@ def test_merged_learners_have_the_counts_of_the_union(parts: list[list[int]], k:
 
 @given(st.lists(STREAM, min_size=1, max_size=4), st.integers(1, 5), st.integers(2, 6), st.integers(0, 100))
 def test_a_merged_map_keeps_what_the_docstring_promises(parts: list[list[int]], k: int, counters: int, seed: int) -> None:
-    """DKGLearner.merge: no heavy hitter is missed, none is far below, true loads are near the scheduled ones, however few the counters."""
+    """DKGLearner.merge: no heavy hitter is missed, none is far below, true loads are near the scheduled
+    ones, however few the counters.
+    """
     theta, epsilon = 1.25 / counters, 1 / counters
     parameters = DKG(theta=theta, epsilon=epsilon, seed=seed)
     merged = parameters.learner(k)

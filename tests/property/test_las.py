@@ -1,4 +1,6 @@
-"""What load-aware shedding promises for any stream: bounds, monotonicity, and one arithmetic in objects, virtual time and core."""
+"""What load-aware shedding promises for any stream: bounds, monotonicity, and one arithmetic in objects,
+virtual time and core.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from hypothesis import strategies as st
 
 from ordstream._core.balance.cost_learner import CostLearner
 from ordstream._core.lab.las_policy import Shedding
-from ordstream.balance.las import AverageLatency, FullKnowledge, LoadAwareShedder, MaximumLatency, OperatorSide, StrawMan
+from ordstream.balance.las import (
+    AverageLatency,
+    FullKnowledge,
+    LoadAwareShedder,
+    MaximumLatency,
+    OperatorSide,
+    StrawMan,
+)
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.lab.simulation.queues import Outcome, run_operator
 
@@ -90,7 +99,8 @@ def test_drops_fall_with_tau_and_tend_to_the_overload() -> None:
     times = rng.integers(1, 65, 64).astype(np.float64)[rng.integers(0, 64, 40_000)]
     stream = Stream(np.arange(40_000), times, np.arange(40_000) * times.mean() / 1.5)
     dropped = [int((~shed(stream, "full-knowledge", AverageLatency(tau)).admitted).sum()) for tau in (0, 10, 100, 1e3, 1e4, 1e6)]
-    # Not strictly: which tuples fit depends on the ones before. Within half a per cent of the stream it does hold.
+    # Not strictly: which tuples fit depends on the ones before. Within half a per cent of the stream it does
+    # hold.
     assert all(more - 200 <= less for less, more in itertools.pairwise(dropped))
     assert dropped[2] / 40_000 == pytest.approx(1 - 1 / 1.5, abs=0.01)
     assert dropped[-1] == 0

@@ -1,4 +1,6 @@
-"""Mixed's plans against a reading of the algorithms key by key, and what each must keep whatever the input."""
+"""Mixed's plans against a reading of the algorithms key by key, and what each must keep whatever the
+input.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def planned(given: Statistics, theta_max: float, a_max: int | None = 5, beta: fl
     return [make(given, parameters) for make in (min_table, min_mig, mixed, *([mixed_brute_force] if brute else []))]
 
 
-# --- the algorithms, one key at a time ---------------------------------------------------------------------------
+# --- the algorithms, one key at a time ------------------------------------------------------------
 
 
 def by_the_text(given: Statistics, psi: list[float], cleaned: int, theta_max: float) -> tuple[list[int], bool]:
@@ -154,7 +156,7 @@ def test_mixed_tries_what_algorithm_4_tries(given: Statistics, theta_max: float,
         assert plan.table_size <= min(one.table_size, min_table(given, parameters).table_size)
 
 
-# --- what every plan keeps ------------------------------------------------------------------------------------
+# --- what every plan keeps ------------------------------------------------------------------------
 
 
 @given(statistics(most=25), THETAS, st.sampled_from([None, 0, 3]))
@@ -266,14 +268,17 @@ def test_units_do_not_matter(given: Statistics, theta_max: float, unit: float, b
 
 @given(st.integers(2, 6), st.integers(4, 60), st.data())
 def test_theorem_1(n: int, size: int, data: st.DataObject) -> None:
-    """Where a perfect assignment exists and every key costs less than the mean: θ <= (1 - 1/N_D)/3, from no key placed."""
+    """Where a perfect assignment exists and every key costs less than the mean: θ <= (1 - 1/N_D)/3, from
+    no key placed.
+    """
     cost: list[int] = []
     for _ in range(n):
         cuts = sorted(data.draw(st.sets(st.integers(1, size - 1), min_size=1, max_size=6)))
         cost += [b - a for a, b in itertools.pairwise([0, *cuts, size])]
     order = data.draw(st.permutations(range(len(cost))))
     costs = np.array(cost, float)[order]
-    # All on one instance: Phase II takes the prefix, so only part is placed afresh; LLFD over all keys is least_loaded's.
+    # All on one instance: Phase II takes the prefix, so only part is placed afresh; LLFD over all keys is
+    # least_loaded's.
     hashed = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=len(cost), max_size=len(cost))))
     plan = min_table(Statistics(costs, costs, hashed, n), Mixed(0.0))
     assert plan.theta <= (1 - 1 / n) / 3 + 1e-9
@@ -281,7 +286,9 @@ def test_theorem_1(n: int, size: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 6), st.integers(1, 3), st.integers(40, 90), st.data())
 def test_a_key_that_fits_nowhere_ends_alone(n: int, dear: int, units: int, data: st.DataObject) -> None:
-    """Keys above L_max get an instance each, the rest is balanced on the others; so the largest load is the dearest key."""
+    """Keys above L_max get an instance each, the rest is balanced on the others; so the largest load is
+    the dearest key.
+    """
     dear = min(dear, n - 1)
     cost = np.array([1000.0 + 10 * i for i in range(dear)] + [1.0] * units)
     hashed = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=len(cost), max_size=len(cost))))
@@ -294,7 +301,7 @@ def test_a_key_that_fits_nowhere_ends_alone(n: int, dear: int, units: int, data:
         assert not again.moved.any()
 
 
-# --- assignment -----------------------------------------------------------------------------------------------
+# --- assignment -----------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 8), st.integers(0, 2**20), st.sets(st.integers(0, 2**63), max_size=60), THETAS, st.data())
@@ -330,7 +337,7 @@ def test_an_instance_more_or_less_moves_only_its_own_keys(n: int, seed: int, key
     assert (ConsistentHash(left, 32, seed).route(words)[after != keys % (n + 1)] == after[after != keys % (n + 1)]).all()
 
 
-# --- discretisation and records -------------------------------------------------------------------------------
+# --- discretisation and records -------------------------------------------------------------------
 
 
 def greedily(values: list[float], degree: int) -> list[float]:
@@ -394,7 +401,9 @@ def test_a_plan_over_records_expands_to_its_own_loads_and_table(
 
 @given(statistics(most=60), st.sampled_from([1, 4, 16]), THETAS)
 def test_a_plan_over_records_is_the_plan_over_their_keys(given: Statistics, degree: int, theta_max: float) -> None:
-    """With ψ = cost equals are equal, whichever key of a record moves: the same loads, one after the other."""
+    """With ψ = cost equals are equal, whichever key of a record moves: the same loads, one after the
+    other.
+    """
     compact = Compact(given, degree)
     alone = Statistics(compact.cost, compact.state, given.hashed, given.instances, given.placed)
     assert min_table(compact.records, Mixed(theta_max)).loads.tolist() == min_table(alone, Mixed(theta_max)).loads.tolist()
@@ -418,7 +427,7 @@ def test_merging_sums_numbers_and_nothing_else(rows: list[tuple[int, ...]]) -> N
     assert [(tuple(record)[:5], record["number"]) for record in found] == sorted(expected.items())
 
 
-# --- Readj ----------------------------------------------------------------------------------------------------
+# --- Readj ----------------------------------------------------------------------------------------
 
 
 @given(statistics(), THETAS, st.sampled_from([0.0, 0.1, 0.5]))
@@ -428,5 +437,6 @@ def test_readj_moves_light_keys_only_back(given: Statistics, theta_max: float, s
     gone = plan.moved & light
     assert (plan.destination[gone] == given.hashed[gone]).all()
     assert readj(given, theta_max, [sigma]).destination.tolist() == plan.destination.tolist()
-    # A move back never overloads, a swap lowers the fuller of two: no instance ends above both L_max and the fullest before.
+    # A move back never overloads, a swap lowers the fuller of two: no instance ends above both L_max and the
+    # fullest before.
     assert plan.loads.max(initial=0) <= max(given.limit(theta_max), given.loads().max(initial=0)) * (1 + 1e-9)

@@ -1,4 +1,6 @@
-"""POSG over random streams: estimates within the matrices' bounds, frozen models pure, and the invariants of both automata."""
+"""POSG over random streams: estimates within the matrices' bounds, frozen models pure, and the
+invariants of both automata.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_estimates_are_those_of_the_matrices_and_within_the_times_seen(stream: l
 
 @given(STREAM, st.integers(1, 5), SEEDS)
 def test_routing_is_greedy_on_the_estimates(stream: list[tuple[int, float]], k: int, seed: int) -> None:
-    """Each decision has the least C^ at its time, and C^ is the sum of the estimates: against a loop written from Listing III.2."""
+    """Each decision has the least C^ at its time, and C^ is the sum of the estimates: against a loop
+    written from Listing III.2.
+    """
     frozen = trained(small(k, seed), stream)
     keys = [key for key, _ in stream]
     estimates = frozen.estimate_many(keys).tolist()
@@ -71,7 +75,9 @@ def test_routing_is_greedy_on_the_estimates(stream: list[tuple[int, float]], k: 
 
 @given(STREAM, st.integers(1, 8), st.floats(0, 2))
 def test_instance_windows(stream: list[tuple[int, float]], window: int, mu: float) -> None:
-    """Sends only at multiples of N, the first not before 2 N, each with all tuples since the last one; then F and W are zero."""
+    """Sends only at multiples of N, the first not before 2 N, each with all tuples since the last one;
+    then F and W are zero.
+    """
     instance = small(1, window=window, mu=mu).instance(0)
     since = 0
     for done, (key, time) in enumerate(stream, start=1):
@@ -91,7 +97,9 @@ def test_instance_windows(stream: list[tuple[int, float]], window: int, mu: floa
 
 @given(st.lists(st.tuples(st.sampled_from("tttmrso"), st.integers(0, 2), st.integers(0, 3)), max_size=120), st.integers(0, 12))
 def test_scheduler_automaton_under_any_messages(steps: list[tuple[str, int, int]], resync: int) -> None:
-    """Against Fig. 3 written down in Python: tuples, matrices, replies, stale ones and overtaken ones in any order."""
+    """Against Fig. 3 written down in Python: tuples, matrices, replies, stale ones and overtaken ones in
+    any order.
+    """
     k = 3
     parameters = small(k, resync=resync)
     scheduler = parameters.scheduler()
@@ -154,7 +162,8 @@ def test_posg_in_virtual_time(k: int, seed: int, provisioning: float, mu: float)
     parameters = small(k, seed, window, mu)
     policy, outcome = simulated(parameters, keys.tolist(), times.tolist(), provisioning * times.mean() / k)
     assert outcome.tuples(k).sum() == m
-    # No matrices before 2 N tuples of an instance, RUN needs those of all k, and there are at most m / 2 N of them.
+    # No matrices before 2 N tuples of an instance, RUN needs those of all k, and there are at most m / 2 N
+    # of them.
     assert len(policy.matrices_at) <= m // (2 * window)
     assert all(at >= 2 * window for at, _ in policy.matrices_at)
     if policy.run_from >= 0:
@@ -187,7 +196,8 @@ def test_equal_times_make_all_the_same(k: int, time: int, seed: int) -> None:
     assert plain.end.tolist() == known.end.tolist()
     assert RoundRobin(k).route(keys).tolist() == plain.instance.tolist() == FullKnowledge(k).route(times).tolist()
     estimates = policy.scheduler.estimates(np.arange(20, dtype=np.uint64), 0)
-    # Measured times are differences of virtual clock readings, which round; an item never seen has no weight, so 0.
+    # Measured times are differences of virtual clock readings, which round; an item never seen has no
+    # weight, so 0.
     assert all(estimate == 0.0 or estimate == pytest.approx(time) for estimate in estimates.tolist())
 
 

@@ -1,4 +1,6 @@
-"""Whatever the pipeline, the input and the options: the output of a run is that of `run_serial`, unsorted."""
+"""Whatever the pipeline, the input and the options: the output of a run is that of `run_serial`,
+unsorted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Shedding and order: whatever the workers, scheduler and chunk size, the output is that of `run_serial` without what was shed."""
+"""Shedding and order: whatever the workers, scheduler and chunk size, the output is that of `run_serial`
+without what was shed.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ TIMES = st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1e6)), max_size=150)
 
 @given(STREAM, st.integers(1, 5), st.integers(1, 12), st.integers(0, 2**64))
 def test_count_min_bounds(stream: list, rows: int, columns: int, seed: int) -> None:
-    """f <= f^; each row sums to m; the estimate is the least over rows; a key at a time is a column at a time."""
+    """f <= f^; each row sums to m; the estimate is the least over rows; a key at a time is a column at a
+    time.
+    """
     sketch = CountMin(rows=rows, columns=columns, seed=seed)
     sketch.update_many(stream)
     assert sketch.matrix.sum(axis=1).tolist() == [len(stream)] * rows
@@ -58,7 +60,9 @@ def test_count_min_merge_is_union(left: list, right: list, seed: int) -> None:
 
 @given(TIMES, st.integers(1, 4), st.integers(1, 12), st.integers(0, 1000))
 def test_execution_time_bounds(stream: list[tuple[int, float]], rows: int, columns: int, seed: int) -> None:
-    """Rows of F sum to the tuples, of W to the times; every estimate lies between the least and the largest time."""
+    """Rows of F sum to the tuples, of W to the times; every estimate lies between the least and the
+    largest time.
+    """
     sketch = ExecutionTimes(rows=rows, columns=columns, seed=seed)
     keys, times = [k for k, _ in stream], [t for _, t in stream]
     sketch.update_many(keys, times)
@@ -80,7 +84,8 @@ def test_constant_times_are_estimated_exactly(keys: list[int], time: int, seed: 
 
 @given(TIMES, TIMES)
 def test_execution_times_merge_is_union(left: list[tuple[int, float]], right: list[tuple[int, float]]) -> None:
-    whole = [(key, float(int(time))) for key, time in left + right]  # whole times: sums are exact in any order
+    # whole times: sums are exact in any order
+    whole = [(key, float(int(time))) for key, time in left + right]
     a, b, both = (ExecutionTimes(rows=3, columns=7, seed=2) for _ in range(3))
     a.update_many([k for k, _ in whole[: len(left)]], [t for _, t in whole[: len(left)]])
     b.update_many([k for k, _ in whole[len(left) :]], [t for _, t in whole[len(left) :]])
@@ -116,7 +121,9 @@ def test_space_saving_bounds(stream: list[int], capacity: int) -> None:
 
 
 def test_mean_error_of_space_saving() -> None:
-    """DKG, Theorem 4.1: the mean error of a heavy hitter's estimate is at most 1 - ε, for tuples in random order."""
+    """DKG, Theorem 4.1: the mean error of a heavy hitter's estimate is at most 1 - ε, for tuples in
+    random order.
+    """
     epsilon, m = 0.05, 2_000
     probabilities = 1 / np.arange(1, 301) ** 1.2
     probabilities /= probabilities.sum()

@@ -21,7 +21,8 @@ from pyspark.errors import AnalysisException
 
 from ordstream.spark import Channel, apply, local_session, node_function, spark_schema
 
-cloudpickle.register_pickle_by_value(spark_tools)  # Spark's workers don't have the folder of the tests on their path
+# Spark's workers don't have the folder of the tests on their path
+cloudpickle.register_pickle_by_value(spark_tools)
 pytestmark = pytest.mark.spark
 
 ROWS = 30_000
@@ -245,7 +246,8 @@ def test_a_cancelled_job_stops_its_node(spark, tmp_path):
     context.cancelJobGroup("cancelled")
     assert ended.wait(60)
     thread.join()
-    stopped, end = -1, time.monotonic() + 30  # the watchdog looks every half second; all the rows take 1,000 s
+    # the watchdog looks every half second; all the rows take 1,000 s
+    stopped, end = -1, time.monotonic() + 30
     while beats() != stopped and time.monotonic() < end:
         stopped = beats()
         time.sleep(1)

@@ -25,13 +25,15 @@ from pyspark import cloudpickle
 
 from ordstream.spark import Channel, apply, explain
 
-cloudpickle.register_pickle_by_value(spark_tools)  # Spark's workers don't have the folder of the tests on their path
+# Spark's workers don't have the folder of the tests on their path
+cloudpickle.register_pickle_by_value(spark_tools)
 cloudpickle.register_pickle_by_value(spark_cancel)
 pytestmark = pytest.mark.spark
 
 ROWS = 6_000
 SOURCE_AND_MORE = pa.schema([*SOURCE, ("seen", pa.int64()), ("least", pa.uint32())])
-LONGEST_AFTER_CANCEL = 5.0  # seconds; on a busy machine. bench/spark_cancel.py measures, and Spark alone needs 2 to 3
+# seconds; on a busy machine. bench/spark_cancel.py measures, and Spark alone needs 2 to 3
+LONGEST_AFTER_CANCEL = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,8 @@ def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, 
     frame = frame.orderBy("ts", "n") if presorted else frame.repartition(5)
     channel = Channel()
     result = apply(key_first, frame, order_by=["ts", "n"], nodes=3, presorted=presorted, tags=True, report=channel)
-    assert result._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 2  # the nodes, and the tags' end
+    # the nodes, and the tags' end
+    assert result._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 2
     found, expected = result.toArrow(), run_serial(key_first, stream(range(ROWS)))
     assert (tmp_path / "flag").exists()
     assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
@@ -168,7 +171,8 @@ def test_a_sum_that_may_overflow_says_what_to_do(spark):
 def test_explain_says_where_nodes_are(spark):
     text = explain(chain(), spark, nodes=2)
     assert text.count("cut: rows to nodes by hash of") == 4
-    assert "1 per executor, since tasks of this session hold 2 of its 2 cores" in text  # Python functions want one per core
+    # Python functions want one per core
+    assert "1 per executor, since tasks of this session hold 2 of its 2 cores" in text
     assert "plain Python functions: one node per core needs spark.task.cpus=1" in text
     built_in = od.Pipeline(SOURCE).key_by("user").count()
     assert explain(built_in, spark).startswith("1 nodes: one node per executor; a node works 2 threads")
@@ -186,7 +190,8 @@ def test_an_operator_error_names_the_serial_in_the_source(spark):
     pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count()).select(share=od.col("user") // od.col("ts"), name="divide")
     with pytest.raises(Exception, match="operator 'divide' failed at serial 21: ") as failed:
         apply(pipeline, frame, order_by="ts", nodes=2).collect()
-    assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)  # item and n, which nothing reads, did not come
+    # item and n, which nothing reads, did not come
+    assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)
 
 
 @pytest.mark.parametrize(("nodes", "way"), [(1, "group"), (2, "group"), (2, "group with interrupt"), (2, "all jobs")])
@@ -214,14 +219,16 @@ def test_ctrl_c_leaves_the_jobs_of_other_threads_alone(spark, tmp_path):
     def beside():
         while not list(folder.glob("*")):
             time.sleep(0.02)
-        results.append(spark.sparkContext.parallelize([1, 2], 1).mapPartitions(leave_a_line).collect())  # waits for the cores
+        # waits for the cores
+        results.append(spark.sparkContext.parallelize([1, 2], 1).mapPartitions(leave_a_line).collect())
 
     thread = threading.Thread(target=beside)
     thread.start()
     seconds_of_work_after_interrupt(spark, folder, "collect", notebook=True, still=0.5)
     thread.join()
     assert results == [[1, 2]]
-    assert runs.read_text() == "ran\n"  # py4j sends a request again, and Spark runs its job twice, if its connection is closed
+    # py4j sends a request again, and Spark runs its job twice, if its connection is closed
+    assert runs.read_text() == "ran\n"
 
 
 def test_executors_that_are_processes_of_their_own(java, tmp_path):

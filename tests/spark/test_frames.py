@@ -1,4 +1,6 @@
-"""Any frame a user may have: its columns' names, its times in the session's zone, the order of its partitions, a streaming one."""
+"""Any frame a user may have: its columns' names, its times in the session's zone, the order of its
+partitions, a streaming one.
+"""
 
 import random
 
@@ -126,7 +128,9 @@ def model():
 
 
 def instants(count=400, seed=5):
-    """Microseconds since 1970: around New York's changes of the clock, before 1883, negative, after 2037, anywhere."""
+    """Microseconds since 1970: around New York's changes of the clock, before 1883, negative, after
+    2037, anywhere.
+    """
     draw = random.Random(seed)
     changes = [1_710_054_000, 1_730_613_600, -2_717_650_800, 2_236_220_400, -84_387_600]
     near = [change * 1_000_000 + draw.randint(-7_200_000_000, 7_200_000_000) for change in changes for _ in range(count // 10)]
@@ -135,7 +139,9 @@ def instants(count=400, seed=5):
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_times_are_cast_as_spark_casts_them(new_york, nodes):
-    """Every pair of a time in Spark and one in a pipeline, of the same instants and readings, gaps and overlaps among them."""
+    """Every pair of a time in Spark and one in a pipeline, of the same instants and readings, gaps and
+    overlaps among them.
+    """
     spark, rows = new_york, [(n, micros) for n, micros in enumerate(instants())]
     base = spark.createDataFrame(rows, "n long, us long").select(
         "n",
@@ -188,11 +194,13 @@ def test_a_node_of_one_s_own_refuses_to_take_an_instant_for_a_reading(new_york):
     assert spark.createDataFrame(one.rdd.mapPartitions(function), schema).collect() == one.collect()
 
 
-# ------------------------------------------------------------------------------------------------ the order of partitions
+# -------------------------------------------------------------------------- the order of partitions
 
 
 def in_fragments(spark, wrong=False):
-    """Rows in ties of nine over six partitions, of which Spark's `coalesce` takes the last three first: they are cached."""
+    """Rows in ties of nine over six partitions, of which Spark's `coalesce` takes the last three first:
+    they are cached.
+    """
     first, last = spark.range(0, 3_000, 1, 3), spark.range(3_000, 6_000, 1, 3).cache()
     assert last.count() == 3_000
     moved = F.when(F.col("id") == 4_321, 0).otherwise(F.col("id")) if wrong else F.col("id")
@@ -226,7 +234,7 @@ def test_rows_of_one_partition_are_neither_moved_nor_sorted(spark):
     assert [text.count("Sort") + text.count("Exchange") for text in texts] == [0, 0, 1]
 
 
-# ------------------------------------------------------------------------------------------------ a streaming frame
+# -------------------------------------------------------------------------------- a streaming frame
 
 
 def test_a_streaming_frame_is_refused(spark):

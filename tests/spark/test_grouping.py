@@ -1,4 +1,6 @@
-"""`apply(..., grouping=...)`: the output, its order and its tags whatever chooses the nodes; what is learnt, and where it is refused."""
+"""`apply(..., grouping=...)`: the output, its order and its tags whatever chooses the nodes; what is
+learnt, and where it is refused.
+"""
 
 import itertools
 import time

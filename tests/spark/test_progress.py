@@ -1,4 +1,6 @@
-"""The progress connection alone: what a node sends arrives; a stranger is not listened to. No Java needed."""
+"""The progress connection alone: what a node sends arrives; a stranger is not listened to. No Java
+needed.
+"""
 
 import socket
 import struct
@@ -52,7 +54,9 @@ def test_counts_arrive_while_the_node_works_and_the_report_at_its_end(channel, d
 
 
 def test_a_node_has_ended_when_its_report_was_taken(channel, door):
-    """Whoever asks for it once Spark has the task's result finds it, however late the driver's thread gets to it."""
+    """Whoever asks for it once Spark has the task's result finds it, however late the driver's thread
+    gets to it.
+    """
     behind = threading.Event()
 
     def slow(_):

@@ -1,4 +1,5 @@
-"""Two prototype experiments and their jobs, small: one process with a Spark of its own, whose nodes overlap and meet.
+"""Two prototype experiments and their jobs, small: one process with a Spark of its own, whose nodes overlap
+and meet.
 
 The other experiments run the same jobs; what they make of them is in tests/unit/lab/test_prototypes.py.
 """
@@ -43,7 +44,8 @@ def test_prototype_experiments_write_their_figures(java, tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.lower().count("hold") >= 4, ended.stdout
     mean = table(tmp_path / "posg-fig12.csv", ["k", "POSG", "Round-Robin", "S_L", "S_L min", "S_L max", "S_L simulated"])
-    assert [row[0] for row in mean] == [k for k in (1, 2, 4, 8) if k <= allowed_cpus()]  # a node needs a processor to compute
+    # a node needs a processor to compute
+    assert [row[0] for row in mean] == [k for k in (1, 2, 4, 8) if k <= allowed_cpus()]
     assert all(row[1] > 0 and 0 < row[4] <= row[3] <= row[5] for row in mean)
     assert mean[0][6] == 1  # in virtual time nothing disturbs one node
     parts = table(tmp_path / "dkg-fig11.csv", ["part", "DKG min", "DKG mean", "DKG max", "Modulo min", "Modulo mean", "Modulo max"])

@@ -121,7 +121,9 @@ import threading
 
 @pytest.mark.spark
 def test_what_the_launcher_says_after_an_interrupt_is_filtered_too() -> None:
-    """Ctrl-C while Java starts: its launcher may write its line when the block that starts it is over already."""
+    """Ctrl-C while Java starts: its launcher may write its line when the block that starts it is over
+    already.
+    """
     pytest.importorskip("pyspark")
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     ended = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, timeout=200, check=False)
@@ -156,7 +158,9 @@ runpy.run_module("ordstream", run_name="__main__", alter_sys=True)
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to itself")
 @pytest.mark.parametrize("where", ["collect", "stop"])
 def test_ctrl_c_in_a_command_is_one_line(java, tmp_path, where):
-    """While the job runs, and late, when the answer is there and Spark is being stopped; no Java process holds the pipes afterwards."""
+    """While the job runs, and late, when the answer is there and Spark is being stopped; no Java process
+    holds the pipes afterwards.
+    """
     pytest.importorskip("pyspark")
     generate_clicks(tmp_path, rows=600)
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}

@@ -1,4 +1,6 @@
-"""Shedding inside Spark executors: a task that runs again sheds the same tuples, and the driver hears what was shed."""
+"""Shedding inside Spark executors: a task that runs again sheds the same tuples, and the driver hears
+what was shed.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,19 @@ pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 
-from ordstream.spark import Channel, TaskKey, apply, explain, node_function, shed_log, shed_rows, spark_schema
+from ordstream.spark import (
+    Channel,
+    TaskKey,
+    apply,
+    explain,
+    node_function,
+    shed_log,
+    shed_rows,
+    spark_schema,
+)
 
-cloudpickle.register_pickle_by_value(spark_tools)  # Spark's workers don't have the folder of the tests on their path
+# Spark's workers don't have the folder of the tests on their path
+cloudpickle.register_pickle_by_value(spark_tools)
 pytestmark = pytest.mark.spark
 
 ROWS = 6_000
@@ -32,7 +44,9 @@ def saved():
 
 
 def shedding(*before, **changed):
-    """Operators, a frozen shed stage at twice the capacity, and counts that see which tuples were admitted."""
+    """Operators, a frozen shed stage at twice the capacity, and counts that see which tuples were
+    admitted.
+    """
     pipeline = od.Pipeline(SOURCE).filter(od.col("user").is_not_null())
     for step in before:
         pipeline = step(pipeline)

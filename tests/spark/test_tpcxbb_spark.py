@@ -131,7 +131,8 @@ def test_sql_is_sparks_where_duckdb_is_not_installed(spark, folder, monkeypatch)
 def test_the_command_line_runs_spark_with_two_nodes(java, folder, tmp_path):
     command = [sys.executable, "-m", "ordstream", "run", "q2", "--engine", "spark", "--data", str(folder.path)]
     command += ["--profile", "paper", "--nodes", "2", "--verify", "--json", "answer.json"]
-    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
+    # the build under test
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == "verified: equal to the batch answer"

@@ -1,5 +1,5 @@
-"""workers="auto": the number changes while a run goes on, and nothing else does. test_ends and test_order run all they have with a
-number that changes at random; here is what concerns the number itself."""
+"""workers="auto": the number changes while a run goes on, and nothing else does. test_ends and test_order
+run all they have with a number that changes at random; here is what concerns the number itself."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_a_short_run_starts_one_thread() -> None:
         names = []
         for _ in stream:
             names = [thread.name for thread in threading.enumerate() if thread.name.startswith("ordstream-worker")]
-        measured(names in ([], ["ordstream-worker-0"]), names)  # on a machine that stands still the run is no short one
+        # on a machine that stands still the run is no short one
+        measured(names in ([], ["ordstream-worker-0"]), names)
         measured(stream.report.elastic.most == 1 or SANITIZED, stream.report.elastic)
 
     patiently(check)
@@ -81,7 +82,9 @@ def test_one_allowed_worker_is_a_fixed_number() -> None:
 
 
 def test_a_function_that_waits_gets_company() -> None:
-    """The only active worker sits in a function of the first operator: what has passed it reaches the reader all the same."""
+    """The only active worker sits in a function of the first operator: what has passed it reaches the
+    reader all the same.
+    """
     released = threading.Event()
     blocked = threading.Event()
 
@@ -96,7 +99,8 @@ def test_a_function_that_waits_gets_company() -> None:
     found = 0
     start = time.perf_counter()
     try:
-        while found < 50:  # a reader that would wait for the function hangs here: its row is released below only
+        # a reader that would wait for the function hangs here: its row is released below only
+        while found < 50:
             assert time.perf_counter() - start < 60
             found += next(stream).num_rows
         assert blocked.wait(60)
@@ -108,7 +112,9 @@ def test_a_function_that_waits_gets_company() -> None:
 
 
 def test_idle_then_burst_then_idle() -> None:
-    """A live source: bursts with pauses in between, in order and complete; parked workers outside the number cost nothing."""
+    """A live source: bursts with pauses in between, in order and complete; parked workers outside the
+    number cost nothing.
+    """
     rng = random.Random(4)
     n = size(60_000)
 
@@ -141,7 +147,9 @@ def test_a_few_tuples_need_one_worker() -> None:
 
 
 def test_cancel_while_threads_are_being_started() -> None:
-    """close() and the reading thread, which starts workers while the number grows, do not overtake one another."""
+    """close() and the reading thread, which starts workers while the number grows, do not overtake one
+    another.
+    """
     for i in range(60):
         stream = keyed().stream(batches("zipf", size(5_000), 200), **staffed("auto", i + 1), chunk_rows=(1, 20)[i % 2])
         timer = threading.Timer(random.Random(i).random() * 0.01, stream.close)

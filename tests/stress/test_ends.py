@@ -1,4 +1,6 @@
-"""Every end of a run: no hang, no thread, chunk or reference left over. What needs a process of its own is in test_process_ends."""
+"""Every end of a run: no hang, no thread, chunk or reference left over. What needs a process of its own
+is in test_process_ends.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def until_error(stream: Any) -> tuple[tuple[Any, ...], Exception | None]:
     return found, None
 
 
-# --- short runs ---------------------------------------------------------------------------------------------------
+# --- short runs -----------------------------------------------------------------------------------
 
 
 def test_thousands_of_short_runs() -> None:
@@ -104,11 +106,13 @@ def test_streams_interleaved_in_one_thread() -> None:
         assert difference(tuple(found), keyed_rows("zipf", n)) is None
 
 
-# --- cancel, drop, error ------------------------------------------------------------------------------------------
+# --- cancel, drop, error --------------------------------------------------------------------------
 
 
 def test_cancel_at_random_moments() -> None:
-    """cancel() from another thread: the reader gets Cancelled or the end; what it had is a prefix; nothing is left."""
+    """cancel() from another thread: the reader gets Cancelled or the end; what it had is a prefix;
+    nothing is left.
+    """
     rng = random.Random(1)
     n = size(20_000)
     expected = keyed_rows("zipf", n)
@@ -132,7 +136,9 @@ def test_cancel_at_random_moments() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2, "auto"])
 def test_cancel_while_the_run_ends(workers: Any) -> None:
-    """Another thread calls cancel and progress all the time, also while the reader closes the run and after."""
+    """Another thread calls cancel and progress all the time, also while the reader closes the run and
+    after.
+    """
     for _ in range(100):
         stream = stateless().stream(table("few", 2_000), **staffed(workers))
         gone = threading.Event()
@@ -232,7 +238,9 @@ def test_source_fails_at_a_random_batch(workers: Any) -> None:
 @pytest.mark.parametrize("workers", [0, 1, 2, 8, "auto"])
 @pytest.mark.parametrize("chunk_rows", [1, 8, None])
 def test_operator_fails_at_every_kind_of_place(workers: Any, chunk_rows: int | None) -> None:
-    """Outputs before the failing serial are delivered, none after; the error names it; emitted_through is the serial before."""
+    """Outputs before the failing serial are delivered, none after; the error names it; emitted_through
+    is the serial before.
+    """
     n = 400
     for at in (0, 1, 7, 8, 63, 64, 65, 200, n - 1):
         pipeline = od.Pipeline(SCHEMA).with_columns(q=100_000 // (col("v") - at)).key_by("k").scan(total=od.sum("q"))
@@ -247,7 +255,9 @@ def test_operator_fails_at_every_kind_of_place(workers: Any, chunk_rows: int | N
 
 @pytest.mark.parametrize("workers", [1, 2, 4, "auto"])
 def test_exceptions_of_later_rows_are_dropped(workers: Any) -> None:
-    """Every row fails in a Python operator behind another one: only the first error is raised, the others are freed."""
+    """Every row fails in a Python operator behind another one: only the first error is raised, the
+    others are freed.
+    """
     alive: list[Any] = []
 
     class Failed(Exception):
@@ -281,7 +291,9 @@ def test_sink_fails() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 2, "auto"])
 def test_cancel_between_slow_tuples_taken_together(workers: Any) -> None:
-    """Tuple at a time, many tuples wait, each takes 0.1 s: a cancel waits for one of them, not for all that were taken."""
+    """Tuple at a time, many tuples wait, each takes 0.1 s: a cancel waits for one of them, not for all
+    that were taken.
+    """
 
     def slow(row: Any) -> bool:
         time.sleep(0.1)
@@ -313,7 +325,9 @@ def test_oracle_notices() -> None:
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_ctrl_c_while_a_worker_is_being_started(started: bool, interrupted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interrupt comes inside Thread.start(), before or after the thread exists: it must be out of the core before the core goes."""
+    """The interrupt comes inside Thread.start(), before or after the thread exists: it must be out of
+    the core before the core goes.
+    """
     made = 0
 
     class Interrupted(threading.Thread):
@@ -338,7 +352,9 @@ def test_ctrl_c_while_a_worker_is_being_started(started: bool, interrupted: int,
 
 
 def test_ctrl_c_inside_pythons_own_start_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes while Python waits for the new thread: it is raised once Python knows the thread, not in the middle of its bookkeeping."""
+    """It comes while Python waits for the new thread: it is raised once Python knows the thread, not in
+    the middle of its bookkeeping.
+    """
     places: list[str] = []
     whole = threading.Event.wait
 

@@ -1,4 +1,6 @@
-"""Ctrl-C at every place of the reading thread's Python code: whatever line it hits, the workers are gone when the caller has it."""
+"""Ctrl-C at every place of the reading thread's Python code: whatever line it hits, the workers are gone
+when the caller has it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Place = tuple[str, int, str]
 
 
 class Interrupt:
-    """A trace function that raises KeyboardInterrupt the first time that a place not met before is met, and at no other."""
+    """A trace function that raises KeyboardInterrupt the first time that a place not met before is met,
+    and at no other.
+    """
 
     def __init__(self) -> None:
         self.hit: set[Place] = set()
@@ -38,9 +42,11 @@ class Interrupt:
         return self
 
     def during(self, body: Callable[[], None]) -> bool:
-        """Whether the body was interrupted; the check of threads is made while the exception, and its traceback, are alive.
+        """Whether the body was interrupted; the check of threads is made while the exception, and its
+        traceback, are alive.
 
-        Python itself loses an interrupt that comes while it drops an object, as the source's generator: then nothing is raised.
+        Python itself loses an interrupt that comes while it drops an object, as the source's generator: then
+        nothing is raised.
         """
         self.last = None
         lost: list[type[BaseException]] = []

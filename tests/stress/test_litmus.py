@@ -1,9 +1,11 @@
-"""What the hardware does to the reorder buffer: every worker sends once per round; then nothing ready may be left behind.
+"""What the hardware does to the reorder buffer: every worker sends once per round; then nothing ready may be
+left behind.
 
-A unit left behind is a failure, after however few rounds. That none was says something only where the threads met: beside other load
-they take turns on a core, and no memory order could be seen to be wrong. So the release with a weaker flag clear, a mutant in the test
-door, runs between the real one's rounds, and must be caught as well. Where it is not, or where there were too few rounds, a test says that
-it cannot tell, and is skipped: neither passed nor failed.
+A unit left behind is a failure, after however few rounds. That none was says something only where the
+threads met: beside other load they take turns on a core, and no memory order could be seen to be wrong. So
+the release with a weaker flag clear, a mutant in the test door, runs between the real one's rounds, and must
+be caught as well. Where it is not, or where there were too few rounds, a test says that it cannot tell, and
+is skipped: neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ SECONDS = 20.0  # for a test to come to so many rounds
 
 
 def rounds(n: int, threads: int, scheme: str = "nonblocking", offer: bool = False, weak_clear: bool = False) -> tuple[int, int]:
-    """(rounds done, those that left a ready unit behind); fewer than n beside other load, where the threads can't meet so often."""
+    """(rounds done, those that left a ready unit behind); fewer than n beside other load, where the
+    threads can't meet so often.
+    """
     buffer = PyReorderBuffer(8, 1, scheme, weak_clear=weak_clear)
     done = together(*[lambda k=k: buffer.meet(k, threads, n, 17, offer, enough=5) for k in range(threads)])
     assert 0 <= done[0] <= n
@@ -38,7 +42,9 @@ def rounds(n: int, threads: int, scheme: str = "nonblocking", offer: bool = Fals
 
 
 def can_meet(threads: int) -> bool:
-    """Whether the threads can be on cores of their own, and the mutant be seen: a sanitizer's own instructions are fences."""
+    """Whether the threads can be on cores of their own, and the mutant be seen: a sanitizer's own
+    instructions are fences.
+    """
     return threads <= CORES and not SANITIZED
 
 

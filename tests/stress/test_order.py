@@ -1,5 +1,6 @@
-"""Output equals the plain Python oracle, unsorted, whatever is forced: laps of tiny rings, full queues, hot keys, more threads
-than cores, every scheduler (a random one too), both reorder schemes, all partitioning schemes, every chunk size."""
+"""Output equals the plain Python oracle, unsorted, whatever is forced: laps of tiny rings, full queues, hot
+keys, more threads than cores, every scheduler (a random one too), both reorder schemes, all partitioning
+schemes, every chunk size."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def verify(kind: str, n: int, data: Any = None, **options: Any) -> Any:
 @pytest.mark.parametrize("partitioning", PARTITIONINGS)
 @pytest.mark.parametrize("reorder", REORDERS)
 def test_every_combination(scheduler: str, partitioning: str, reorder: str) -> None:
-    """Rings of two to four cells, slices of one tuple, chunks of 1, 3 and the automatic size, 1 to 8 workers."""
+    """Rings of two to four cells, slices of one tuple, chunks of 1, 3 and the automatic size, 1 to 8
+    workers.
+    """
     n = size(900)
     for seed, (chunk_rows, workers) in enumerate(itertools.product([1, 3, None], [1, 3, 8, "auto"])):
         verify(
@@ -61,7 +64,9 @@ def test_every_combination(scheduler: str, partitioning: str, reorder: str) -> N
 @pytest.mark.parametrize("reorder", REORDERS)
 @pytest.mark.parametrize("kind", ["one", "zipf"])
 def test_parts_claimed_and_sent_together(kind: str, scheduler: str, reorder: str) -> None:
-    """Slices long enough for the most claims at once, and queues long enough to leave something for others."""
+    """Slices long enough for the most claims at once, and queues long enough to leave something for
+    others.
+    """
     n = size(6_000)
     for seed, (chunk_rows, workers) in enumerate(itertools.product([1, 3, 16], [2, 4, 8, "auto"])):
         verify(
@@ -110,7 +115,9 @@ def test_tiny_caps(caps: dict[str, int], workers: Any) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 1_000])
 @pytest.mark.parametrize("workers", [0, 2, 8, "auto"])
 def test_small_batches(rows: int, workers: Any) -> None:
-    """Many batches from a list and from an iterator: input is released in time, nothing waits for a clock (50 ms a time)."""
+    """Many batches from a list and from an iterator: input is released in time, nothing waits for a
+    clock (50 ms a time).
+    """
     n = size(300) if rows == 1 else size(3_000)
 
     def check() -> None:

@@ -1,4 +1,6 @@
-"""Back-pressure and idleness: a slow sink stops the source; who has nothing to do costs nothing, and wakes at once."""
+"""Back-pressure and idleness: a slow sink stops the source; who has nothing to do costs nothing, and
+wakes at once.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,8 @@ def test_slow_sink_memory_is_bounded() -> None:
 
 @pytest.mark.parametrize("workers", [8, "auto"])
 def test_idle_stream_uses_no_processor_and_wakes_at_once(workers: Any) -> None:
-    """An open stream whose source blocks, its reader waiting: under 1 % of one core. Its workers' timed waits grow to 0.8 s, and yet
-    a tuple passes at once, and a cancel ends it at once.
+    """An open stream whose source blocks, its reader waiting: under 1 % of one core. Its workers' timed
+    waits grow to 0.8 s, and yet a tuple passes at once, and a cancel ends it at once.
     """
     pipeline = od.Pipeline(SCHEMA).filter(col("v") >= 0).key_by("k").count().filter(col("count") >= 0)
 
@@ -139,7 +141,9 @@ def test_workers_that_a_slow_operator_cannot_use_wait(workers: int) -> None:
 
 
 def test_slow_functions_run_side_by_side_at_once_after_a_pause() -> None:
-    """Four workers wait; four tuples come together, each of which takes 0.3 s without the GIL: no worker sleeps on beside them."""
+    """Four workers wait; four tuples come together, each of which takes 0.3 s without the GIL: no worker
+    sleeps on beside them.
+    """
     times: list[float] = []
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -167,7 +171,9 @@ def test_slow_functions_run_side_by_side_at_once_after_a_pause() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 4, "auto"])
 def test_a_tuple_now_and_then_is_not_delayed(workers: Any) -> None:
-    """Gaps of 0 to 15 ms between tuples: parked workers wake at once (a lost wake-up costs a timed wait of 50 ms)."""
+    """Gaps of 0 to 15 ms between tuples: parked workers wake at once (a lost wake-up costs a timed wait
+    of 50 ms).
+    """
     rng = random.Random(5)
     pipeline = od.Pipeline(SCHEMA).filter(col("v") >= 0).key_by("k").count().filter(col("count") >= 0)
 
@@ -195,8 +201,8 @@ def test_a_tuple_now_and_then_is_not_delayed(workers: Any) -> None:
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("operator", ["filter", "map", "process"])
 def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str, workers: int, slow: int) -> None:
-    """Tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has not returned. At first the
-    runtime takes every function for a quick one."""
+    """Tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has
+    not returned. At first the runtime takes every function for a quick one."""
     released = threading.Event()
     n = 4_000
 

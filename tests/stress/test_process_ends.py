@@ -1,4 +1,6 @@
-"""Ends of a whole process, and several threads around one stream, each in a process of its own: a crash must not end the suite."""
+"""Ends of a whole process, and several threads around one stream, each in a process of its own: a crash
+must not end the suite.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def script(body: str, *, send: signal.Signals | None = None, timeout: float = 12
     return process.returncode, head + out, errors, seconds
 
 
-# --- several threads around one stream ---------------------------------------------------------------------------------
+# --- several threads around one stream ------------------------------------------------------------
 
 
 def test_two_threads_close() -> None:
@@ -76,7 +78,9 @@ def test_two_threads_close() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2, "auto"])
 def test_close_while_another_thread_reads(workers: Any) -> None:
-    """The reader waits for output, or is just taking some; another thread closes the stream: the reader's loop ends."""
+    """The reader waits for output, or is just taking some; another thread closes the stream: the
+    reader's loop ends.
+    """
     status, out, errors, _ = script(
         f"""
         for i in range(0, 20, 1 if {workers!r} == 0 else 4):  # each waits half a second for the source
@@ -104,7 +108,7 @@ def test_close_while_another_thread_reads(workers: Any) -> None:
     assert (status, errors, out.strip()) == (0, "", "done")
 
 
-# --- processes ----------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 2, 8, "auto"])
@@ -130,7 +134,8 @@ def test_ctrl_c(workers: Any) -> None:
         status, out, errors, seconds = script(program, send=signal.SIGINT)
         assert (status, errors) == (7, "")
         assert "interrupted [] True" in out
-        measured(seconds < (10 if SANITIZED else 1.5), seconds)  # the second run and the interpreter's exit included
+        # the second run and the interpreter's exit included
+        measured(seconds < (10 if SANITIZED else 1.5), seconds)
 
     patiently(check)
 
@@ -190,7 +195,9 @@ def test_exit_from_a_thread_with_an_open_stream_and_a_blocked_source() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's runtime does not survive a fork with threads")
 def test_fork() -> None:
-    """Before the start: parent and child both run it. After: the child gets an error, may drop it, and makes its own."""
+    """Before the start: parent and child both run it. After: the child gets an error, may drop it, and
+    makes its own.
+    """
     status, out, errors, _ = script(
         """
         data = table("zipf", 3000)

@@ -1,7 +1,9 @@
-"""Every wake-up of the runtime, one by one: with its line taken out, its test here fails (tools/mutants.py tries it).
+"""Every wake-up of the runtime, one by one: with its line taken out, its test here fails (tools/mutants.py
+tries it).
 
-The timed waits of the runtime would hide a missing wake-up. Here they are long, and each test is a hand-shake: a function of the pipeline
-waits until what must happen meanwhile has happened. Nothing is timed: a deadline only ends a test that fails.
+The timed waits of the runtime would hide a missing wake-up. Here they are long, and each test is a
+hand-shake: a function of the pipeline waits until what must happen meanwhile has happened. Nothing is timed:
+a deadline only ends a test that fails.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from stress_tools import SCHEMA, batches, rows_of, table
 
 import ordstream as od
 from ordstream import col
-from ordstream._core.lab.testing_run import BEFORE_PARKING, WHILE_PUBLISHING, ProbeKernel, RunDoor, set_waits, waits
+from ordstream._core.lab.testing_run import (
+    BEFORE_PARKING,
+    WHILE_PUBLISHING,
+    ProbeKernel,
+    RunDoor,
+    set_waits,
+    waits,
+)
 from ordstream.node import node
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import Plan
@@ -60,7 +69,9 @@ def door_of(stream: Any, doors: list[RunDoor]) -> RunDoor:
 
 
 def fed(stream: Any, door: RunDoor) -> None:
-    """All input was given to the run, and the reader, which wakes parked workers when it gives something, waits."""
+    """All input was given to the run, and the reader, which wakes parked workers when it gives
+    something, waits.
+    """
     until(lambda: stream._core.source_ended and door.reader_waits, "the reader has given all")
 
 
@@ -69,7 +80,9 @@ def read(stream: Any) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_pushed_wakes_a_parked_worker() -> None:
-    """A worker stays in the first operator: what it sends on is the other worker's, which is parked every time."""
+    """A worker stays in the first operator: what it sends on is the other worker's, which is parked
+    every time.
+    """
     doors: list[RunDoor] = []
     seen: set[int] = set()
 
@@ -91,7 +104,9 @@ def test_what_is_pushed_wakes_a_parked_worker() -> None:
 
 
 def test_a_worker_looks_again_before_it_parks() -> None:
-    """What was sent between a worker's last look and its parking, when nobody counts it as parked yet, is seen by its second look."""
+    """What was sent between a worker's last look and its parking, when nobody counts it as parked yet,
+    is seen by its second look.
+    """
     doors: list[RunDoor] = []
     seen: set[int] = set()
     held: list[int] = []
@@ -186,7 +201,9 @@ def test_a_release_tells_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_unit_with_nothing_to_process_is_released_at_once(workers: int) -> None:
-    """A row that the first operator drops leaves an empty chunk, which passes the keyed operator before the slice is over."""
+    """A row that the first operator drops leaves an empty chunk, which passes the keyed operator before
+    the slice is over.
+    """
     doors: list[RunDoor] = []
 
     def drop(row: Any, state: Any, emit: Any) -> None:
@@ -205,7 +222,9 @@ Called = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctype
 
 
 def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
-    """The window opens when the first row is done: nothing is pushed then, and yet the parked worker gets its part."""
+    """The window opens when the first row is done: nothing is pushed then, and yet the parked worker
+    gets its part.
+    """
     doors: list[RunDoor] = []
     lock = threading.Lock()
     together = threading.Barrier(2, timeout=DEADLINE_S)
@@ -222,7 +241,8 @@ def test_who_ends_a_slice_wakes_another_for_what_is_left() -> None:
             if mine == 1:
                 fed(streams[0], doors[0])
                 until(lambda: doors[0].asleep == 1, "the other worker runs through the window and parks")
-            elif mine > 6 and not failed:  # five where the first call is the second row's; and an even number of calls is left
+            # five where the first call is the second row's; and an even number of calls is left
+            elif mine > 6 and not failed:
                 together.wait()
         except (Never, threading.BrokenBarrierError) as error:
             failed.append(f"call {mine}: {error!r}")
@@ -277,7 +297,9 @@ def test_the_end_of_a_run_opens_the_gate() -> None:
 
 
 def test_a_worker_above_the_number_stops() -> None:
-    """Both workers are in a function when the number falls to one: from its next slice on only one goes on."""
+    """Both workers are in a function when the number falls to one: from its next slice on only one goes
+    on.
+    """
     doors: list[RunDoor] = []
     lock = threading.Lock()
     before, after = threading.Barrier(2, timeout=DEADLINE_S), threading.Barrier(2, timeout=DEADLINE_S)
@@ -310,7 +332,9 @@ def test_a_worker_above_the_number_stops() -> None:
 
 
 def test_who_publishes_releases_what_became_ready_meanwhile() -> None:
-    """An idle worker has the last release flag; a unit is put into its place, whose worker leaves it to the flag's holder."""
+    """An idle worker has the last release flag; a unit is put into its place, whose worker leaves it to
+    the flag's holder.
+    """
     doors: list[RunDoor] = []
 
     def function(row: Any, state: Any, emit: Any) -> None:
@@ -336,7 +360,7 @@ def test_who_publishes_releases_what_became_ready_meanwhile() -> None:
         door.hold()
 
 
-# --- what one worker does with several parts ----------------------------------------------------------------------
+# --- what one worker does with several parts ------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -399,7 +423,9 @@ class Probed:
 
 
 def test_units_are_not_held_while_a_bucket_is_flushed() -> None:
-    """A worker claims the last rows and the first parts of the end together: the rows are out before it flushes."""
+    """A worker claims the last rows and the first parts of the end together: the rows are out before it
+    flushes.
+    """
     for n in (44, 45, 46, 47, 49, 50, 51):
         found = Probed(buckets=64).found(list(range(n)))
         assert found["punctuations"] == 64
@@ -407,7 +433,9 @@ def test_units_are_not_held_while_a_bucket_is_flushed() -> None:
 
 
 def test_delegated_parts_do_not_keep_the_other_claims() -> None:
-    """Forty parts are delegated to a worker that has seven claims of other buckets: it processes eight parts, then these."""
+    """Forty parts are delegated to a worker that has seven claims of other buckets: it processes eight
+    parts, then these.
+    """
     cold = [1, 2, 3, 4, 5, 6, 7]
     probed = Probed(buckets=4096, hot=0, delegate=40)
     found = probed.found([0, *cold, *[0] * 120])

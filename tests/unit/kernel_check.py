@@ -1,4 +1,6 @@
-"""One operator on its kernel and on the sequential reference: values, order, failures, in several shapes of chunks."""
+"""One operator on its kernel and on the sequential reference: values, order, failures, in several shapes
+of chunks.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,8 @@ def serial_input(schema, rows):
 
 
 def ascending(rows, column, schema=SCHEMA):
-    """The rows by ascending value of a column, as operators that rely on time need them; rows with a null there stay where they are. One
-    list in four is as it was: it mostly runs backwards somewhere.
+    """The rows by ascending value of a column, as operators that rely on time need them; rows with a null
+    there stay where they are. One list in four is as it was: it mostly runs backwards somewhere.
     """
     if len(rows) % 4 == 0:
         return rows
@@ -86,8 +88,8 @@ def ascending(rows, column, schema=SCHEMA):
 def run(stage, rows, *, size=7, buckets=3, sparse=False, times=()):
     """Run a stage over `rows` in chunks; `times`: position -> time punctuation that comes before that row.
 
-    Returns the outputs, the failing row (from 1) or None, and how many rows were skipped; where a row that runs backwards failed, what the
-    kernel says of it.
+    Returns the outputs, the failing row (from 1) or None, and how many rows were skipped; where a row that
+    runs backwards failed, what the kernel says of it.
     """
     owner = stage.kernel()
     kernel = testing.KernelRun(owner, stage.key, buckets)
@@ -128,7 +130,8 @@ def check(pipeline, rows, schema=SCHEMA, **options):
         assert outputs == storage_rows(expected), (size, sparse)
         if expected.error is None:
             assert skipped == len(expected.skipped)
-        elif "runs backwards" in str(expected.error) or skipped is not None:  # what it is told in place of the skipped
+        # what it is told in place of the skipped
+        elif "runs backwards" in str(expected.error) or skipped is not None:
             assert backwards(skipped, stage.input, stage.op, keyed=bool(stage.key)) == str(expected.error.__cause__)
 
 

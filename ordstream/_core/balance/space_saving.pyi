@@ -15,9 +15,15 @@ class StreamSummary:
     def estimate(self, word: int) -> int: ...
     def state(
         self,
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]: ...
+    ) -> tuple[
+        npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]
+    ]: ...
     def load(
-        self, words: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64], errors: npt.NDArray[np.int64], total: int
+        self,
+        words: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.int64],
+        errors: npt.NDArray[np.int64],
+        total: int,
     ) -> None: ...
     @property
     def least(self) -> int: ...

@@ -1,1 +1,3 @@
-"""Tuples on their way: ingress, operators and their worklists, reorder buffer, scheduler, worker pool, egress."""
+"""Tuples on their way: ingress, operators and their worklists, reorder buffer, scheduler, worker pool,
+egress.
+"""

@@ -1,1 +1,3 @@
-"""What every module of the core may use: atomics, threads, chunks, Arrow's import and export, the kernel contract."""
+"""What every module of the core may use: atomics, threads, chunks, Arrow's import and export, the kernel
+contract.
+"""

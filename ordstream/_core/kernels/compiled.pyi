@@ -8,4 +8,6 @@ from ordstream.udf.compiled_function import CompiledFunction
 CALL_OFFSETS: dict[str, int]
 
 class CompiledKernel(KernelOwner):
-    def __init__(self, operator: Operator, compiled: CompiledFunction, interpret: Callable[..., list[tuple[Any, ...]]]) -> None: ...
+    def __init__(
+        self, operator: Operator, compiled: CompiledFunction, interpret: Callable[..., list[tuple[Any, ...]]]
+    ) -> None: ...

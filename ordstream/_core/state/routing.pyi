@@ -7,4 +7,6 @@ import pyarrow as pa
 from ordstream._core.ground.chunk import LayoutOwner
 from ordstream._core.ground.imported_batch import BatchFormats
 
-def key_hashes(batch: pa.RecordBatch, key: Sequence[int], layout: LayoutOwner, formats: BatchFormats) -> npt.NDArray[np.uint64]: ...
+def key_hashes(
+    batch: pa.RecordBatch, key: Sequence[int], layout: LayoutOwner, formats: BatchFormats
+) -> npt.NDArray[np.uint64]: ...

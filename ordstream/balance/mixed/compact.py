@@ -1,8 +1,10 @@
-"""Compact representation: keys that agree in everything a planner looks at become one six-field record (section 4).
+"""Compact representation: keys that agree in everything a planner looks at become one six-field record
+(section 4).
 
-A record is (d', d, d_h, v_c, v_S, #): next destination or none, present destination, hash destination, discretised cost and state
-size of one key, number of keys. Equal but for # they are merged. Plans are made from records as from keys (`Statistics.number`);
-afterwards concrete keys are picked among those a record stands for, by the criterion ψ over their true values.
+A record is (d', d, d_h, v_c, v_S, #): next destination or none, present destination, hash destination,
+discretised cost and state size of one key, number of keys. Equal but for # they are merged. Plans are made
+from records as from keys (`Statistics.number`); afterwards concrete keys are picked among those a record
+stands for, by the criterion ψ over their true values.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from ordstream.balance.mixed.planners import Mixed, Plan, mixed
 from ordstream.balance.mixed.statistics import Floats, Statistics
 from ordstream.errors import PlanError
 
-#: The six fields, as they go to the controller: 36 bytes a record. `to` is -1 where no destination is chosen.
-RECORD = np.dtype([("to", "<i4"), ("at", "<i4"), ("hashed", "<i4"), ("cost", "<f8"), ("state", "<f8"), ("number", "<i8")])
+#: The six fields, as they go to the controller: 36 bytes a record. `to` is -1 where no destination is
+#: chosen.
+RECORD = np.dtype(
+    [("to", "<i4"), ("at", "<i4"), ("hashed", "<i4"), ("cost", "<f8"), ("state", "<f8"), ("number", "<i8")]
+)
 
 #: What one key takes on the way to the controller without records: its word, cost and state size.
 KEY_BYTES = 24
@@ -43,7 +48,8 @@ def merged(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class Compact:
     """The records of an interval, and which keys each stands for.
 
-    Each instance discretises the costs and state sizes of its own keys, so that its own load is estimated within R (`discretised`).
+    Each instance discretises the costs and state sizes of its own keys, so that its own load is estimated
+    within R (`discretised`).
 
     Parameters
     ----------
@@ -79,14 +85,19 @@ class Compact:
         for column in (cost, state):
             values, code = np.unique(column, return_inverse=True)
             codes = codes * len(values) + code
-            _, codes = np.unique(codes, return_inverse=True)  # kept small: the product of all ranges need not fit 64 bits
+            # kept small: the product of all ranges need not fit 64 bits
+            _, codes = np.unique(codes, return_inverse=True)
         first = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
         first[codes[::-1]] = np.arange(len(codes))[::-1]
         self.record_of = codes
         self.records = Statistics(
-            cost[first], state[first], statistics.hashed[first], statistics.instances, statistics.placed[first],
+            cost[first],
+            state[first],
+            statistics.hashed[first],
+            statistics.instances,
+            statistics.placed[first],
             np.bincount(codes, minlength=len(first)).astype(np.int64),
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return len(self.records)
@@ -108,7 +119,9 @@ class Compact:
         return merged(found)
 
     def estimation_error(self, destination: npt.NDArray[Any]) -> Floats:
-        """|L̂(d) - L(d)| / L(d) of each instance with load under destinations by key, where L̂ is by the discretised costs."""
+        """|L̂(d) - L(d)| / L(d) of each instance with load under destinations by key, where L̂ is by the
+        discretised costs.
+        """
         true = self.statistics.loads(destination)
         estimated = np.bincount(destination, weights=self.cost, minlength=self.statistics.instances)
         some = true > 0
@@ -126,7 +139,8 @@ class Compact:
         Returns
         -------
         Plan
-            With the true loads, table and migration cost. Its discretised loads and its table size are those of `plan`.
+            With the true loads, table and migration cost. Its discretised loads and its table size are those
+            of `plan`.
         """
         if plan.statistics is not self.records:
             raise PlanError("this plan was not made from these records")
@@ -151,7 +165,8 @@ class Compact:
 
 
 def plan_compact(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
-    """Mixed over the records of R = `parameters.degree`, expanded to keys (section 4.1); loads and θ of the plan are the true ones.
+    """Mixed over the records of R = `parameters.degree`, expanded to keys (section 4.1); loads and θ of the
+    plan are the true ones.
 
     They may exceed the bound that the discretised loads keep, the more the larger R is.
     """

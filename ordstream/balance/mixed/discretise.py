@@ -1,4 +1,6 @@
-"""Discretisation of costs and state sizes: half-linear-half-exponential representatives, chosen so that deviations cancel (section 4.2)."""
+"""Discretisation of costs and state sizes: half-linear-half-exponential representatives, chosen so that
+deviations cancel (section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def representatives(largest: float, degree: int) -> Floats:
-    """HLHE, first step: ceil(x_1/R) R, ..., 2R, R (the linear part), then R/2, ..., 2, 1 (the exponential part); decreasing.
+    """HLHE, first step: ceil(x_1/R) R, ..., 2R, R (the linear part), then R/2, ..., 2, 1 (the exponential
+    part); decreasing.
 
     Parameters
     ----------
@@ -41,13 +44,16 @@ def representatives(largest: float, degree: int) -> Floats:
 def discretised(values: npt.ArrayLike, degree: int) -> Floats:
     """HLHE with the second step: each value becomes one of its two neighbours, so that deviations cancel.
 
-    Values are taken in decreasing order (equal ones in theirs). With δ = Σ(x - φ(x)) over those before, x takes the larger neighbour
-    if δ > 0, else the smaller; a value that is a representative stays. After each step |δ| <= R. A value below 1 lies between 0 and 1.
+    Values are taken in decreasing order (equal ones in theirs). With δ = Σ(x - φ(x)) over those before, x
+    takes the larger neighbour
+    if δ > 0, else the smaller; a value that is a representative stays. After each step |δ| <= R.
+    A value below 1 lies between 0 and 1.
 
     Parameters
     ----------
     values : float array
-        Not negative; in units in which values that matter are at least 1 (tuples, bytes). Whole numbers stay as they are at R = 1.
+        Not negative; in units in which values that matter are at least 1 (tuples, bytes). Whole numbers stay
+        as they are at R = 1.
     degree : int
         R = 2^r.
 
@@ -74,7 +80,8 @@ def discretised(values: npt.ArrayLike, degree: int) -> Floats:
     upper = np.searchsorted(steps, distinct, side="left")
     exact = steps[upper] == distinct
     above, below = steps[upper], steps[np.maximum(upper - 1, 0)]
-    # Within a run of equal values the rule keeps δ in (-up, down]: how many took the larger neighbour has a closed form.
+    # Within a run of equal values the rule keeps δ in (-up, down]: how many took the larger neighbour has a
+    # closed form.
     down, up = distinct - below, above - distinct
     before = np.empty(len(distinct))
     deviation = 0.0
@@ -86,7 +93,9 @@ def discretised(values: npt.ArrayLike, degree: int) -> Floats:
     open_ = ~exact[run]
     number = (np.arange(len(given)) - starts[run])[open_]
     run = run[open_]
-    larger = _taken_up(before[run], down[run], up[run], number + 1) > _taken_up(before[run], down[run], up[run], number)
+    larger = _taken_up(before[run], down[run], up[run], number + 1) > _taken_up(
+        before[run], down[run], up[run], number
+    )
     found[open_] = np.where(larger, above[run], below[run])
     result = np.empty(len(given))
     result[order] = found

@@ -1,12 +1,15 @@
-"""Least-Load Fit Decreasing with Adjust (Algorithm 1), over keys and, in the compact form, over groups of equal keys.
+"""Least-Load Fit Decreasing with Adjust (Algorithm 1), over keys and, in the compact form, over groups of
+equal keys.
 
-Candidates are taken in descending order of cost, so an eviction puts back only keys that come later: a key is placed at most
-once, and is evicted only before that. So the phase ends after at most K placements, and a placed key is never moved again.
+Candidates are taken in descending order of cost, so an eviction puts back only keys that come later: a key
+is placed at most once, and is evicted only before that. So the phase ends after at most K placements, and a
+placed key is never moved again.
 
-What the text leaves open: E is the prefix, by the criterion ψ, of the keys on d that cost less than k, as short as makes k fit;
-instances are tried by (load, number); equal costs by their position. Where no instance accepts, k goes to the least loaded one
-and nothing is evicted ("forced"). A key that alone exceeds L_max ("oversized") fits nowhere: it goes to the least loaded
-instance without another such key, and all others leave that instance, which makes the largest load as small as it can be there.
+What the text leaves open: E is the prefix, by the criterion ψ, of the keys on d that cost less than k, as
+short as makes k fit; instances are tried by (load, number); equal costs by their position. Where no instance
+accepts, k goes to the least loaded one and nothing is evicted ("forced"). A key that alone exceeds L_max
+("oversized") fits nowhere: it goes to the least loaded instance without another such key, and all others
+leave that instance, which makes the largest load as small as it can be there.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ LEVELS_FROM = 4
 class Rows:
     """A placement in the making: `number` keys of element `item` at `destination`. One writer.
 
-    Where an element is one key, row i is element i. Only groups of the compact form are split over several rows.
+    Where an element is one key, row i is element i. Only groups of the compact form are split over several
+    rows.
     """
 
     def __init__(self, statistics: Statistics) -> None:
@@ -57,10 +61,14 @@ class Rows:
     def loads(self) -> Floats:
         """L of each instance; candidates count nowhere."""
         placed = self.destination >= 0
-        return summed_by(self.destination[placed], (self.cost * self.number)[placed], self.statistics.instances)
+        return summed_by(
+            self.destination[placed], (self.cost * self.number)[placed], self.statistics.instances
+        )
 
     def move(self, rows: Positions, numbers: npt.NDArray[np.int64], destination: npt.ArrayLike) -> None:
-        """Send `numbers` keys of each of these rows to a destination (one, or one each); what is left of a row stays where it was."""
+        """Send `numbers` keys of each of these rows to a destination (one, or one each); what is left of
+        a row stays where it was.
+        """
         to = np.broadcast_to(np.asarray(destination, dtype=np.int32), rows.shape)
         whole = numbers == self.number[rows]
         self.destination[rows[whole]] = to[whole]
@@ -99,7 +107,8 @@ class _Residents:
     rows: Positions
     cost: Floats
     left: npt.NDArray[np.int64]
-    #: Distinct ascending costs, and the sum of all that cost less than each: an upper bound of what can be evicted.
+    #: Distinct ascending costs, and the sum of all that cost less than each: an upper bound of what can be
+    #: evicted.
     ascending: list[float] = field(default_factory=list)
     below: list[float] = field(default_factory=list)
 
@@ -161,7 +170,9 @@ class _Assigning:
             _send(self.rows, rows, numbers, destinations)
 
     def place(self, cost: float, item: int, row: int, number: int) -> None:
-        """Place `number` keys of one cost, one after the other; several at once only where that gives the same."""
+        """Place `number` keys of one cost, one after the other; several at once only where that gives
+        the same.
+        """
         self.counted.placements += 1
         if number > LEVELS_FROM * self.statistics.instances and 0 < cost <= self.limit:
             number -= self.fill(cost, row, number)
@@ -188,7 +199,9 @@ class _Assigning:
             part.append(value)
 
     def fill(self, cost: float, row: int, number: int) -> int:
-        """Place as many of the keys as stay below one level on all instances: what least-loaded-first does with equal keys."""
+        """Place as many of the keys as stay below one level on all instances: what least-loaded-first
+        does with equal keys.
+        """
         loads = np.array(self.loads)
         room = np.maximum(np.floor((self.limit - loads) / cost), 0.0)
 
@@ -283,7 +296,8 @@ def llfd(rows: Rows, psi: Floats, theta_max: float) -> Assigned:
     -------
     Assigned
 
-    Cost: O(c log N_D) for c candidates where all fit as they come (in the core); else per eviction one pass over an instance's keys.
+    Cost: O(c log N_D) for c candidates where all fit as they come (in the core); else per eviction one pass
+    over an instance's keys.
     """
     found = _all_fit(rows, theta_max)
     if found is None:
@@ -294,7 +308,9 @@ def llfd(rows: Rows, psi: Floats, theta_max: float) -> Assigned:
 
 
 def _all_fit(rows: Rows, theta_max: float) -> Assigned | None:
-    """Where no candidate ever needs Adjust, LLFD is greedy scheduling from the loads there are: done in the core. None: it does."""
+    """Where no candidate ever needs Adjust, LLFD is greedy scheduling from the loads there are: done in
+    the core. None: it does.
+    """
     if rows.statistics.number is not None:
         return None
     candidates = np.flatnonzero(rows.destination == CANDIDATE)
@@ -303,7 +319,9 @@ def _all_fit(rows: Rows, theta_max: float) -> Assigned | None:
     if not len(candidates):
         return Assigned()
     if loads.min() <= 0:
-        return None  # the core begins with empty instances; each one's load goes first and finds its own only if it is not 0
+        # the core begins with empty instances; each one's load goes first and finds its own only if it is
+        # not 0
+        return None
     cost = rows.statistics.cost[candidates]
     order = np.argsort(-cost, kind="stable")
     placed, sums = key_route.least_loaded(np.concatenate([loads, cost[order]]), n)
@@ -318,19 +336,26 @@ def _oversized_on(rows: Rows, limit: float) -> npt.NDArray[np.int32]:
     return rows.destination[(rows.cost > limit) & (rows.destination >= 0)]
 
 
-def _send(rows: Rows, moved: Positions, numbers: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]) -> None:
-    """Carry out placements in order. A key that Adjust evicted and placed appears once: where it was placed."""
+def _send(
+    rows: Rows, moved: Positions, numbers: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]
+) -> None:
+    """Carry out placements in order. A key that Adjust evicted and placed appears once: where it was
+    placed.
+    """
     if rows.statistics.number is None:
         rows.destination[moved] = destinations
         return
-    # Of a row, several parts may go to several destinations; its last part takes the row itself when nothing is left.
+    # Of a row, several parts may go to several destinations; its last part takes the row itself when nothing
+    # is left.
     order = np.lexsort((destinations, moved))
     moved, numbers, destinations = moved[order], numbers[order], destinations[order]
     pairs = moved * rows.statistics.instances + destinations
     starts = np.flatnonzero(np.concatenate([[True], np.diff(pairs) != 0]))
     moved, destinations = moved[starts], destinations[starts]
     numbers = np.add.reduceat(numbers, starts)
-    rows.number[: len(rows.number)] = rows.number - np.bincount(moved, weights=numbers, minlength=len(rows.number)).astype(np.int64)
+    rows.number[: len(rows.number)] = rows.number - np.bincount(
+        moved, weights=numbers, minlength=len(rows.number)
+    ).astype(np.int64)
     rows.item = np.concatenate([rows.item, rows.item[moved]])
     rows.destination = np.concatenate([rows.destination, destinations.astype(np.int32)])
     rows.number = np.concatenate([rows.number, numbers])

@@ -1,10 +1,13 @@
-"""Rebalancing plans: MinTable (Algorithm 2), MinMig (Algorithm 3), Mixed (Algorithm 4) and its brute-force form (section 3).
+"""Rebalancing plans: MinTable (Algorithm 2), MinMig (Algorithm 3), Mixed (Algorithm 4) and its brute-force
+form (section 3).
 
-Each runs the three phases. I, cleaning: keys of the routing table go back to their hash destination (virtually). II, preparing: from
-each overloaded instance the prefix by ψ that brings it to L_max goes into the candidate set C. III, assigning: LLFD.
+Each runs the three phases. I, cleaning: keys of the routing table go back to their hash destination
+(virtually). II, preparing: from each overloaded instance the prefix by ψ that brings it to L_max goes into
+the candidate set C. III, assigning: LLFD.
 
-All are pure functions of the statistics and the parameters. Each ends, whatever the input: where some key alone exceeds L_max, or
-costs are too coarse, the plan is the best found and `Plan.limiting` is the key in the way.
+All are pure functions of the statistics and the parameters. Each ends, whatever the input: where some key
+alone exceeds L_max, or costs are too coarse, the plan is the best found and `Plan.limiting` is the key in
+the way.
 """
 
 from __future__ import annotations
@@ -54,11 +57,16 @@ class Mixed:
         if not 0 <= self.theta_max < np.inf:
             raise PlanError(f"theta_max must be finite and not negative, not {self.theta_max}")
         if self.a_max is not None and (self.a_max < 0 or self.a_max != int(self.a_max)):
-            raise PlanError(f"a_max, the size of the routing table, must be a whole number from 0, or None, not {self.a_max}")
+            raise PlanError(
+                "a_max, the size of the routing table, must be a whole number from 0, or None, not "
+                f"{self.a_max}"
+            )
         if not 0 <= self.beta < np.inf:
             raise PlanError(f"beta must be finite and not negative, not {self.beta}")
         if self.degree < 1 or self.degree & (self.degree - 1):
-            raise PlanError(f"the degree of discretisation R must be a power of 2 (1, 2, 4, ...), not {self.degree}")
+            raise PlanError(
+                f"the degree of discretisation R must be a power of 2 (1, 2, 4, ...), not {self.degree}"
+            )
         if self.window < 1:
             raise PlanError(f"the window w must be at least 1 interval, not {self.window}")
 
@@ -76,7 +84,8 @@ class Plan:
     statistics : Statistics
         What it was made from.
     item, destination, number : arrays
-        F': so many keys of each element go to a destination. Where an element is one key, element i is row i.
+        F': so many keys of each element go to a destination. Where an element is one key, element i is row
+        i.
     theta_max, a_max
         Bounds it was made for.
     cleaned : int
@@ -84,10 +93,11 @@ class Plan:
     trials : int
         How many n were tried.
     placements, evictions, tried : int
-        Of Phase III, over all trials: keys (groups) taken out of C, keys put back by Adjust, instances on which Adjust looked for E.
+        Of Phase III, over all trials: keys (groups) taken out of C, keys put back by Adjust, instances on
+        which Adjust looked for E.
     limiting : int or None
-        Element of the key that keeps the plan from its bounds on load: the dearest that alone exceeds L_max, or else that no instance
-        accepted. None: every placement was accepted.
+        Element of the key that keeps the plan from its bounds on load: the dearest that alone exceeds L_max,
+        or else that no instance accepted. None: every placement was accepted.
     """
 
     statistics: Statistics
@@ -163,22 +173,28 @@ class Plan:
 
 
 def min_table(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
-    """Algorithm 2: clean the whole table, ψ = highest cost first. The result depends on h and c alone, not on F."""
+    """Algorithm 2: clean the whole table, ψ = highest cost first. The result depends on h and c alone,
+    not on F.
+    """
     chosen = Mixed() if parameters is None else parameters
     return _Trials(statistics, chosen, statistics.cost).plan(statistics.table_size)
 
 
 def min_mig(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
-    """Algorithm 3: clean nothing, ψ = largest γ first. The identity where no instance is overloaded; A_max bounds nothing here."""
+    """Algorithm 3: clean nothing, ψ = largest γ first. The identity where no instance is overloaded;
+    A_max bounds nothing here.
+    """
     chosen = Mixed() if parameters is None else parameters
     return _Trials(statistics, chosen, statistics.gamma(chosen.beta)).plan(0)
 
 
 def mixed(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
-    """Algorithm 4: MinMig after n entries, those with the least state, were moved back; n grows by what the last table had too much.
+    """Algorithm 4: MinMig after n entries, those with the least state, were moved back; n grows by what the
+    last table had too much.
 
-    n begins at 0 and ends at the latest with the whole table, where the plan is MinTable's but for ψ. Where that table does not fit
-    either, MinTable's own plan is tried (appendix B: "acts as MinTable"), and the best of all trials is taken (`Plan.rank`).
+    n begins at 0 and ends at the latest with the whole table, where the plan is MinTable's but for ψ. Where
+    that table does not fit either, MinTable's own plan is tried (appendix B: "acts as MinTable"), and the
+    best of all trials is taken (`Plan.rank`).
 
     Returns
     -------
@@ -197,8 +213,11 @@ def mixed(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
     return _summed(found, min(found, key=_rank))
 
 
-def mixed_brute_force(statistics: Statistics, parameters: Mixed | None = None, tried: Iterable[int] | None = None) -> Plan:
-    """Mixed with every n from 0 to N_A, and MinTable: a feasible plan first, of those the one with least migration (`Plan.rank`).
+def mixed_brute_force(
+    statistics: Statistics, parameters: Mixed | None = None, tried: Iterable[int] | None = None
+) -> Plan:
+    """Mixed with every n from 0 to N_A, and MinTable: a feasible plan first, of those the one with least
+    migration (`Plan.rank`).
 
     So it is feasible whenever Mixed is, and then never dearer. Cost: N_A + 2 plans.
 
@@ -207,7 +226,8 @@ def mixed_brute_force(statistics: Statistics, parameters: Mixed | None = None, t
     statistics : Statistics
     parameters : Mixed, optional
     tried : iterable of int, optional
-        These n in place of every one, and no MinTable; those that Mixed tries are not among them by themselves.
+        These n in place of every one, and no MinTable; those that Mixed tries are not among them by
+        themselves.
     """
     chosen = Mixed() if parameters is None else parameters
     trials = _Trials(statistics, chosen, statistics.gamma(chosen.beta))
@@ -234,7 +254,10 @@ def _rank(plan: Plan) -> tuple[bool, int, float, float, int]:
 
 def _summed(found: list[Plan], best: Plan) -> Plan:
     """The best of several trials, with the work of all."""
-    values = {name: sum(getattr(one, name) for one in found) for name in ("trials", "placements", "evictions", "tried")}
+    values = {
+        name: sum(getattr(one, name) for one in found)
+        for name in ("trials", "placements", "evictions", "tried")
+    }
     return Plan(**{name: getattr(best, name) for name in Plan.__dataclass_fields__} | values)
 
 
@@ -266,10 +289,18 @@ class _Trials:
         dearest = int(np.argmax(statistics.cost)) if len(statistics) else None
         too_dear = dearest is not None and statistics.cost[dearest] > self.limit
         made = Plan(
-            statistics, rows.item, rows.destination, rows.number, self.parameters.theta_max, self.parameters.a_max,
-            cleaned=n, placements=counted.placements, evictions=counted.evictions, tried=counted.tried,
+            statistics,
+            rows.item,
+            rows.destination,
+            rows.number,
+            self.parameters.theta_max,
+            self.parameters.a_max,
+            cleaned=n,
+            placements=counted.placements,
+            evictions=counted.evictions,
+            tried=counted.tried,
             limiting=dearest if too_dear else counted.limiting,
-        )  # fmt: skip
+        )
         if not n and not made.balanced and made.moved.any() and made.loads.max() >= statistics.loads().max():
             return self.unchanged(made)
         return made
@@ -292,7 +323,9 @@ class _Trials:
         rows.move(chosen, numbers, self.statistics.hashed[chosen])
 
     def prepare(self, rows: Rows, d: int, load: float) -> None:
-        """Phase II for an overloaded instance. The dearest key that alone exceeds L_max stays: it would overload any instance."""
+        """Phase II for an overloaded instance. The dearest key that alone exceeds L_max stays: it would
+        overload any instance.
+        """
         there = np.flatnonzero(rows.destination == d)
         item = rows.item[there]
         order = np.lexsort((item, -self.psi[item]))

@@ -1,6 +1,8 @@
-"""Readj, the rival: keys go back where hashing puts them, then the best single moves and swaps of heavy keys (Gedik, VLDB J. 2014).
+"""Readj, the rival: keys go back where hashing puts them, then the best single moves and swaps of heavy keys
+(Gedik, VLDB J. 2014).
 
-As the Mixed paper describes it (section 5, "Baseline Approaches"): σ decides which keys take part, those with c(k) >= σ L̄.
+As the Mixed paper describes it (section 5, "Baseline Approaches"): σ decides which keys take part, those
+with c(k) >= σ L̄.
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ class ReadjPlan(Plan):
 def readj_once(statistics: Statistics, theta_max: float, sigma: float) -> ReadjPlan:
     """Readj with one σ.
 
-    A table key goes back where that does not overload its hash destination, dearest first. Then, while the fullest instance exceeds
-    L_max: of all moves of its heavy keys and all swaps with other instances' heavy keys the one after which the fuller of the
-    two instances has least; until none makes it less. Each step lowers the sum of the squares of loads, so it ends.
+    A table key goes back where that does not overload its hash destination, dearest first. Then, while the
+    fullest instance exceeds L_max: of all moves of its heavy keys and all swaps with other instances' heavy
+    keys the one after which the fuller of the two instances has least; until none makes it less. Each step
+    lowers the sum of the squares of loads, so it ends.
     """
     if not sigma >= 0:
         raise PlanError(f"sigma must not be negative, not {sigma}")
@@ -94,11 +97,19 @@ def readj_once(statistics: Statistics, theta_max: float, sigma: float) -> ReadjP
 
 
 def readj(statistics: Statistics, theta_max: float, sigmas: Sequence[float] = SIGMAS) -> ReadjPlan:
-    """The best of several σ: a balanced plan first, of those the one with least migration; else the least load.
+    """The best of several σ: a balanced plan first, of those the one with least migration; else the least
+    load.
 
     Readj has no bound on the routing table. `pairs` counts those of the plan returned alone.
     """
     if not sigmas:
         raise PlanError("Readj needs at least one sigma")
     found = [readj_once(statistics, theta_max, sigma) for sigma in sigmas]
-    return min(found, key=lambda plan: (not plan.balanced, plan.migration if plan.balanced else float(plan.loads.max()), -plan.sigma))
+    return min(
+        found,
+        key=lambda plan: (
+            not plan.balanced,
+            plan.migration if plan.balanced else float(plan.loads.max()),
+            -plan.sigma,
+        ),
+    )

@@ -1,7 +1,7 @@
 """Consistent hashing, the function h of the assignment (section 2.1; Karger et al., STOC 1997).
 
-Each instance owns the arcs of a ring that end at its points. An instance more takes keys only from the others' arcs to itself;
-one less gives its arcs away, and no other key moves.
+Each instance owns the arcs of a ring that end at its points. An instance more takes keys only from the
+others' arcs to itself; one less gives its arcs away, and no other key moves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ordstream.errors import PlanError
 
 
 def mixed_bits(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """MurmurHash3's finaliser over words moved by a multiple of the golden ratio: a bijection of 64-bit words for each seed."""
+    """MurmurHash3's finaliser over words moved by a multiple of the golden ratio: a bijection of 64-bit
+    words for each seed.
+    """
     found = words + np.uint64((0x9E3779B97F4A7C15 * (2 * seed + 1)) & 0xFFFFFFFFFFFFFFFF)
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
         found ^= found >> np.uint64(shift)
@@ -57,8 +59,11 @@ class ConsistentHash:
             raise PlanError(f"an instance needs at least 1 point on the ring, not {points}")
         self.members, self.points, self.seed = tuple(members), points, seed
         owners = np.repeat(np.array(members, dtype=np.int32), points)
-        # A point is a function of (instance, its number, seed) alone, so it stays where it is when other instances come and go.
-        labels = (owners.astype(np.uint64) << np.uint64(32)) | np.tile(np.arange(points, dtype=np.uint64), len(members))
+        # A point is a function of (instance, its number, seed) alone, so it stays where it is when other
+        # instances come and go.
+        labels = (owners.astype(np.uint64) << np.uint64(32)) | np.tile(
+            np.arange(points, dtype=np.uint64), len(members)
+        )
         places = mixed_bits(labels, 2 * seed + 1)
         order = np.argsort(places, kind="stable")
         self._places, self._owners = places[order], owners[order]

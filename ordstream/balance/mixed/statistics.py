@@ -1,6 +1,8 @@
-"""What the controller knows of the keys when it plans: cost, state size, hash destination and present destination (section 2.1).
+"""What the controller knows of the keys when it plans: cost, state size, hash destination and present
+destination (section 2.1).
 
-One element stands for one key, or in the compact form (section 4) for `number` keys that agree in all of these.
+One element stands for one key, or in the compact form (section 4) for `number` keys that agree in all of
+these.
 """
 
 from __future__ import annotations
@@ -69,11 +71,17 @@ class Statistics:
             _put(self, "number", number.astype(np.int64))
         columns = (self.cost, self.state, self.hashed, self.placed, self.counts)
         if any(column.shape != (len(self.cost),) for column in columns):
-            raise PlanError(f"the columns of the statistics have different lengths: {[column.shape for column in columns]}")
+            raise PlanError(
+                "the columns of the statistics have different lengths: "
+                f"{[column.shape for column in columns]}"
+            )
         for name, column in (("cost", self.cost), ("state", self.state)):
             wrong = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
             if len(wrong):
-                raise PlanError(f"the {name} of the key at {wrong[0]} is {column[wrong[0]]}; it must be finite and not negative")
+                raise PlanError(
+                    f"the {name} of the key at {wrong[0]} is {column[wrong[0]]}; it must be finite and not "
+                    "negative"
+                )
 
     def __len__(self) -> int:
         return len(self.cost)
@@ -124,11 +132,15 @@ class Statistics:
         return summed_by(to, self.weight, self.instances)
 
     def theta(self, destination: npt.NDArray[Any] | None = None) -> float:
-        """max L(d)/L̄ - 1, the overload of the fullest instance (only overload is bounded, section 3); 0 without load."""
+        """max L(d)/L̄ - 1, the overload of the fullest instance (only overload is bounded, section 3); 0
+        without load.
+        """
         return overload(self.loads(destination))
 
     def gamma(self, beta: float) -> Floats:
-        """γ(k, w) = c(k)^β / S(k, w), the migration priority index (section 3.2). Without cost 0, with cost and no state infinite."""
+        """γ(k, w) = c(k)^β / S(k, w), the migration priority index (section 3.2). Without cost 0, with
+        cost and no state infinite.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.cost > 0, self.cost**beta / self.state, 0.0)
 

@@ -19,8 +19,9 @@ from ordstream.errors import PlanError
 class Assignment:
     """F(k) = A[k] for a key in the routing table A, else h(k). Total, deterministic, immutable.
 
-    The table holds key words (`ordstream.balance.keys`). An entry with the key's own hash destination says nothing and is left out.
-    Destinations are members of the ring; the planner's are their positions among its members.
+    The table holds key words (`ordstream.balance.keys`). An entry with the key's own hash destination says
+    nothing and is left out. Destinations are members of the ring; the planner's are their positions among
+    its members.
 
     Parameters
     ----------
@@ -39,14 +40,20 @@ class Assignment:
 
     splits_keys = False
 
-    def __init__(self, ring: ConsistentHash, words: npt.ArrayLike = (), destinations: npt.ArrayLike = ()) -> None:
+    def __init__(
+        self, ring: ConsistentHash, words: npt.ArrayLike = (), destinations: npt.ArrayLike = ()
+    ) -> None:
         keys = np.asarray(words, dtype=np.uint64)
         to = np.asarray(destinations, dtype=np.int32)
         if keys.shape != to.shape or keys.ndim != 1:
-            raise PlanError(f"a routing table needs one instance per key, not {keys.shape} keys and {to.shape} instances")
+            raise PlanError(
+                f"a routing table needs one instance per key, not {keys.shape} keys and {to.shape} instances"
+            )
         wrong = np.flatnonzero(~np.isin(to, ring.members))
         if len(wrong):
-            raise PlanError(f"the routing table sends a key to instance {to[wrong[0]]}, which the ring does not have")
+            raise PlanError(
+                f"the routing table sends a key to instance {to[wrong[0]]}, which the ring does not have"
+            )
         needed = ring.route_words(keys) != to
         order = np.argsort(keys[needed], kind="stable")
         self.ring = ring
@@ -82,7 +89,9 @@ class Assignment:
             found[listed] = self._to[at[listed]]
         return found
 
-    def statistics(self, words: Words, cost: npt.ArrayLike, state: npt.ArrayLike) -> tuple[Words, Statistics]:
+    def statistics(
+        self, words: Words, cost: npt.ArrayLike, state: npt.ArrayLike
+    ) -> tuple[Words, Statistics]:
         """What a planner needs, from what was measured by key.
 
         Keys of the table that were not measured are added, without cost and state: they too hold an entry.
@@ -113,8 +122,12 @@ class Assignment:
         absent = self._words[~np.isin(self._words, given)]
         keys = np.concatenate([given, absent])
         none = np.zeros(len(absent))
-        hashed, placed = (self._positions(one) for one in (self.ring.route_words(keys), self.route_words(keys)))
-        return keys, Statistics(np.append(costs, none), np.append(states, none), hashed, self.instances, placed)
+        hashed, placed = (
+            self._positions(one) for one in (self.ring.route_words(keys), self.route_words(keys))
+        )
+        return keys, Statistics(
+            np.append(costs, none), np.append(states, none), hashed, self.instances, placed
+        )
 
     def after(self, words: Words, plan: Plan) -> Assignment:
         """F' of a plan made from `statistics`, whose keys are `words`.
@@ -122,7 +135,8 @@ class Assignment:
         Raises
         ------
         PlanError
-            The plan has groups in place of keys (`Compact.expand` it first), or is one for other keys or instances.
+            The plan has groups in place of keys (`Compact.expand` it first), or is one for other keys or
+            instances.
         """
         if plan.statistics.number is not None:
             raise PlanError("a plan over compact records names no keys; expand it first")
@@ -135,7 +149,9 @@ class Assignment:
         return Assignment(self.ring, words, members[plan.destination])
 
     def on(self, ring: ConsistentHash) -> Assignment:
-        """The same table over another ring: instances came or went. Entries of an instance that is gone are dropped."""
+        """The same table over another ring: instances came or went. Entries of an instance that is gone
+        are dropped.
+        """
         kept = np.isin(self._to, ring.members)
         return Assignment(ring, self._words[kept], self._to[kept])
 

@@ -9,7 +9,8 @@ import importlib
 
 from ordstream.lab.evaluation.experiment import Experiment
 
-#: Modules of this package, one per paper, and one for what runs in Spark; each has EXPERIMENTS, a list of Experiment.
+#: Modules of this package, one per paper, and one for what runs in Spark; each has EXPERIMENTS, a list of
+#: Experiment.
 PAPERS = ("ordered", "dkg", "posg", "las", "mixed", "prototypes", "simulation")
 
 

@@ -1,11 +1,13 @@
 """DKG's simulation results (sections 5.2, 5.3 and 6): Table 1, Figures 2 to 10, 13 and 14.
 
-Setting (section 5.1): 100,000 tuples over n = 10,000 items; each stream gives the items other labels, out of 1..100 n, and draws
-another hash function; the first m = 80,000 tuples train, the last 20,000 are routed and measured. ε = Θ/2.
+Setting (section 5.1): 100,000 tuples over n = 10,000 items; each stream gives the items other labels, out of
+1..100 n, and draws another hash function; the first m = 80,000 tuples train, the last 20,000 are routed and
+measured. ε = Θ/2.
 
-A static map sends all tuples with one label to one instance, so loads are computed per item and not per tuple; and for one stream
-the bucket counts of every k and µ come from the items' frequencies, one Space-Saving pass serves all maps with the same Θ. Both
-are what `DKGLearner.learn` and `route` give tuple by tuple (tests/unit/lab/test_evaluation_dkg.py).
+A static map sends all tuples with one label to one instance, so loads are computed per item and not per
+tuple; and for one stream the bucket counts of every k and µ come from the items' frequencies, one
+Space-Saving pass serves all maps with the same Θ. Both are what `DKGLearner.learn` and `route` give tuple by
+tuple (tests/unit/lab/test_evaluation_dkg.py).
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from ordstream.balance.dkg import DKG, Cost, cost_function
 from ordstream.balance.grouping import KeyMap
 from ordstream.balance.metrics import deviation, imbalance, regression, tuple_loads
 from ordstream.balance.sketches import SpaceSaving
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Experiment,
+    Options,
+    Result,
+    over_streams,
+)
 from ordstream.lab.simulation import streams
 
 N, M, VALIDATION = 10_000, 80_000, 20_000
@@ -85,7 +95,7 @@ class Trainer:
         return learner.build()
 
 
-# --- over k: Table 1, Figures 2 to 5 --------------------------------------------------------------------------
+# --- over k: Table 1, Figures 2 to 5 --------------------------------------------------------------
 
 OVER_K = ("O-apx", "Universal", "DKG", "SIA")
 
@@ -145,7 +155,8 @@ def curves(xs: Any, by_name: dict[str, Spread], worst: tuple[str, ...]) -> list[
     return made
 
 
-#: Table 1 of the paper: algorithm -> (a, b, allowed difference of a). Worst cases grow with the number of streams, 10,000 there.
+#: Table 1 of the paper: algorithm -> (a, b, allowed difference of a). Worst cases grow with the number of
+#: streams, 10,000 there.
 TABLE_1 = {
     "O-apx": (60.7, -100.0, 0.7),
     "Universal Mean": (60.7, -60.7, 1.0),
@@ -306,7 +317,7 @@ def fig5(options: Options) -> Result:
     return Result(columns, rows, [chart], claims)
 
 
-# --- over µ, Θ and m: Figures 6 to 9 --------------------------------------------------------------------------
+# --- over µ, Θ and m: Figures 6 to 9 --------------------------------------------------------------
 
 
 def measure_parameters(
@@ -339,7 +350,8 @@ def fig6(options: Options) -> Result:
         claims.append(
             Claim(
                 f"{name}: going from µ = 1 to 2 decreases the mean most",
-                f"{one.mean[0]:.1f} to {one.mean[1]:.1f} ({one.mean[-1]:.1f} at µ = {MUS[-1]}); next largest gain {gains[1:].max():.1f}",
+                f"{one.mean[0]:.1f} to {one.mean[1]:.1f} ({one.mean[-1]:.1f} at µ = {MUS[-1]}); next "
+                f"largest gain {gains[1:].max():.1f}",
                 bool(gains[0] > gains[1:].max()),
             )
         )
@@ -412,7 +424,8 @@ def fig8(options: Options) -> Result:
             claims.append(
                 Claim(
                     f"{name}: once Θ reaches {BREAKS[alpha]:g}, there is not much to gain ({what} σ)",
-                    f"{100 * gain:.1f} % between best and worst setting with µ >= 2; above it σ is {100 * lost:.0f} % higher",
+                    f"{100 * gain:.1f} % between best and worst setting with µ >= 2; above it σ is "
+                    f"{100 * lost:.0f} % higher",
                     gain < 0.1,
                 )
             )
@@ -438,14 +451,15 @@ def fig9(options: Options) -> Result:
         claims.append(
             Claim(
                 f"{name}: {LEARNT[alpha]:,} training tuples are enough",
-                f"mean σ {mean[at]:.0f} there, {mean[-1]:.0f} after 80,000; within 1 % of the mean load from {first:,} on",
+                f"mean σ {mean[at]:.0f} there, {mean[-1]:.0f} after 80,000; within 1 % of the mean load "
+                f"from {first:,} on",
                 first <= LEARNT[alpha],
             )
         )
     return Result(columns, rows, [chart], claims)
 
 
-# --- Figures 13 and 14 ----------------------------------------------------------------------------------------
+# --- Figures 13 and 14 ----------------------------------------------------------------------------
 
 FIG13_ALPHAS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0)
 
@@ -503,7 +517,8 @@ def fig14(options: Options) -> Result:
     claims = [
         Claim(
             "DKG PKG has the best mean for every k >= 2",
-            f"below PKG by at least {(pkg.mean - both.mean)[1:].min():.1f}, below DKG by at least {(dkg.mean - both.mean)[1:].min():.1f}",
+            f"below PKG by at least {(pkg.mean - both.mean)[1:].min():.1f}, below DKG by at least "
+            f"{(dkg.mean - both.mean)[1:].min():.1f}",
             bool((both.mean < np.minimum(dkg.mean, pkg.mean))[1:].all()),
         )
     ]
@@ -519,13 +534,15 @@ def fig14(options: Options) -> Result:
     return Result(columns, rows, [chart], claims)
 
 
-# --- Figure 10 ------------------------------------------------------------------------------------------------
+# --- Figure 10 ------------------------------------------------------------------------------------
 
 READINGS = 100_000
 
 
 def measure_grid(seed: int, number: int) -> npt.NDArray[np.float64]:
-    """λ of O-apx, Modulo and DKG for each k, and k p1 - 1 in per cent, over synthetic trajectories: array (len(KS), 4, 1)."""
+    """λ of O-apx, Modulo and DKG for each k, and k p1 - 1 in per cent, over synthetic trajectories:
+    array (len(KS), 4, 1).
+    """
     rng = np.random.default_rng([seed, number])
     cells = streams.cell_numbers(*streams.grid_cells(READINGS, rng))
     training, validation = np.split(cells, 2)
@@ -540,7 +557,9 @@ def measure_grid(seed: int, number: int) -> npt.NDArray[np.float64]:
 
 
 def fig10(options: Options) -> Result:
-    """Figure 10, its simulated curves: λ over k for the position grids (first half of the match trains, second half is routed)."""
+    """Figure 10, its simulated curves: λ over k for the position grids (first half of the match trains,
+    second half is routed).
+    """
     names = ("O-apx", "Modulo", "DKG", "k p1 - 1")
     by_name = spreads(over_streams(measure_grid, options), names, 0)
     columns, rows = wide("k", KS, by_name)
@@ -553,7 +572,8 @@ def fig10(options: Options) -> Result:
         Claim("O-apx achieves 0 % for k <= 5", f"at most {o_apx.mean[:5].max():.2f} %", bool(o_apx.mean[:5].max() <= 1.0)),
         Claim(
             "from k = 6 on O-apx has (k p1 - 1), p1 about 1/5",
-            f"{o_apx.mean[5]:.1f} % at k = 6, {o_apx.mean[-1]:.1f} % at k = 10; at most {beyond.max():.2f} points apart",
+            f"{o_apx.mean[5]:.1f} % at k = 6, {o_apx.mean[-1]:.1f} % at k = 10; at most "
+            f"{beyond.max():.2f} points apart",
             bool(beyond.max() <= 1.0),
         ),
         Claim("DKG sticks very close to O-apx for all k", f"at most {gap:.1f} points above", gap <= 10.0),

@@ -1,8 +1,10 @@
-"""What all experiments share: many seeded streams on several processes, a CSV file, plots, and claims with the figure found.
+"""What all experiments share: many seeded streams on several processes, a CSV file, plots, and claims with
+the figure found.
 
-An experiment is a function from `Options` to a `Result`. Those of the balance papers compute: each stream by itself, as a pure
-function of (seed, number of the stream), so the figures do not depend on how many processes share the work. Those of the ordered
-paper measure time: runs of so many seconds on so many workers, one after the other.
+An experiment is a function from `Options` to a `Result`. Those of the balance papers compute: each stream by
+itself, as a pure function of (seed, number of the stream), so the figures do not depend on how many
+processes share the work. Those of the ordered paper measure time: runs of so many seconds on so many
+workers, one after the other.
 """
 
 from __future__ import annotations
@@ -45,16 +47,18 @@ class Options:
     workers : tuple of int
         Numbers of workers to compare; empty: 1, 2, 4, ... up to this machine's cores.
     chunks : tuple of int or None
-        Chunk sizes to compare (None: sized while running); empty: what the experiment was made for, mostly 1, the paper's.
+        Chunk sizes to compare (None: sized while running); empty: what the experiment was made for, mostly
+        1, the paper's.
     clicks : int
         Rows of the click stream that the five queries read; longer runs read it again, later in time.
     tuples, keys : int, optional
-        m and n, the length of each stream and its number of keys, for an experiment that is `sized` (m: or `real`);
-        default: the experiment's own.
+        m and n, the length of each stream and its number of keys, for an experiment that is `sized` (m: or
+        `real`); default: the experiment's own.
     time_scale : float
         What the tuples' times are multiplied by in an experiment that is `real`.
     busy : bool
-        Such an experiment's tuples compute for their time in place of waiting; only for as many nodes as there are processors.
+        Such an experiment's tuples compute for their time in place of waiting; only for as many nodes as
+        there are processors.
     """
 
     streams: int
@@ -75,13 +79,18 @@ class Options:
             raise PlanError(f"seconds must be above 0 and at most 3,600, not {self.seconds}")
         if min(self.runs, self.clicks, *self.workers, *(one for one in self.chunks if one is not None)) < 1:
             raise PlanError(
-                f"runs, clicks, workers and chunk sizes must be at least 1, not {self.runs}, {self.clicks}, {self.workers}, {self.chunks}"
+                f"runs, clicks, workers and chunk sizes must be at least 1, not {self.runs}, "
+                f"{self.clicks}, {self.workers}, {self.chunks}"
             )
         if (self.tuples is not None and self.tuples < 1) or not 0 < self.time_scale < float("inf"):
-            raise PlanError(f"tuples must be at least 1 and the time scale positive, not {self.tuples}, {self.time_scale}")
+            raise PlanError(
+                f"tuples must be at least 1 and the time scale positive, not {self.tuples}, "
+                f"{self.time_scale}"
+            )
         if self.streams < 1 or self.processes < 1 or self.seed < 0:
             raise PlanError(
-                f"streams and processes must be at least 1 and the seed not negative, not {self.streams}, {self.processes}, {self.seed}"
+                f"streams and processes must be at least 1 and the seed not negative, not {self.streams}, "
+                f"{self.processes}, {self.seed}"
             )
         for name, least in (("tuples", 1_000), ("keys", 128)):
             value = getattr(self, name)
@@ -104,7 +113,10 @@ class Claim:
     def __str__(self) -> str:
         if self.holds:
             return f"holds: {self.text}: {self.found}"
-        return f"DOES NOT HOLD{' (known)' if self.known else ''}: {self.text}: {self.found}{'; ' if self.known else ''}{self.known}"
+        return (
+            f"DOES NOT HOLD{' (known)' if self.known else ''}: {self.text}: "
+            f"{self.found}{'; ' if self.known else ''}{self.known}"
+        )
 
 
 @dataclass(frozen=True)
@@ -244,7 +256,8 @@ def csv_text(result: Result, about: Mapping[str, str] | None = None) -> str:
     ----------
     result : Result
     about : mapping, optional
-        Columns behind the result's, the same in each row: what it was measured on and with (`machine.columns`).
+        Columns behind the result's, the same in each row: what it was measured on and with
+        (`machine.columns`).
     """
     given = {} if about is None else about
     text = io.StringIO(newline="")
@@ -321,7 +334,9 @@ def _draw_chart(chart: Chart, axis: Any, figure: Any) -> None:
             continue
         (line,) = axis.plot(curve.x, curve.y, curve.style, label=curve.label, markersize=4)
         if curve.low is not None and curve.high is not None:
-            axis.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=0.15, linewidth=0)
+            axis.fill_between(
+                curve.x, curve.low, curve.high, color=line.get_color(), alpha=0.15, linewidth=0
+            )
     if chart.log_x:
         axis.set_xscale("log")
     if chart.log_y:

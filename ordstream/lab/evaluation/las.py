@@ -1,10 +1,12 @@
 """LAS's results in virtual time: the paper's only figure, and what its companion paper is said to show.
 
-The short paper has one figure, measured on a Storm prototype with a stream of tweets that is not public; `tweets` makes one of the same
-size that has what the paper says of it. Its simulation results are in a companion paper that could not be had, so the other
-experiments here (over tau, load, epsilon; bursts; drift) show what section 3 promises, in POSG's setting: n = 4,096 keys, Zipf-1.0,
-64 execution times from 1 to 64 ms given to keys at random, one instance, N = 1,024, mu = 0.05, epsilon = 0.05, delta = 0.1. There,
-shedders that learn start from a saved model, learnt on 4 N tuples of the same distribution; figure 3 starts cold, as a prototype does.
+The short paper has one figure, measured on a Storm prototype with a stream of tweets that is not public;
+`tweets` makes one of the same size that has what the paper says of it. Its simulation results are in a
+companion paper that could not be had, so the other experiments here (over tau, load, epsilon; bursts; drift)
+show what section 3 promises, in POSG's setting: n = 4,096 keys, Zipf-1.0, 64 execution times from 1 to 64 ms
+given to keys at random, one instance, N = 1,024, mu = 0.05, epsilon = 0.05, delta = 0.1. There, shedders
+that learn start from a saved model, learnt on 4 N tuples of the same distribution; figure 3 starts cold, as
+a prototype does.
 
 All times are milliseconds. Latency here is the paper's: of admitted tuples.
 """
@@ -21,7 +23,15 @@ from ordstream._core.balance.cost_learner import CostLearner
 from ordstream._core.lab.las_policy import Shedding
 from ordstream.balance.las import AverageLatency, MaximumLatency
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Experiment,
+    Options,
+    Result,
+    over_streams,
+)
 from ordstream.lab.simulation import streams
 from ordstream.lab.simulation.queues import Outcome, run_operator
 
@@ -36,7 +46,8 @@ M = 100_000
 WINDOW, MU, EPSILON, DELTA = 1_024, 0.05, 0.05, 0.1
 TAU = 200.0
 LOAD = 1.5
-#: Admitted tuples between two synchronisations; las-tau shows what 1,024 and none but after new matrices cost.
+#: Admitted tuples between two synchronisations; las-tau shows what 1,024 and none but after new matrices
+#: cost.
 SYNC = 64
 
 TAUS = (25.0, 50.0, 100.0, 200.0, 400.0, 800.0, 1_600.0)
@@ -66,7 +77,9 @@ class Setting:
 
 
 def shed(stream: Stream, algorithm: str, setting: Setting, estimates: Floats | None = None) -> Outcome:
-    """Run a stream through a shedder and its operator; `estimates` (m) gets what each tuple was expected to wait."""
+    """Run a stream through a shedder and its operator; `estimates` (m) gets what each tuple was expected
+    to wait.
+    """
     estimator = ESTIMATORS[algorithm]
     goal = (MaximumLatency if setting.maximum else AverageLatency)(setting.tau)
     further: dict[str, Any] = {}
@@ -127,7 +140,7 @@ def rows_over(x: str, xs: Any, found: list[Any], names: tuple[str, ...]) -> tupl
     return columns, [[at, *mean[i].ravel().tolist()] for i, at in enumerate(xs)]
 
 
-# --- Figure 3 --------------------------------------------------------------------------------------------------
+# --- Figure 3 -------------------------------------------------------------------------------------
 
 ENTITIES, TWEETS = 35_000, 500_000
 #: Share of the entities, execution times: politicians, media, others; 110 different times from 1 to 152 ms.
@@ -140,10 +153,11 @@ FIG3_WINDOW = 10_000  # tweets per plotted point
 
 
 def tweets(rng: np.random.Generator, m: int = TWEETS, load: float = FIG3_LOAD, n: int = ENTITIES) -> Stream:
-    """Tweet-like: entities in three classes, whose execution times differ, and events during which the dear ones are mentioned.
+    """Tweet-like: entities in three classes, whose execution times differ, and events during which the dear
+    ones are mentioned.
 
-    What a tweet mentions changes all the time; what a mention costs does not. The operator has capacity to spare on average
-    (`load` below 1) and not during an event. The first 12,000 tweets are quiet.
+    What a tweet mentions changes all the time; what a mention costs does not. The operator has capacity to
+    spare on average (`load` below 1) and not during an event. The first 12,000 tweets are quiet.
     """
     sizes = [max(1, round(share * n)) for share, _ in ENTITY_CLASSES]
     cost = np.concatenate([streams.execution_times(size, times, rng) for size, (_, times) in zip(sizes, ENTITY_CLASSES, strict=True)])
@@ -163,7 +177,9 @@ def tweets(rng: np.random.Generator, m: int = TWEETS, load: float = FIG3_LOAD, n
 
 
 def measure_fig3(seed: int, number: int, m: int = TWEETS, n: int = ENTITIES) -> Floats:
-    """(completion latency per window..., completion latency, dropped share) of each algorithm: array (4, windows + 2)."""
+    """(completion latency per window..., completion latency, dropped share) of each algorithm: array (4,
+    windows + 2).
+    """
     stream = tweets(np.random.default_rng([seed, number]), m, n=n)
     setting = Setting(FIG3_TAU, epsilon=FIG3_EPSILON, sync_every=0)
     found = []
@@ -200,7 +216,8 @@ def fig3(options: Options, m: int | None = None) -> Result:
         Claim("Straw-Man does not drop tuples", f"{dropped[STRAW]:.2%}", bool(dropped[STRAW] < 0.002)),
         Claim(
             "Straw-Man's completion latency is at least one order of magnitude larger",
-            f"{latency[STRAW] / latency[LAS]:.1f} times LAS's, {latency[STRAW] / latency[FULL]:.1f} times Full Knowledge's",
+            f"{latency[STRAW] / latency[LAS]:.1f} times LAS's, {latency[STRAW] / latency[FULL]:.1f} times "
+            "Full Knowledge's",
             bool(latency[STRAW] >= 10 * latency[LAS]),
         ),
     ]
@@ -208,7 +225,7 @@ def fig3(options: Options, m: int | None = None) -> Result:
     return Result(columns, [[int(x), *mean[:, i].tolist()] for i, x in enumerate(xs)], [chart], claims, lines)
 
 
-# --- over tau, load, epsilon --------------------------------------------------------------------------------------
+# --- over tau, load, epsilon ----------------------------------------------------------------------
 
 
 LAS_SELDOM, LAS_LITERAL = "LAS, every 1,024", "LAS, after matrices"
@@ -261,7 +278,8 @@ def over_tau(options: Options, m: int | None = None) -> Result:
         ),
         Claim(
             "synchronising seldom costs latency",
-            f"at {TAU:g} ms: {at_tau[las]:.0f} ms every {SYNC} tuples, {at_tau[seldom]:.0f} every 1,024, {at_tau[literal]:.0f} after new "
+            f"at {TAU:g} ms: {at_tau[las]:.0f} ms every {SYNC} tuples, {at_tau[seldom]:.0f} every 1,024, "
+            f"{at_tau[literal]:.0f} after new "
             "matrices only",
             bool(at_tau[las] < at_tau[seldom] < at_tau[literal]),
         ),
@@ -362,7 +380,8 @@ def over_epsilon(options: Options, m: int | None = None) -> Result:
         Claim("Full Knowledge estimates latency exactly", f"error {wrong[:, 0].max():.2g} ms", bool(wrong[:, 0].max() < 1e-6)),
         Claim(
             "finer sketches estimate better",
-            f"LAS: error {wrong[coarse, 1]:.0f} ms at 1.0, {wrong[usual, 1]:.0f} at 0.05, {wrong[fine, 1]:.0f} at 0.001",
+            f"LAS: error {wrong[coarse, 1]:.0f} ms at 1.0, {wrong[usual, 1]:.0f} at 0.05, "
+            f"{wrong[fine, 1]:.0f} at 0.001",
             bool(wrong[coarse, 1] > wrong[usual, 1] > wrong[fine, 1]),
         ),
         Claim(
@@ -379,7 +398,7 @@ def over_epsilon(options: Options, m: int | None = None) -> Result:
     return Result(columns, rows, charts, claims)
 
 
-# --- bursts and drift --------------------------------------------------------------------------------------------------
+# --- bursts and drift -----------------------------------------------------------------------------
 
 BURST_LOAD, CALM_LOAD, BURST_TUPLES, CALM_TUPLES = 3.0, 0.6, 2_000, 8_000
 UNFOLD = 100  # points of a plot as the stream unfolds
@@ -401,7 +420,9 @@ def unfold(values: Floats) -> Floats:
 
 
 def measure_bursts(seed: int, number: int, m: int, n: int = N) -> tuple[Floats, Floats]:
-    """Latency as the stream unfolds, by algorithm; and (dropped, mean, p99, share of the drops that fell into bursts or their tails)."""
+    """Latency as the stream unfolds, by algorithm; and (dropped, mean, p99, share of the drops that fell
+    into bursts or their tails).
+    """
     stream, warm = bursts(np.random.default_rng([seed, number]), m, n)
     lines, totals = [], []
     for name in (*SHEDDERS, NOTHING):
@@ -418,7 +439,8 @@ def in_bursts(options: Options, m: int | None = None) -> Result:
     names = (*SHEDDERS, NOTHING)
     m, n = sizes(options, m)
     found = over_streams(measure_bursts, options, m, n)
-    lines = np.ma.masked_invalid([one[0] for one in found]).mean(axis=0).filled(np.nan)  # NaN: everything was dropped
+    # NaN: everything was dropped
+    lines = np.ma.masked_invalid([one[0] for one in found]).mean(axis=0).filled(np.nan)
     totals = np.array([one[1] for one in found]).mean(axis=0)
     xs = (np.arange(UNFOLD) + 1) * m // UNFOLD
     chart = Chart("tuples", "mean queueing latency (ms)", [Curve(n, xs, lines[j], style="-") for j, n in enumerate(names)], log_y=True)
@@ -447,7 +469,9 @@ DRIFT_TAU, DRIFT_LOAD, DRIFT_EPSILON, DRIFT_ALPHA, DRIFT_KEYS = 100.0, 0.9, 0.00
 
 
 def drift(rng: np.random.Generator, m: int, phase: int, n: int = DRIFT_KEYS) -> tuple[Stream, Stream]:
-    """Content that changes while the time of an item stays: n items (Zipf-1.5), the dearer half asked for in every tenth phase only."""
+    """Content that changes while the time of an item stays: n items (Zipf-1.5), the dearer half asked
+    for in every tenth phase only.
+    """
     half = n // 2
     cost = np.sort(streams.execution_times(n, np.arange(1, CLASSES + 1), rng))
     dear = np.arange(m + 4 * WINDOW) // phase % 10 == 9

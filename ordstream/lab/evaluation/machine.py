@@ -1,4 +1,6 @@
-"""What a measurement was made on and with: processor, cores, commit, versions. Nothing that names a host, a user or a path."""
+"""What a measurement was made on and with: processor, cores, commit, versions. Nothing that names a
+host, a user or a path.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +72,15 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Of the checkout that this package lies in, with "+" if it was changed; "none" for an installed package."""
+    """Of the checkout that this package lies in, with "+" if it was changed; "none" for an installed
+    package.
+    """
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
-        found = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=here, timeout=20)
+        found = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, cwd=here, timeout=20
+        )
         return found.stdout.strip()
 
     try:
@@ -86,10 +92,14 @@ def _commit() -> str:
 
 
 def other_load() -> tuple[float, float] | None:
-    """CPU seconds so far: of the whole machine (the hypervisor's share included), and of this process; None without /proc/stat."""
+    """CPU seconds so far: of the whole machine (the hypervisor's share included), and of this process;
+    None without /proc/stat.
+    """
     try:
         with Path("/proc/stat").open() as file:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = (int(part) for part in file.readline().split()[1:9])
+            user, nice, system, _idle, _iowait, irq, softirq, steal = (
+                int(part) for part in file.readline().split()[1:9]
+            )
     except (OSError, ValueError):
         return None
     ticks = user + nice + system + irq + softirq + steal

@@ -1,8 +1,8 @@
 """Mixed's algorithms over generated streams: Figures 7 to 12 of section 5.
 
-Setting: `mixed_streams`. Figures 13 to 16 are in `mixed_virtual`, those of the appendices in `mixed_appendices`. Costs of planning are
-CPU seconds of the planning thread and, as what does not depend on the machine, placements, evictions and pairs weighed. `--keys`
-scales the domain down and ends sweeps over K.
+Setting: `mixed_streams`. Figures 13 to 16 are in `mixed_virtual`, those of the appendices in
+`mixed_appendices`. Costs of planning are CPU seconds of the planning thread and, as what does not depend on
+the machine, placements, evictions and pairs weighed. `--keys` scales the domain down and ends sweeps over K.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from ordstream.balance.mixed import Compact, Mixed, StateWindow, Statistics, dis
 from ordstream.balance.mixed.compact import KEY_BYTES, RECORD
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.lab.evaluation import mixed_appendices
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Experiment,
+    Options,
+    Result,
+    over_streams,
+)
 from ordstream.lab.evaluation.mixed_streams import (
     INTERVALS,
     MEASURES,
@@ -41,11 +49,13 @@ DEGREES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WELL_BELOW = 0.7
 
 
-# --- Figure 7 -------------------------------------------------------------------------------------------------
+# --- Figure 7 -------------------------------------------------------------------------------------
 
 
 def measure_hash(seed: int, number: int, settings: tuple[Setting, ...], intervals: int) -> npt.NDArray[np.float64]:
-    """Loads over their mean, ascending, averaged over intervals; then PKG's largest: per setting, padded to the most instances."""
+    """Loads over their mean, ascending, averaged over intervals; then PKG's largest: per setting, padded
+    to the most instances.
+    """
     most = max(one.instances for one in settings)
     found = np.full((len(settings), most + 1), np.nan)
     for i, setting in enumerate(settings):
@@ -64,7 +74,9 @@ def measure_hash(seed: int, number: int, settings: tuple[Setting, ...], interval
 
 
 def fig7(options: Options) -> Result:
-    """Figure 7: distribution of load over instances under hashing alone, over N_D and over K; and PKG beside it."""
+    """Figure 7: distribution of load over instances under hashing alone, over N_D and over K; and PKG
+    beside it.
+    """
     given = base(options)
     counts = key_counts(options)
     settings = [replace(given, instances=n) for n in INSTANCES] + [replace(given, keys=k) for k in counts]
@@ -108,7 +120,7 @@ def streams_share(setting: Setting) -> float:
     return float(1 / expected.sum())
 
 
-# --- Figures 8 to 10: Mixed and MinTable over N_D, θ_max, K ------------------------------------------------------
+# --- Figures 8 to 10: Mixed and MinTable over N_D, θ_max, K ---------------------------------------
 
 
 def two_charts(sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False) -> list[Chart]:
@@ -147,7 +159,9 @@ def below_claim(sweep: Sweep, at: dict[int, list[int]], chosen: Sequence[int], w
 
 
 def full_table(sweep: Sweep, at: Sequence[int]) -> str:
-    """Why Mixed moves more than it would in these settings: its table is full in all of them; empty where that is not so."""
+    """Why Mixed moves more than it would in these settings: its table is full in all of them; empty
+    where that is not so.
+    """
     trials = sweep.line(at, "Mixed", "trials")
     if not len(at) or (trials <= 1.5).any():
         return ""
@@ -155,7 +169,8 @@ def full_table(sweep: Sweep, at: Sequence[int]) -> str:
     return (
         f"the table is full there (A_max = {sweep.settings[at[0]].a_max:,}, "
         f"{', '.join(f'{one:,.0f}' for one in tables)} entries, MinTable's "
-        f"{', '.join(f'{one:,.0f}' for one in least)}; {', '.join(f'{one:.1f}' for one in trials)} trials a plan), so that Mixed cleans"
+        f"{', '.join(f'{one:,.0f}' for one in least)}; {', '.join(f'{one:.1f}' for one in trials)} trials "
+        "a plan), so that Mixed cleans"
     )
 
 
@@ -259,7 +274,7 @@ def fig10(options: Options) -> Result:
     return Result(sweep.columns("keys", "window"), sweep.rows(labels), charts, claims)
 
 
-# --- Figure 11 ------------------------------------------------------------------------------------------------
+# --- Figure 11 ------------------------------------------------------------------------------------
 
 COMPACT = ("records", "bytes", "build", "plan", "expand", "mean error", "largest error", "theta", "estimated theta", "deviation")
 
@@ -325,10 +340,12 @@ def fig11(options: Options) -> Result:
     ]  # fmt: skip
     lines = [
         f"K = {setting.keys:,}, {setting.instances} instances: a plan on keys {direct:.3f} s of CPU time, "
-        f"{KEY_BYTES * setting.keys / 1e6:.1f} MB to the controller ({KEY_BYTES} bytes a key), θ {direct_theta:.4f}",
+        f"{KEY_BYTES * setting.keys / 1e6:.1f} MB to the controller ({KEY_BYTES} bytes a key), θ "
+        f"{direct_theta:.4f}",
         *(
             f"R = {degree:>3}: {by_name['records'][i]:>9,.0f} records, {by_name['bytes'][i] / 1e6:6.2f} MB "
-            f"({RECORD.itemsize} bytes a record); building {by_name['build'][i]:.3f} s, plan {by_name['plan'][i]:.3f} s, "
+            f"({RECORD.itemsize} bytes a record); building {by_name['build'][i]:.3f} s, plan "
+            f"{by_name['plan'][i]:.3f} s, "
             f"keys picked {by_name['expand'][i]:.3f} s; true θ afterwards {by_name['theta'][i]:.4f}"
             for i, degree in enumerate(DEGREES)
         ),
@@ -337,15 +354,19 @@ def fig11(options: Options) -> Result:
     claims = [
         Claim("fewer records with larger R", ", ".join(f"{one:,.0f}" for one in by_name["records"]), falls(by_name["records"])),
         Claim("a plan on records is ten times faster at R = 8 (planning alone)", f"{times:.1f} times", times >= 10,
-              f"the plan on keys is vectorised and sorts only the instances that are too full; there is a record for each "
+              "the plan on keys is vectorised and sorts only the instances that are too full; there is a "
+              "record for each "
               f"{setting.keys / by_name['records'][at8]:.0f} keys at R = 8" if times > 1 else ""),
         Claim(
             "so it is with building the records and picking the keys",
             f"{whole[at8]:.2f} s against {direct:.2f} s",
             bool(whole[at8] * 10 <= direct),
-            f"the plan on keys is vectorised: only {by_name['plan'][at8]:.3f} s of the {whole[at8]:.2f} s are planning, "
-            f"{by_name['build'][at8]:.2f} s build {by_name['records'][at8]:,.0f} records of {setting.keys:,} keys. "
-            f"What records save is {KEY_BYTES * setting.keys / by_name['bytes'][at8]:.0f} times the bytes to the controller",
+            f"the plan on keys is vectorised: only {by_name['plan'][at8]:.3f} s of the {whole[at8]:.2f} s "
+            "are planning, "
+            f"{by_name['build'][at8]:.2f} s build {by_name['records'][at8]:,.0f} records of "
+            f"{setting.keys:,} keys. "
+            f"What records save is {KEY_BYTES * setting.keys / by_name['bytes'][at8]:.0f} times the bytes "
+            "to the controller",
         ),
         Claim("mean estimation error <= 0.5 % at R = 8", percent(by_name["mean error"][at8]), bool(by_name["mean error"][at8] <= 0.005)),
         Claim(
@@ -360,7 +381,7 @@ def fig11(options: Options) -> Result:
     return Result(["R", *COMPACT], rows, charts, claims, lines)
 
 
-# --- Figure 12 ------------------------------------------------------------------------------------------------
+# --- Figure 12 ------------------------------------------------------------------------------------
 
 RIVALS = ("Mixed", "MinTable", "Readj")
 
@@ -391,7 +412,8 @@ def fig12(options: Options) -> Result:
     weighed = sweep.line(every, "Readj", "pairs")
     growth = {name: float(np.ptp(sweep.line(every, name, "migration"))) for name in ("Readj", "Mixed")}
     joined = np.concatenate(pairs)
-    # Brute force may have found a table that fits, or balance, where Mixed found none: then its cost may be higher.
+    # Brute force may have found a table that fits, or balance, where Mixed found none: then its cost may be
+    # higher.
     fits = [(joined[:, j, column["table"]] <= 100) & (joined[:, j, column["balanced"]] > 0) for j in (0, 1)]
     infeasible = int((fits[0] & ~fits[1]).sum())
     both = fits[0] & fits[1]
@@ -414,8 +436,10 @@ def fig12(options: Options) -> Result:
             worse == 0 and infeasible == 0,
         ),
         Claim(
-            "brute force makes several times as many plans and saves little (less than a fifth of the migration)",
-            f"{trials[1]:.0f} plans each against {trials[0]:.1f}, Mixed's migration {np.mean(own / best):.2f} times its",
+            "brute force makes several times as many plans and saves little (less than a fifth of the "
+            "migration)",
+            f"{trials[1]:.0f} plans each against {trials[0]:.1f}, Mixed's migration "
+            f"{np.mean(own / best):.2f} times its",
             bool(trials[1] > 3 * trials[0] and np.mean(own / best) < 1.25),
         ),
     ]

@@ -1,4 +1,6 @@
-"""Mixed's parameters: A_max and the growth of the table (appendix B, Figures 17 and 18), w and β (appendix C, Figures 19 to 21)."""
+"""Mixed's parameters: A_max and the growth of the table (appendix B, Figures 17 and 18), w and β
+(appendix C, Figures 19 to 21).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from ordstream.lab.evaluation.mixed_sweep import BOTH, Sweep, base, falls, perce
 
 BETAS = (1.0, 1.2, 1.4, 1.5, 1.6, 1.8, 2.0)
 
+
 def table(options: Options) -> Result:
     """Appendix B (Figures 17 and 18): migration cost over A_max, and how MinMig's table grows."""
     given = base(options)
@@ -23,21 +26,37 @@ def table(options: Options) -> Result:
     adjustments = 400
     growth_thetas = (0.02, 0.08, 0.15)
     grown = [
-        np.mean(over_streams(table_growth, options, replace(given, theta_max=theta), adjustments), axis=0) for theta in growth_thetas
+        np.mean(over_streams(table_growth, options, replace(given, theta_max=theta), adjustments), axis=0)
+        for theta in growth_thetas
     ]
     xs = [bound if bound is not None else 2 * int(bounds[-2] or 1) for bound in bounds]
     charts = [
-        Chart("A_max (last: unbounded)", "migration cost (% of state)", [
-            sweep.curve(f"{name} θ_max = {theta}", xs, range(j * n, j * n + n), name, "migration", style, 100.0)
-            for j, theta in enumerate(thetas) for name, style in (("Mixed", "-o"), ("MinTable", "--"), ("MinMig", ":"))
-        ]),
-        Chart("adjustments", "entries of MinMig's table", [
-            Curve(f"θ_max = {theta}", range(1, adjustments + 1), one, style="-") for theta, one in zip(growth_thetas, grown, strict=True)
-        ]),
-    ]  # fmt: skip
-    lines = {theta: sweep.line(range(j * n, j * n + n), "Mixed", "migration") for j, theta in enumerate(thetas)}
+        Chart(
+            "A_max (last: unbounded)",
+            "migration cost (% of state)",
+            [
+                sweep.curve(
+                    f"{name} θ_max = {theta}", xs, range(j * n, j * n + n), name, "migration", style, 100.0
+                )
+                for j, theta in enumerate(thetas)
+                for name, style in (("Mixed", "-o"), ("MinTable", "--"), ("MinMig", ":"))
+            ],
+        ),
+        Chart(
+            "adjustments",
+            "entries of MinMig's table",
+            [
+                Curve(f"θ_max = {theta}", range(1, adjustments + 1), one, style="-")
+                for theta, one in zip(growth_thetas, grown, strict=True)
+            ],
+        ),
+    ]
+    lines = {
+        theta: sweep.line(range(j * n, j * n + n), "Mixed", "migration") for j, theta in enumerate(thetas)
+    }
     same = all(
-        np.array_equal(sweep.all(i, "Mixed")[:, [1, 2, 3, 4]], sweep.all(i, "MinMig")[:, [1, 2, 3, 4]]) for i in (n - 1, 2 * n - 1)
+        np.array_equal(sweep.all(i, "Mixed")[:, [1, 2, 3, 4]], sweep.all(i, "MinMig")[:, [1, 2, 3, 4]])
+        for i in (n - 1, 2 * n - 1)
     )
     ends = [sweep.mean(i, "Mixed", "migration") / sweep.mean(i, "MinTable", "migration") for i in (0, n)]
     over = avoidable = cleaned = 0
@@ -47,13 +66,19 @@ def table(options: Options) -> Result:
             avoidable += int(sweep.values(i, "Mixed", "avoidable").sum())
             cleaned += int((sweep.values(i, "Mixed", "trials") > 1).sum())
     bounded = [i for i in range(len(settings)) if bounds[i % n]]
-    tables = [[float(sweep.mean(i, name, "table")) for name in ("MinTable", "Mixed", "MinMig")] for i in bounded]
+    tables = [
+        [float(sweep.mean(i, name, "table")) for name in ("MinTable", "Mixed", "MinMig")] for i in bounded
+    ]
     limit = given.keys * (given.instances - 1) / given.instances
     last = np.array([one[-1] for one in grown])
     early = np.array([one[adjustments // 8] for one in grown])
     rows = sweep.rows([[-1 if one.a_max is None else one.a_max, one.theta_max] for one in settings])
     claims = [
-        Claim("A_max unbounded: Mixed is MinMig", "the same θ, migration and table in every rebalancing" if same else "differs", same),
+        Claim(
+            "A_max unbounded: Mixed is MinMig",
+            "the same θ, migration and table in every rebalancing" if same else "differs",
+            same,
+        ),
         Claim(
             "A_max = 0: close to MinTable",
             ", ".join(f"{one:.2f}" for one in ends) + " times its migration cost",
@@ -83,7 +108,8 @@ def table(options: Options) -> Result:
             f"tables of MinMig converge to K (N_D - 1)/N_D = {limit:,.0f}",
             f"{', '.join(f'{one:,.0f}' for one in last)} entries after {adjustments} adjustments",
             bool((np.abs(last - limit) <= 0.1 * limit).all()),
-            f"still growing, by {', '.join(f'{one[-1] - one[-adjustments // 8]:,.0f}' for one in grown)} in the last "
+            f"still growing, by {', '.join(f'{one[-1] - one[-adjustments // 8]:,.0f}' for one in grown)} "
+            "in the last "
             f"{adjustments // 8} adjustments: the less moves per adjustment, the longer it takes",
         ),
     ]
@@ -97,10 +123,16 @@ def window(options: Options) -> Result:
     every = range(len(windows))
     own, clean = (sweep.line(every, name, "migration") for name in BOTH)
     chart = Chart(
-        "window w", "migration cost (% of state)", [sweep.curve(name, windows, every, name, "migration", scale=100.0) for name in BOTH]
+        "window w",
+        "migration cost (% of state)",
+        [sweep.curve(name, windows, every, name, "migration", scale=100.0) for name in BOTH],
     )
     claims = [
-        Claim("Mixed's migration cost is below MinTable's", f"{percent(own)}; {percent(clean)}", bool((own < clean).all())),
+        Claim(
+            "Mixed's migration cost is below MinTable's",
+            f"{percent(own)}; {percent(clean)}",
+            bool((own < clean).all()),
+        ),
         Claim("Mixed's falls with w", percent(own), falls(own)),
         sweep.balance_claim(),
     ]
@@ -115,13 +147,19 @@ def beta(options: Options) -> Result:
     sizes, cost = sweep.line(every, "MinMig", "table"), sweep.line(every, "MinMig", "migration")
     charts = [
         Chart("β", "entries of the table", [sweep.curve("MinMig", BETAS, every, "MinMig", "table")]),
-        Chart("β", "migration cost (% of state)", [sweep.curve("MinMig", BETAS, every, "MinMig", "migration", scale=100.0)]),
+        Chart(
+            "β",
+            "migration cost (% of state)",
+            [sweep.curve("MinMig", BETAS, every, "MinMig", "migration", scale=100.0)],
+        ),
     ]
     flat = sizes[BETAS.index(1.5) :]
     spread = float(np.ptp(flat) / flat.mean())
     claims = [
-        Claim("a larger β gives a smaller table", ", ".join(f"{one:.0f}" for one in sizes), falls(sizes, 0.1)),
+        Claim(
+            "a larger β gives a smaller table", ", ".join(f"{one:.0f}" for one in sizes), falls(sizes, 0.1)
+        ),
         Claim("from β = 1.5 on its size is stable", f"within {spread:.2f} of its mean", spread <= 0.25),
         Claim("a larger β moves more state", percent(cost), falls(-cost, 0.1)),
-    ]  # fmt: skip
+    ]
     return Result(sweep.columns("beta"), sweep.rows([[one] for one in BETAS]), charts, claims)

@@ -1,9 +1,10 @@
 """The synthetic workload of the Mixed paper (section 5), and rebalancing runs over it.
 
-Setting (Table 2): K keys whose frequencies follow Zipf-z, N_D instances, snapshots of the frequencies per interval. From one interval
-to the next frequencies are swapped between keys of a random instance and keys of others until that instance's load has changed by
-f L̄ (section 5). "Instance" is by hashing here, so that every algorithm meets the same stream. A swap is one that brings the
-load nearer; the direction is random where it can go down that far. A tuple costs 1 and leaves 1 in the state.
+Setting (Table 2): K keys whose frequencies follow Zipf-z, N_D instances, snapshots of the frequencies per
+interval. From one interval to the next frequencies are swapped between keys of a random instance and keys of
+others until that instance's load has changed by f L̄ (section 5). "Instance" is by hashing here, so that
+every algorithm meets the same stream. A swap is one that brings the load nearer; the direction is random
+where it can go down that far. A tuple costs 1 and leaves 1 in the state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ordstream.balance.mixed import PLANNERS, Mixed, Plan, StateWindow, Statistics, min_mig, min_table, mixed, readj
+from ordstream.balance.mixed import (
+    PLANNERS,
+    Mixed,
+    Plan,
+    StateWindow,
+    Statistics,
+    min_mig,
+    min_table,
+    mixed,
+    readj,
+)
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats
 from ordstream.lab.simulation import streams
@@ -102,9 +113,20 @@ class Snapshots:
 
 #: What a rebalancing is measured by; one value per rebalancing each.
 MEASURES = (
-    "theta before", "theta", "migration", "keys moved", "table", "cpu", "placements", "evictions", "trials", "fits", "balanced", "pairs",
+    "theta before",
+    "theta",
+    "migration",
+    "keys moved",
+    "table",
+    "cpu",
+    "placements",
+    "evictions",
+    "trials",
+    "fits",
+    "balanced",
+    "pairs",
     "avoidable",
-)  # fmt: skip
+)
 
 
 def planner(name: str) -> Planner:
@@ -115,14 +137,27 @@ def planner(name: str) -> Planner:
 
 
 def measured(statistics: Statistics, parameters: Mixed, plan: Plan, cpu: float) -> tuple[float, ...]:
-    """The values of `MEASURES`. "fits": no single key exceeds L_max; "avoidable": the table exceeds A_max where MinTable's would not."""
+    """The values of `MEASURES`. "fits": no single key exceeds L_max; "avoidable": the table exceeds
+    A_max where MinTable's would not.
+    """
     bound = parameters.a_max
     avoidable = bound is not None and plan.table_size > bound >= min_table(statistics, parameters).table_size
     fits = float(statistics.cost.max()) <= statistics.limit(parameters.theta_max)
     return (
-        statistics.theta(), plan.theta, plan.migration_share, plan.keys_moved, plan.table_size, cpu, plan.placements, plan.evictions,
-        plan.trials, fits, plan.balanced, getattr(plan, "pairs", 0), avoidable,
-    )  # fmt: skip
+        statistics.theta(),
+        plan.theta,
+        plan.migration_share,
+        plan.keys_moved,
+        plan.table_size,
+        cpu,
+        plan.placements,
+        plan.evictions,
+        plan.trials,
+        fits,
+        plan.balanced,
+        getattr(plan, "pairs", 0),
+        avoidable,
+    )
 
 
 def timed_plan(make: Planner, statistics: Statistics, parameters: Mixed) -> tuple[Plan, float]:
@@ -135,7 +170,8 @@ def timed_plan(make: Planner, statistics: Statistics, parameters: Mixed) -> tupl
 def rebalancings(
     seed: int, number: int, setting: Setting, names: tuple[str, ...], intervals: int = INTERVALS
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Each algorithm over the same stream; it plans in each interval whose load exceeds θ_max under its assignment.
+    """Each algorithm over the same stream; it plans in each interval whose load exceeds θ_max under its
+    assignment.
 
     Returns
     -------
@@ -166,7 +202,9 @@ def rebalancings(
 def brute_force_beside(
     seed: int, number: int, setting: Setting, intervals: int, every: int
 ) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-    """Mixed over a stream, and in each `every`-th interval brute force from the very same state: pairs of `MEASURES`."""
+    """Mixed over a stream, and in each `every`-th interval brute force from the very same state: pairs
+    of `MEASURES`.
+    """
     rng = np.random.default_rng([seed, number])
     given = Snapshots(setting, rng)
     window = StateWindow(setting.window)

@@ -39,14 +39,20 @@ def measure_sweep(
     seed: int, number: int, settings: tuple[Setting, ...], names: tuple[str, ...], intervals: tuple[int, ...]
 ) -> list[Found]:
     """`rebalancings` for each setting, with its number of intervals."""
-    return [rebalancings(seed, number, one, names, steps) for one, steps in zip(settings, intervals, strict=True)]
+    return [
+        rebalancings(seed, number, one, names, steps) for one, steps in zip(settings, intervals, strict=True)
+    ]
 
 
 class Sweep:
     """What algorithms did in several settings, over all streams."""
 
     def __init__(
-        self, options: Options, settings: Sequence[Setting], names: tuple[str, ...], intervals: int | Sequence[int] = INTERVALS
+        self,
+        options: Options,
+        settings: Sequence[Setting],
+        names: tuple[str, ...],
+        intervals: int | Sequence[int] = INTERVALS,
     ) -> None:
         steps = tuple([intervals] * len(settings) if isinstance(intervals, int) else intervals)
         self.settings, self.names = tuple(settings), names
@@ -67,16 +73,37 @@ class Sweep:
     def line(self, at: Sequence[int], name: str, measure: str) -> Floats:
         return np.array([self.mean(i, name, measure) for i in at])
 
-    def curve(self, label: str, xs: Any, at: Sequence[int], name: str, measure: str, style: str = "-o", scale: float = 1.0) -> Curve:
+    def curve(
+        self,
+        label: str,
+        xs: Any,
+        at: Sequence[int],
+        name: str,
+        measure: str,
+        style: str = "-o",
+        scale: float = 1.0,
+    ) -> Curve:
         """Means, shaded from the least to the largest stream."""
         column = MEASURES.index(measure)
         by_stream = np.array(
-            [[stream[i][name][:, column].mean() if len(stream[i][name]) else 0.0 for i in at] for stream in self.streams]
+            [
+                [stream[i][name][:, column].mean() if len(stream[i][name]) else 0.0 for i in at]
+                for stream in self.streams
+            ]
         )
-        return Curve(label, xs, scale * self.line(at, name, measure), scale * by_stream.min(0), scale * by_stream.max(0), style)
+        return Curve(
+            label,
+            xs,
+            scale * self.line(at, name, measure),
+            scale * by_stream.min(0),
+            scale * by_stream.max(0),
+            style,
+        )
 
     def rows(self, labels: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """CSV: labels of the setting, algorithm, number of rebalancings, means, and the largest CPU seconds of a plan."""
+        """CSV: labels of the setting, algorithm, number of rebalancings, means, and the largest CPU
+        seconds of a plan.
+        """
         rows = []
         for i, label in enumerate(labels):
             for name in self.names:

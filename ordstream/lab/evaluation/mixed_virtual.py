@@ -1,14 +1,18 @@
-"""Mixed beside its rivals in virtual time: what Figures 13 to 16 of section 5 show, as far as no live system is needed.
+"""Mixed beside its rivals in virtual time: what Figures 13 to 16 of section 5 show, as far as no live system
+is needed.
 
-The paper measures jobs on a cluster. Here a keyed operator with N_D instances, each a FIFO queue, gets generated tuples interval by
-interval; at the end of each interval a plan is made from its statistics and holds from the next one on.
+The paper measures jobs on a cluster. Here a keyed operator with N_D instances, each a FIFO queue, gets
+generated tuples interval by interval; at the end of each interval a plan is made from its statistics and
+holds from the next one on.
 
-* Throughput is relative to Ideal (tuples shuffled whatever their key): the fullest instance holds back the source, so an interval
-  takes (fullest load + its work of moving) / mean load as long.
+* Throughput is relative to Ideal (tuples shuffled whatever their key): the fullest instance holds back the
+  source, so an interval takes (fullest load + its work of moving) / mean load as long.
 * Latency is that of queues with fixed arrivals at 90 % of what Ideal could take, backlog carried on.
-* A unit of state (one tuple's) that moves costs both instances `MOVING` of a tuple's work, at the begin of the interval.
+* A unit of state (one tuple's) that moves costs both instances `MOVING` of a tuple's work, at the begin of
+  the interval.
 
-Planning takes no virtual time; it is in Figures 8 to 12. PKG's partial results cost nothing here and are counted apart.
+Planning takes no virtual time; it is in Figures 8 to 12. PKG's partial results cost nothing here and are
+counted apart.
 """
 
 from __future__ import annotations
@@ -22,7 +26,15 @@ import numpy.typing as npt
 from ordstream.balance.baselines import PKG
 from ordstream.balance.mixed import StateWindow, Statistics
 from ordstream.balance.mixed.statistics import Destinations, Floats
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Experiment,
+    Options,
+    Result,
+    over_streams,
+)
 from ordstream.lab.evaluation.mixed_streams import Setting, Snapshots, planner
 
 #: Work of moving one unit of state, in tuples, at each of the two instances.
@@ -31,7 +43,8 @@ MOVING = 0.1
 PROVISIONING = 0.9
 #: Tuples drawn per interval for queues and for PKG; seconds of an interval (section 4).
 DRAWN, SECONDS = 20_000, 10.0
-#: Intervals from one change of the stream to the next: plans are one interval late, so a change must last longer than that.
+#: Intervals from one change of the stream to the next: plans are one interval late, so a change must last
+#: longer than that.
 PERIOD = 6
 
 FLUCTUATIONS = (0.1, 0.5, 1.0, 1.5, 2.0)
@@ -69,7 +82,9 @@ class Job:
 
 @dataclass
 class Ran:
-    """What one algorithm did: per interval throughput over Ideal's, θ met, state moved, θ after its plan; mean latency (s); keys moved."""
+    """What one algorithm did: per interval throughput over Ideal's, θ met, state moved, θ after its
+    plan; mean latency (s); keys moved.
+    """
 
     throughput: Floats
     theta: Floats
@@ -283,7 +298,9 @@ def fig13(options: Options) -> Result:
 
 
 def _settled_alike(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
-    """Known where Readj is balanced as soon as Mixed: what it costs more is planning, which takes no time here."""
+    """Known where Readj is balanced as soon as Mixed: what it costs more is planning, which takes no
+    time here.
+    """
     lines = {}
     for name in ("Mixed", "Readj"):
         by_interval = [np.mean([stream[i][name].throughput for stream in found], axis=0).reshape(-1, PERIOD) for i in range(len(jobs))]
@@ -291,13 +308,17 @@ def _settled_alike(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> 
     if float(np.abs(lines["Mixed"] - lines["Readj"]).max()) > 0.03:
         return ""
     return (
-        f"both are balanced from the second interval after a change on ({shown(lines['Mixed'])} and {shown(lines['Readj'])}), and the "
-        "interval of a change is the stream's; planning, where Readj's cost is (mixed-fig12), takes no virtual time"
+        f"both are balanced from the second interval after a change on ({shown(lines['Mixed'])} and "
+        f"{shown(lines['Readj'])}), and the "
+        "interval of a change is the stream's; planning, where Readj's cost is (mixed-fig12), takes no "
+        "virtual time"
     )
 
 
 def _late(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
-    """Known where Mixed is within 10 % of Ideal once the interval of a change and that of the move are over."""
+    """Known where Mixed is within 10 % of Ideal once the interval of a change and that of the move are
+    over.
+    """
     settled, first = [], []
     for i in range(len(jobs)):
         by_interval = np.mean([stream[i]["Mixed"].throughput for stream in found], axis=0).reshape(-1, PERIOD)
@@ -306,13 +327,16 @@ def _late(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
     if min(settled) < 0.9:
         return ""
     return (
-        f"a plan is one interval late: {shown(first)} in the interval of a change, {shown(settled)} from the second interval after it "
+        f"a plan is one interval late: {shown(first)} in the interval of a change, {shown(settled)} from "
+        "the second interval after it "
         f"on; a change lasts {PERIOD} intervals"
     )
 
 
 def fig14(options: Options) -> Result:
-    """Figure 14: throughput over θ_max on streams with the counts of the Social and Stock data, in virtual time."""
+    """Figure 14: throughput over θ_max on streams with the counts of the Social and Stock data, in
+    virtual time.
+    """
     social = scaled(Setting(keys=180_000, fluctuation=0.1, tuples=5_000_000), options)
     stock = replace(scaled(Setting(keys=1_036, fluctuation=0.1, instances=10, tuples=2_000_000), options), window=5)
     names = ("Mixed", "MinTable", "Readj", "Storm")
@@ -341,7 +365,8 @@ def fig14(options: Options) -> Result:
         ),
         *(
             Claim(f"{kind}: Mixed is above hashing alone and Readj at θ_max = 0.02",
-                  f"{line[kind, 'Mixed'][0]:.2f} against {line[kind, 'Storm'][0]:.2f} and {line[kind, 'Readj'][0]:.2f}",
+                  f"{line[kind, 'Mixed'][0]:.2f} against {line[kind, 'Storm'][0]:.2f} and "
+                  f"{line[kind, 'Readj'][0]:.2f}",
                   bool(line[kind, "Mixed"][0] > max(line[kind, "Storm"][0], line[kind, "Readj"][0])))
             for kind in kinds
         ),
@@ -355,19 +380,25 @@ def fig14(options: Options) -> Result:
 
 
 def _bursts(found: list[list[dict[str, Ran]]], at: int) -> str:
-    """Known where the imbalance met in an interval is the burst's, whatever θ_max the plan before had kept."""
+    """Known where the imbalance met in an interval is the burst's, whatever θ_max the plan before had
+    kept.
+    """
     met = [float(np.mean([stream[i]["Mixed"].theta.mean() for stream in found])) for i in (at, at + len(THETAS) - 1)]
     moved = [float(np.mean([stream[i]["Mixed"].moved.mean() for stream in found])) for i in (at, at + len(THETAS) - 1)]
     if met[0] < THETAS[-1]:
         return ""
     return (
-        f"bursts last one interval and plans are one late: θ met is {shown(met)} at θ_max = {THETAS[0]} and {THETAS[-1]}, "
-        f"and the stricter moves {100 * moved[0]:.1f} % of the state per interval in place of {100 * moved[1]:.1f} %"
+        f"bursts last one interval and plans are one late: θ met is {shown(met)} at θ_max = {THETAS[0]} "
+        f"and {THETAS[-1]}, "
+        f"and the stricter moves {100 * moved[0]:.1f} % of the state per interval in place of "
+        f"{100 * moved[1]:.1f} %"
     )
 
 
 def fig15(options: Options) -> Result:
-    """Figure 15: an instance more while running, in virtual time; keys moved by the ring and by the plan apart."""
+    """Figure 15: an instance more while running, in virtual time; keys moved by the ring and by the plan
+    apart.
+    """
     names = ("Ideal", "Mixed", "Readj", "PKG")
     given = scaled(Setting(fluctuation=0.1, instances=14), options)
     thetas = (0.02, 0.08)
@@ -402,17 +433,19 @@ def fig15(options: Options) -> Result:
         *(Claim(f"from the first plan after it came Mixed has Readj's throughput and more (but for 1 %, θ_max = {theta})",
                 f"{own:.3f} against {rival:.3f}", own >= rival - 0.01) for theta, (own, rival) in settled.items()),
         Claim("the ring moves about K/15 of the keys",
-              f"{ring:,.0f} of {given.keys:,}; plans {', '.join(f'{one:,.0f}' for one in plan)} in 18 intervals",
+              f"{ring:,.0f} of {given.keys:,}; plans {', '.join(f'{one:,.0f}' for one in plan)} in 18 "
+              "intervals",
               bool(0.5 * given.keys / 15 <= ring <= 1.5 * given.keys / 15)),
     ]  # fmt: skip
     return Result(["theta_max", "algorithm", "interval", "throughput", "theta", "moved"], rows, charts, claims)
 
 
 def fig16(options: Options) -> Result:
-    """Figure 16, in virtual time: the key streams of two of Q5's joins (customers, suppliers) in a row, one hour, a change each 15 minutes.
+    """Figure 16, in virtual time: the key streams of two of Q5's joins (customers, suppliers) in a row, one
+    hour, a change each 15 minutes.
 
-    The query itself is not run. Foreign keys are Zipf-0.8 as in the paper; an interval is a minute, w = 5; the slower of the two
-    operators sets the throughput of each interval.
+    The query itself is not run. Foreign keys are Zipf-0.8 as in the paper; an interval is a minute, w = 5;
+    the slower of the two operators sets the throughput of each interval.
     """
     names = ("Mixed", "Readj", "Storm")
     keys = (15_000, 1_000)

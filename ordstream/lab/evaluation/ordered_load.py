@@ -1,4 +1,6 @@
-"""Beyond the ordered paper's figures: latency against offered load, a node with nothing to do, and one slow tuple at the head."""
+"""Beyond the ordered paper's figures: latency against offered load, a node with nothing to do, and one
+slow tuple at the head.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,25 @@ from ordstream.node.report import percentiles
 KEYS, TUPLES = 10_000, 1 << 16
 WARM_UP_NS = 20_000_000  # nothing is due before: threads start, first batches arrive
 
-# ------------------------------------------------------------------------------------------------ offered load
+# ------------------------------------------------------------------------------------- offered load
 
 LOADS = (10, 25, 50, 75, 90, 95)
 LOAD_COLUMNS = (
-    "load", "chunk", "workers", "offered_per_s", "capacity_per_s", "end_to_end_p50_us", "end_to_end_p95_us", "end_to_end_p99_us",
-    "processing_p50_us", "processing_p99_us", "chunk_rows_mean", "tuples", "runs", "other_load",
-)  # fmt: skip
+    "load",
+    "chunk",
+    "workers",
+    "offered_per_s",
+    "capacity_per_s",
+    "end_to_end_p50_us",
+    "end_to_end_p95_us",
+    "end_to_end_p99_us",
+    "processing_p50_us",
+    "processing_p99_us",
+    "chunk_rows_mean",
+    "tuples",
+    "runs",
+    "other_load",
+)
 
 
 def schedule(tuples: int, per_second: float, seed: int) -> npt.NDArray[np.int64]:
@@ -52,7 +66,9 @@ def schedule(tuples: int, per_second: float, seed: int) -> npt.NDArray[np.int64]
 
 
 def load(options: Options) -> Result:
-    """Open loop, a stateless and a keyed operator of 1 us each: latency from the intended send time, at shares of the capacity."""
+    """Open loop, a stateless and a keyed operator of 1 us each: latency from the intended send time, at
+    shares of the capacity.
+    """
     seconds = options.seconds or 1.0
     rows: list[list[Any]] = []
     keys = parametric.zipf_keys(TUPLES, KEYS, 1.0, options.seed)
@@ -73,7 +89,20 @@ def load(options: Options) -> Result:
             means = [statistics.fmean(values) for values in zip(*figures, strict=True)]
             filled = statistics.fmean(run.report.tuples / run.report.chunks for run in runs)
             worst = max(run.other_load for run in runs)
-            rows.append([share, chunk_name(chunk), workers, per_second, capacity, *means, filled, tuples, len(runs), worst])
+            rows.append(
+                [
+                    share,
+                    chunk_name(chunk),
+                    workers,
+                    per_second,
+                    capacity,
+                    *means,
+                    filled,
+                    tuples,
+                    len(runs),
+                    worst,
+                ]
+            )
     charts = []
     given = by_name(LOAD_COLUMNS, rows)
     curves = []
@@ -82,7 +111,11 @@ def load(options: Options) -> Result:
         for which in ("p50", "p99"):
             x, y = [row["load"] for row in picked], [row[f"end_to_end_{which}_us"] for row in picked]
             curves.append(Curve(f"chunk {chunk}, {which}", x, y, style="-o" if which == "p50" else "--s"))
-    charts.append(Chart("offered load, % of capacity", "end-to-end latency, us", curves, f"{workers} workers", log_y=True))
+    charts.append(
+        Chart(
+            "offered load, % of capacity", "end-to-end latency, us", curves, f"{workers} workers", log_y=True
+        )
+    )
     lines = text_table(LOAD_COLUMNS[:11], [row[:11] for row in rows])
     return Result(LOAD_COLUMNS, rows, charts, load_claims(rows), lines)
 
@@ -94,7 +127,9 @@ def _percentiles(run: Run) -> list[float]:
 
 
 def load_claims(rows: Sequence[Sequence[Any]]) -> list[Claim]:
-    """Chunks form of what is there: at low load the latency is that of single tuples, near capacity that of throughput."""
+    """Chunks form of what is there: at low load the latency is that of single tuples, near capacity that
+    of throughput.
+    """
     given = by_name(LOAD_COLUMNS, rows)
     found = []
     for chunk in dict.fromkeys(row["chunk"] for row in given):
@@ -114,7 +149,9 @@ IDLE_COLUMNS = ("workers", "idle_s", "cpu_percent", "process_alone_percent", "tu
 
 
 def idle(options: Options) -> Result:
-    """CPU of a node whose source stays open and gives nothing, in percent of one core; and of the process without a node."""
+    """CPU of a node whose source stays open and gives nothing, in percent of one core; and of the
+    process without a node.
+    """
     seconds = options.seconds or 2.0
     rows: list[list[Any]] = []
     keys = parametric.zipf_keys(1 << 12, 1_000, 1.0, options.seed)
@@ -123,7 +160,9 @@ def idle(options: Options) -> Result:
         subject.check({"workers": workers})
         found = [idle_run(subject, workers, seconds) for _ in range(options.runs)]
         alone = [_cpu_while(seconds) for _ in range(options.runs)]
-        rows.append([workers, seconds, statistics.fmean(found), statistics.fmean(alone), 2 * (1 << 12), len(found)])
+        rows.append(
+            [workers, seconds, statistics.fmean(found), statistics.fmean(alone), 2 * (1 << 12), len(found)]
+        )
     curves = [Curve("node", [row[0] for row in rows], [row[2] for row in rows])]
     curves.append(Curve("process alone", [row[0] for row in rows], [row[3] for row in rows]))
     worst = max(row[2] for row in rows)
@@ -159,30 +198,54 @@ def _cpu_while(seconds: float) -> float:
     return 100 * (time.process_time() - cpu) / (time.perf_counter() - wall)
 
 
-# ------------------------------------------------------------------------------------------------ a slow tuple at the head
+# ------------------------------------------------------------------------- a slow tuple at the head
 
 HEAD_COLUMNS = (
-    "operator", "chunk", "workers", "head_s", "offered_per_s", "peak_mb", "peak_without_mb", "waiting", "recovery_s",
-    "backlog_s", "normal_p99_us", "tuples", "runs", "other_load",
-)  # fmt: skip
+    "operator",
+    "chunk",
+    "workers",
+    "head_s",
+    "offered_per_s",
+    "peak_mb",
+    "peak_without_mb",
+    "waiting",
+    "recovery_s",
+    "backlog_s",
+    "normal_p99_us",
+    "tuples",
+    "runs",
+    "other_load",
+)
 HEAD_S = 1.0
 OFFERED = 50  # percent of capacity
 OWN_US = 2.0
 
 
 def head_of_line(options: Options) -> Result:
-    """Open loop at half of the capacity, and the first tuple takes a second: peak memory, and the time until latency is normal again."""
+    """Open loop at half of the capacity, and the first tuple takes a second: peak memory, and the time
+    until latency is normal again.
+    """
     seconds = options.seconds or 1.0
     rows: list[list[Any]] = []
     workers = worker_numbers(options)[-1]
     for name, state_bytes in (("stateless", None), ("keyed", 64)):
         for chunk in chunk_sizes(options, (None, 1)):
             settings = {"workers": workers, "chunk_rows": chunk}
-            rows.append([name, chunk_name(chunk), workers, HEAD_S, *slow_head(state_bytes, settings, options, seconds)])
+            rows.append(
+                [
+                    name,
+                    chunk_name(chunk),
+                    workers,
+                    HEAD_S,
+                    *slow_head(state_bytes, settings, options, seconds),
+                ]
+            )
     lines = text_table(HEAD_COLUMNS[:11], [row[:11] for row in rows])
     lines.append(
-        "peak: resident memory above that before the run; waiting: tuples dispatched before the head was done, so worked ahead or held "
-        "by it; recovery: from the head's release until latency is below the p99 of a run without it; backlog: how long the arrivals of "
+        "peak: resident memory above that before the run; waiting: tuples dispatched before the head was "
+        "done, so worked ahead or held "
+        "by it; recovery: from the head's release until latency is below the p99 of a run without it; "
+        "backlog: how long the arrivals of "
         "the stall take at full speed"
     )
     charts = []
@@ -210,7 +273,9 @@ def slow_head(state_bytes: int | None, settings: Settings, options: Options, sec
     due = schedule(tuples + 1, per_second, options.seed)
     due[0] = 0
     open_loop = {**settings, "arrivals": due, "marker_every": max(1, tuples // 20_000)}
-    subject_with_head = Subject("head", chain(stage), lambda rows: [head, *subject.source(rows - 1)][:rows], 400)
+    subject_with_head = Subject(
+        "head", chain(stage), lambda rows: [head, *subject.source(rows - 1)][:rows], 400
+    )
     subject_with_head.check(settings)
     found = []
     for _ in range(options.runs):
@@ -218,10 +283,25 @@ def slow_head(state_bytes: int | None, settings: Settings, options: Options, sec
         normal = float(np.percentile(without.markers[len(without.markers) // 5 :, 2], 99))
         run, peak = with_peak(subject, [head, *rest], open_loop)
         after, waiting = recovery(run, normal)
-        found.append((peak, peak_without, waiting, after, normal / 1e3, max(run.other_load, without.other_load)))
-    peak, peak_without, waiting, after, normal, _ = (statistics.fmean(values) for values in zip(*found, strict=True))
+        found.append(
+            (peak, peak_without, waiting, after, normal / 1e3, max(run.other_load, without.other_load))
+        )
+    peak, peak_without, waiting, after, normal, _ = (
+        statistics.fmean(values) for values in zip(*found, strict=True)
+    )
     backlog = HEAD_S * OFFERED / (100 - OFFERED)
-    return [per_second, peak, peak_without, waiting, after, backlog, normal, tuples + 1, len(found), max(one[5] for one in found)]
+    return [
+        per_second,
+        peak,
+        peak_without,
+        waiting,
+        after,
+        backlog,
+        normal,
+        tuples + 1,
+        len(found),
+        max(one[5] for one in found),
+    ]
 
 
 def recovery(run: Run, normal_ns: float) -> tuple[float, float]:
@@ -250,7 +330,9 @@ def recovery(run: Run, normal_ns: float) -> tuple[float, float]:
 
 
 def with_peak(subject: Subject, batches: list[pa.RecordBatch], settings: Settings) -> tuple[Run, float]:
-    """A run, and the peak of this process's resident memory above that before it, in MB (nan where the system does not tell)."""
+    """A run, and the peak of this process's resident memory above that before it, in MB (nan where the
+    system does not tell).
+    """
     before = reset_peak()
     run = one_run(subject.pipeline, batches, settings)
     after = peak_kib()
@@ -278,11 +360,23 @@ def peak_kib() -> int | None:
 def head_claims(rows: Sequence[Sequence[Any]]) -> list[Claim]:
     """Memory stays bounded, and the backlog is worked off about as fast as the free capacity allows."""
     given = by_name(HEAD_COLUMNS, rows)
-    more = {f"{row['operator']} chunk {row['chunk']}": row["peak_mb"] - row["peak_without_mb"] for row in given}
+    more = {
+        f"{row['operator']} chunk {row['chunk']}": row["peak_mb"] - row["peak_without_mb"] for row in given
+    }
     figures = ", ".join(f"{name} {mb:.1f} MB" for name, mb in more.items())
-    found = [Claim("a tuple of 1 s at the head adds at most 64 MB of memory", figures, all(mb <= 64 for mb in more.values()))]
-    ratio = {f"{row['operator']} chunk {row['chunk']}": row["recovery_s"] / row["backlog_s"] for row in given}
+    found = [
+        Claim(
+            "a tuple of 1 s at the head adds at most 64 MB of memory",
+            figures,
+            all(mb <= 64 for mb in more.values()),
+        )
+    ]
+    ratio = {
+        f"{row['operator']} chunk {row['chunk']}": row["recovery_s"] / row["backlog_s"] for row in given
+    }
     figures = ", ".join(f"{name} {r:.2f}" for name, r in ratio.items())
-    text = "latency is normal again within 1.5 times what the backlog takes at full speed (recovery / backlog)"
+    text = (
+        "latency is normal again within 1.5 times what the backlog takes at full speed (recovery / backlog)"
+    )
     found.append(Claim(text, figures, all(r <= 1.5 for r in ratio.values())))
     return found

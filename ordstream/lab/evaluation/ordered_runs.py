@@ -1,9 +1,10 @@
 """Measured runs in the ordered paper's form (section 7), checked first.
 
-A *subject* is a pipeline with a source of any length. Before anything is timed, a prefix of its input is run with every setting that
-will be compared, and every value, its place and its order tag must equal those of `run_serial`. Then settings are run in turn, A B C
-and C B A, on the same input, so that a drift of the machine favours none. Throughput and processing latency are those of the markers,
-at equal tuple intervals, from the 20th to the 80th percentile of their positions; means over the runs.
+A *subject* is a pipeline with a source of any length. Before anything is timed, a prefix of its input is run
+with every setting that will be compared, and every value, its place and its order tag must equal those of
+`run_serial`. Then settings are run in turn, A B C and C B A, on the same input, so that a drift of the
+machine favours none. Throughput and processing latency are those of the markers, at equal tuple intervals,
+from the 20th to the 80th percentile of their positions; means over the runs.
 """
 
 from __future__ import annotations
@@ -98,9 +99,16 @@ def compare(what: str, got: pa.Table, wanted: SerialResult) -> None:
     if values.equals(wanted.table) and tags == wanted.tags:
         return
     rows, serial_rows = values.to_pylist(), wanted.table.to_pylist()
-    differ = (k for k in range(min(len(rows), len(serial_rows))) if rows[k] != serial_rows[k] or tags[k] != wanted.tags[k])
+    differ = (
+        k
+        for k in range(min(len(rows), len(serial_rows)))
+        if rows[k] != serial_rows[k] or tags[k] != wanted.tags[k]
+    )
     first = next(differ, min(len(rows), len(serial_rows)))
-    raise Mismatch(f"{what}: {len(rows)} rows, the sequential run gives {len(serial_rows)}; they differ from row {first} on")
+    raise Mismatch(
+        f"{what}: {len(rows)} rows, the sequential run gives {len(serial_rows)}; they differ from row "
+        f"{first} on"
+    )
 
 
 def described(settings: Settings) -> str:
@@ -140,7 +148,9 @@ class Run:
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """What is there already is left out of collections, so that the one before each run takes microseconds."""
+    """What is there already is left out of collections, so that the one before each run takes
+    microseconds.
+    """
     gc.collect()
     gc.freeze()
     try:
@@ -163,11 +173,23 @@ def one_run(pipeline: Any, batches: list[pa.RecordBatch], settings: Settings) ->
     report = out.report
     if report.tuples != tuples:
         raise Mismatch(f"{report.tuples} of {tuples} tuples were processed")
-    taken = 0.0 if before is None or after is None else max(0.0, (after[0] - before[0]) - (after[1] - before[1]) - 0.02)
+    taken = (
+        0.0
+        if before is None or after is None
+        else max(0.0, (after[0] - before[0]) - (after[1] - before[1]) - 0.02)
+    )
     latency = report.latency["processing"]
     kept = {name: getattr(latency, f"{name}_us") for name in ("mean", "p50", "p95", "p99")}
     rate = report.marker_tuples_per_second or report.tuples_per_second
-    return Run(rate, {k: float("nan") if v is None else v for k, v in kept.items()}, cpu / tuples, taken / wall, wall, report, out.markers)
+    return Run(
+        rate,
+        {k: float("nan") if v is None else v for k, v in kept.items()},
+        cpu / tuples,
+        taken / wall,
+        wall,
+        report,
+        out.markers,
+    )
 
 
 @dataclass
@@ -205,7 +227,9 @@ class Measured:
 
     @property
     def rates(self) -> str:
-        """Tuples per second of each run, as text for a results file: runs of one round were measured one after the other."""
+        """Tuples per second of each run, as text for a results file: runs of one round were measured one
+        after the other.
+        """
         return " ".join(f"{run.tuples_per_second:.0f}" for run in self.runs)
 
     @property
@@ -272,7 +296,10 @@ def measure(
                 observe(name, run)
                 rows = rows_out.setdefault(subject.name, run.report.rows_out)
                 if rows != run.report.rows_out:
-                    raise Mismatch(f"{subject.name} with {described(contestants[name])}: {run.report.rows_out} rows, others gave {rows}")
+                    raise Mismatch(
+                        f"{subject.name} with {described(contestants[name])}: {run.report.rows_out} rows, "
+                        f"others gave {rows}"
+                    )
                 found[name].runs.append(run)
             names.reverse()
     return found
@@ -315,9 +342,14 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[st
     """Aligned lines; numbers to the right."""
     cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(columns))]
-    numeric = [bool(rows) and all(isinstance(row[k], int | float) for row in rows) for k in range(len(columns))]
+    numeric = [
+        bool(rows) and all(isinstance(row[k], int | float) for row in rows) for k in range(len(columns))
+    ]
     return [
-        "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)).rstrip()
+        "  ".join(
+            cell.rjust(w) if right else cell.ljust(w)
+            for cell, w, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
         for row in cells
     ]
 

@@ -1,4 +1,6 @@
-"""What the ordered paper's experiments run: the five TPCx-BB queries over generated data, and parametric operators."""
+"""What the ordered paper's experiments run: the five TPCx-BB queries over generated data, and parametric
+operators.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Data:
 
 
 def later(part: pa.Table, whole: pa.Table, again: int) -> pa.Table:
-    """`part` of the `again`-th repetition of a stream: its event times (and ticket numbers) go on where the one before ended."""
+    """`part` of the `again`-th repetition of a stream: its event times (and ticket numbers) go on where
+    the one before ended.
+    """
     if again == 0:
         return part
     for name, gap in (("ts", 3600), ("date_sk", 1), ("ticket", 1)):
@@ -61,19 +65,25 @@ def generated(clicks: int, seed: int) -> Data:
     with tempfile.TemporaryDirectory() as folder:
         generate_clicks(folder, rows=clicks, seed=seed, store_sales=True)
         data = DataFolder(folder)
-        streams = {name: pa.Table.from_batches(list(data.stream(name))) for name in ("web_clickstreams", "store_sales")}
+        streams = {
+            name: pa.Table.from_batches(list(data.stream(name)))
+            for name in ("web_clickstreams", "store_sales")
+        }
         return Data(streams, data.side_tables())
 
 
 @cache
 def query(name: str, clicks: int, seed: int) -> Subject:
-    """A query with the paper's parameters, emitting every update; query 15 over the first year of its stream."""
+    """A query with the paper's parameters, emitting every update; query 15 over the first year of its
+    stream.
+    """
     data, chosen = generated(clicks, seed), QUERIES[name]
     parameters = dict(chosen.profiles["paper"])
     if "date_from" in parameters:
         days = pc.min_max(data.streams[chosen.source]["date_sk"])
         first, last = days["min"].as_py(), days["max"].as_py()
-        # Where one repetition fits into the year all do, though their days go on: repetitions do the same work.
+        # Where one repetition fits into the year all do, though their days go on: repetitions do the same
+        # work.
         parameters |= {"date_from": first, "date_to": first + (365 if last > first + 365 else 365_000)}
     pipeline = chosen.build(data.side, **parameters)
     return Subject(name, pipeline, lambda rows: data.batches(chosen.source, rows), min(QUERY_CHECK, clicks))
@@ -94,7 +104,13 @@ class Repeated:
         return [self.batch] * whole + ([self.batch.slice(0, rest)] if rest else [])
 
 
-def operators(name: str, keys: npt.NDArray[np.int64], *given: Parametric, seed: int = 1, check_rows: int = OPERATOR_CHECK) -> Subject:
+def operators(
+    name: str,
+    keys: npt.NDArray[np.int64],
+    *given: Parametric,
+    seed: int = 1,
+    check_rows: int = OPERATOR_CHECK,
+) -> Subject:
     """A chain of parametric operators over tuples with these keys.
 
     The tuples compared with the sequential run are fewer where the first operator multiplies them.

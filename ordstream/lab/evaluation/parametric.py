@@ -1,7 +1,9 @@
-"""Parametric operators (ordered paper, section 7): matrix work whose cost, tuple size, state size and selectivity are parameters.
+"""Parametric operators (ordered paper, section 7): matrix work whose cost, tuple size, state size and
+selectivity are parameters.
 
-The kernels are `ordstream/_core/lab/parametric.pyx`; `SerialParametric` is what they mean, one tuple at a time, computed another
-way: the power of the matrix first, in whole numbers. Chains of these operators run wherever pipelines do, `run_serial` included.
+The kernels are `ordstream/_core/lab/parametric.pyx`; `SerialParametric` is what they mean, one tuple at a
+time, computed another way: the power of the matrix first, in whole numbers. Chains of these operators run
+wherever pipelines do, `run_serial` included.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ PRIME = 8191
 
 WORD = 8  # bytes of a value
 _MASK = (1 << 64) - 1
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ParametricOperator(Operator):
@@ -92,10 +95,11 @@ class Parametric:
     Attributes
     ----------
     cost_us : float
-        Work per input tuple in microseconds of this machine: so many matrix products as `products` says. None: each tuple says, in
-        its column `work`, how many products it takes.
+        Work per input tuple in microseconds of this machine: so many matrix products as `products` says.
+        None: each tuple says, in its column `work`, how many products it takes.
     tuple_bytes : int
-        Bytes of values per tuple (the key not counted), a multiple of 8. Operators of one chain have the same.
+        Bytes of values per tuple (the key not counted), a multiple of 8. Operators of one chain have the
+        same.
     selectivity : float
         Outputs per input: 50, or 0.1; of a fraction the tuple's values decide.
     state_bytes : int
@@ -103,7 +107,8 @@ class Parametric:
     partition : "hash" or EqualRanges
         How keys are spread over buckets.
     wait_us : float
-        Waited per tuple on top of the products, without using a core: stands for work where workers outnumber the cores.
+        Waited per tuple on top of the products, without using a core: stands for work where workers
+        outnumber the cores.
 
     Raises
     ------
@@ -125,11 +130,16 @@ class Parametric:
             raise PlanError(f"wait_us must not be negative, got {self.wait_us!r}")
         if not 0 <= self.selectivity < 1 << 20:
             raise PlanError(f"selectivity must be from 0 to 1,048,575, got {self.selectivity!r}")
-        for name, size, most in (("tuple_bytes", self.tuple_bytes, 8 * 4000), ("state_bytes", self.state_bytes, 1 << 24)):
+        for name, size, most in (
+            ("tuple_bytes", self.tuple_bytes, 8 * 4000),
+            ("state_bytes", self.state_bytes, 1 << 24),
+        ):
             if size is not None and (size < WORD or size % WORD or size > most):
                 raise PlanError(f"{name} must be a multiple of 8 from 8 to {most:,}, got {size!r}")
 
-    def operator(self, name: str, products: int | None = None, log: npt.NDArray[np.int64] | None = None) -> Operator:
+    def operator(
+        self, name: str, products: int | None = None, log: npt.NDArray[np.int64] | None = None
+    ) -> Operator:
         """The operator.
 
         Parameters
@@ -158,7 +168,9 @@ class Parametric:
         }
         if self.state_bytes is None:
             return ParametricOperator(name=name, input=schema, output=schema, **params)
-        return StatefulParametric(name=name, input=schema, output=schema, key=(0,), partition=self.partition, **params)
+        return StatefulParametric(
+            name=name, input=schema, output=schema, key=(0,), partition=self.partition, **params
+        )
 
 
 def tuple_schema(tuple_bytes: int = 64, own_cost: bool = False) -> pa.Schema:
@@ -168,7 +180,7 @@ def tuple_schema(tuple_bytes: int = 64, own_cost: bool = False) -> pa.Schema:
     return pa.schema([pa.field("key", pa.int64(), nullable=False), *work, *values])
 
 
-# ------------------------------------------------------------------------------------------------ what they mean
+# ----------------------------------------------------------------------------------- what they mean
 
 
 @cache
@@ -190,7 +202,9 @@ def matrix_power(n: int) -> npt.NDArray[np.int64]:
 
 
 def outputs_of(first: int, last: int, whole: int, part: int) -> int:
-    """How many outputs a tuple has: `whole`, and one more with probability part / 2^32 (SplitMix64's finaliser decides)."""
+    """How many outputs a tuple has: `whole`, and one more with probability part / 2^32 (SplitMix64's
+    finaliser decides).
+    """
     h = (first * PRIME + last + 0x9E3779B97F4A7C15) & _MASK
     h = ((h ^ (h >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     h = ((h ^ (h >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -218,12 +232,17 @@ class SerialParametric(Keyed):
             key: SortKey = self.key_of(row)
             size = operator.state_values
             i = np.arange(size)
-            state = self.states[key] = (3 * self.states.get(key, np.zeros(size, np.int64)) + t[i % CELLS] + i % PRIME) % PRIME
+            state = self.states[key] = (
+                3 * self.states.get(key, np.zeros(size, np.int64)) + t[i % CELLS] + i % PRIME
+            ) % PRIME
             shown = t[j % CELLS] + state[j % size]
         else:
             shown = t[j % CELLS] + values
         count = outputs_of(int(values[0]), int(values[-1]), operator.whole, operator.part)
-        return [(*row[:first], *((shown + copy % PRIME) % PRIME).astype(np.float64).tolist()) for copy in range(count)]
+        return [
+            (*row[:first], *((shown + copy % PRIME) % PRIME).astype(np.float64).tolist())
+            for copy in range(count)
+        ]
 
     @staticmethod
     def _values(given: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -237,7 +256,7 @@ class SerialParametric(Keyed):
         return whole
 
 
-# ------------------------------------------------------------------------------------------------ cost, keys, tuples
+# ------------------------------------------------------------------------------- cost, keys, tuples
 
 
 @cache
@@ -252,14 +271,21 @@ def products_for(cost_us: float) -> int:
     return 0 if cost_us == 0 else max(1, round(cost_us * 1e3 / product_ns()))
 
 
-def tuples(keys: npt.NDArray[np.int64], tuple_bytes: int = 64, seed: int = 1, work: npt.NDArray[np.int64] | None = None) -> pa.RecordBatch:
+def tuples(
+    keys: npt.NDArray[np.int64],
+    tuple_bytes: int = 64,
+    seed: int = 1,
+    work: npt.NDArray[np.int64] | None = None,
+) -> pa.RecordBatch:
     """A batch of random tuples with these keys, and with these numbers of products if given."""
     rng = np.random.default_rng([seed, 2])
     schema = tuple_schema(tuple_bytes, own_cost=work is not None)
     columns: list[Any] = [pa.array(np.asarray(keys, np.int64))]
     if work is not None:
         columns.append(pa.array(np.asarray(work, np.int64)))
-    columns += [pa.array(rng.integers(0, PRIME, len(keys)).astype(np.float64)) for _ in range(tuple_bytes // WORD)]
+    columns += [
+        pa.array(rng.integers(0, PRIME, len(keys)).astype(np.float64)) for _ in range(tuple_bytes // WORD)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -269,14 +295,17 @@ def uniform_keys(n: int, keys: int, seed: int = 1) -> npt.NDArray[np.int64]:
 
 
 def zipf_keys(n: int, keys: int, alpha: float, seed: int = 1) -> npt.NDArray[np.int64]:
-    """`n` keys from 0 to keys - 1 whose frequencies fall as rank^-alpha; the ranks are spread over the key space."""
+    """`n` keys from 0 to keys - 1 whose frequencies fall as rank^-alpha; the ranks are spread over the
+    key space.
+    """
     rng = np.random.default_rng([seed, 1])
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -alpha
     return np.asarray(rng.permutation(keys)[rng.choice(keys, n, p=weights / weights.sum())], np.int64)
 
 
 def gaussian_keys(n: int, keys: int, sigma: float, seed: int = 1) -> npt.NDArray[np.int64]:
-    """`n` keys from 0 to keys - 1: N(0, sigma), drawn again outside [-1, 1], scaled to the key space (ordered paper, 7.2.1).
+    """`n` keys from 0 to keys - 1: N(0, sigma), drawn again outside [-1, 1], scaled to the key space
+    (ordered paper, 7.2.1).
 
     The larger sigma, the closer to uniform.
     """

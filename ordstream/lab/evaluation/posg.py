@@ -1,13 +1,16 @@
-"""POSG's simulation results: Theorem 4.3's example and Figures 4 to 10 (sections IV-B, V-A and V-B), and its steady state.
+"""POSG's simulation results: Theorem 4.3's example and Figures 4 to 10 (sections IV-B, V-A and V-B), and its
+steady state.
 
-Setting (section V-A): m = 32,768 tuples over n = 4,096 items, Zipf-1.0; w_n = 64 execution times from 1 to w_max = 64 ms, each
-given to n / w_n items at random, anew for every stream; k = 5 instances; N = 1,024, µ = 0.05, ε = 0.05, δ = 0.1; arrivals at a fixed
-gap of provisioning * mean work / k. L is the mean completion time of a stream's tuples, S_L = L of Round-Robin / L of POSG.
+Setting (section V-A): m = 32,768 tuples over n = 4,096 items, Zipf-1.0; w_n = 64 execution times from 1 to
+w_max = 64 ms, each given to n / w_n items at random, anew for every stream; k = 5 instances; N = 1,024, µ =
+0.05, ε = 0.05, δ = 0.1; arrivals at a fixed gap of provisioning * mean work / k. L is the mean completion
+time of a stream's tuples, S_L = L of Round-Robin / L of POSG.
 
-Two protocols. *warm*: the scheduler starts in RUN with matrices learnt on 2 N other tuples per instance of the same distribution,
-C^ = 0. *cold*: from ROUND ROBIN without matrices, as section III has it; RUN then begins near the middle of the stream, or never.
-The paper's Figures 4 to 9 show what a scheduler with matrices does; so their claims are held against the warm one, and the cold one
-stands beside it in the CSV. Figure 10 and the steady state are cold.
+Two protocols. *warm*: the scheduler starts in RUN with matrices learnt on 2 N other tuples per instance of
+the same distribution, C^ = 0. *cold*: from ROUND ROBIN without matrices, as section III has it; RUN then
+begins near the middle of the stream, or never. The paper's Figures 4 to 9 show what a scheduler with
+matrices does; so their claims are held against the warm one, and the cold one stands beside it in the CSV.
+Figure 10 and the steady state are cold.
 """
 
 from __future__ import annotations
@@ -24,7 +27,15 @@ from ordstream._core.lab.posg_policies import FullKnowledge, LeastOutstanding, P
 from ordstream._core.lab.simulator import Policy
 from ordstream.balance.posg import POSG
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Experiment, Options, Result, over_streams
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Experiment,
+    Options,
+    Result,
+    over_streams,
+)
 from ordstream.lab.simulation import streams
 from ordstream.lab.simulation.queues import Outcome, run_operator
 
@@ -55,7 +66,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream: the items of its tuples, their execution times, arrivals, and the tuples that a warm scheduler learnt from."""
+    """One stream: the items of its tuples, their execution times, arrivals, and the tuples that a warm
+    scheduler learnt from.
+    """
 
     setting: Setting
     items: npt.NDArray[np.int64]
@@ -95,7 +108,9 @@ ALGORITHMS = ("POSG", "Round-Robin", "Full Knowledge", "POSG cold", "Least Outst
 
 
 def stream(seed: int, number: int, setting: Setting) -> Stream:
-    """Stream `number` of a seed. The same random numbers serve every setting, so points of a figure differ by the setting."""
+    """Stream `number` of a seed. The same random numbers serve every setting, so points of a figure
+    differ by the setting.
+    """
     rng = np.random.default_rng([seed, number])
     hash_seed = int(rng.integers(2**62))
     w = streams.execution_times(N_ITEMS, np.linspace(1.0, setting.w_max, setting.w_n), rng)
@@ -107,7 +122,9 @@ def stream(seed: int, number: int, setting: Setting) -> Stream:
 
 
 def measure(seed: int, number: int, settings: Sequence[Setting], algorithms: Sequence[str], first: int = 0) -> Floats:
-    """L of each algorithm for each setting, over the tuples from number `first` on: array (settings, algorithms)."""
+    """L of each algorithm for each setting, over the tuples from number `first` on: array (settings,
+    algorithms).
+    """
     found = []
     for setting in settings:
         given = stream(seed, number, setting)
@@ -115,7 +132,7 @@ def measure(seed: int, number: int, settings: Sequence[Setting], algorithms: Seq
     return np.array(found)
 
 
-# --- tables and curves ------------------------------------------------------------------------------------------------
+# --- tables and curves ----------------------------------------------------------------------------
 
 
 class Found:
@@ -152,7 +169,9 @@ def curve(label: str, xs: Sequence[float], values: Floats) -> Curve:
 
 
 def near(found: float, paper: float, by: float = 0.06) -> bool:
-    """Whether a figure is the paper's. 0.06: by so much S_L of its one base setting differs between its Figures 4 and 6."""
+    """Whether a figure is the paper's. 0.06: by so much S_L of its one base setting differs between its
+    Figures 4 and 6.
+    """
     return abs(found - paper) <= by
 
 
@@ -166,19 +185,21 @@ def speed_up_chart(found: Found, x_label: str, xs: Sequence[float], log_x: bool 
     return Chart(x_label, "speed-up S_L", curves, log_x=log_x)
 
 
-# --- Theorem 4.3 ------------------------------------------------------------------------------------------------------
+# --- Theorem 4.3 ----------------------------------------------------------------------------------
 
 EXAMPLE_COLUMNS, EXAMPLE_ROWS = 55, 10
 
 
 def theorem_4_3(w_v: Floats, total: float, n: int, columns: int) -> Floats:
-    """E{W_v/C_v} when all items are equally frequent: `total` is S, the sum of all items' execution times."""
+    """E{W_v/C_v} when all items are equally frequent: `total` is S, the sum of all items' execution
+    times.
+    """
     return np.asarray((total - w_v) / (n - 1) - columns * (total - n * w_v) / (n * (n - 1)) * (1 - (1 - 1 / columns) ** n))
 
 
 def measure_example(seed: int, number: int) -> Floats:
-    """One draw of hash functions, items with times 1..64 in random order: mean W/F in one row by time (64), and last the share of
-    items whose least ratio over 10 rows is at least 48.
+    """One draw of hash functions, items with times 1..64 in random order: mean W/F in one row by time (64),
+    and last the share of items whose least ratio over 10 rows is at least 48.
     """
     rng = np.random.default_rng([seed, number])
     w = streams.execution_times(N_ITEMS, np.arange(1.0, 65.0), rng)
@@ -215,7 +236,7 @@ def thm43(options: Options) -> Result:
     return Result(["w_v", "Theorem 4.3", "W_v/C_v max", "W_v/C_v mean", "W_v/C_v min"], rows, [chart], claims)
 
 
-# --- Figures 4 to 9 ---------------------------------------------------------------------------------------------------
+# --- Figures 4 to 9 -------------------------------------------------------------------------------
 
 
 def name_of(alpha: float) -> str:
@@ -245,7 +266,8 @@ def fig4(options: Options) -> Result:
         Claim("the gain is sizeable on Zipf-1.0 (25 %)", f"{gain[at[1.0]]:.1f} %", near(float(gain[at[1.0]]), 25, 6)),
         Claim(
             "Zipf-1.5: POSG's maximum is below Round-Robin's minimum",
-            f"{worst_posg:.0f} against {best_plain:.0f} ms; POSG is the better one on {better:.0f} % of the streams, "
+            f"{worst_posg:.0f} against {best_plain:.0f} ms; POSG is the better one on {better:.0f} % of "
+            "the streams, "
             f"S_L {speed_up[:, at[1.5]].mean():.2f}",
             worst_posg < best_plain,
         ),
@@ -362,7 +384,7 @@ def fig9(options: Options) -> Result:
     return Result(columns, rows, [speed_up_chart(found, "precision ε", EPSILONS, log_x=True)], claims)
 
 
-# --- Figure 10 --------------------------------------------------------------------------------------------------------
+# --- Figure 10 ------------------------------------------------------------------------------------
 
 LONG = 150_000
 CHANGE = 75_000
@@ -429,7 +451,9 @@ def _range(values: npt.NDArray[Any]) -> str:
 
 
 def fig10(options: Options) -> Result:
-    """Figure 10: completion time as the stream unfolds; the instances' speeds change at tuple 75,000. Curves: the first stream."""
+    """Figure 10: completion time as the stream unfolds; the instances' speeds change at tuple 75,000.
+    Curves: the first stream.
+    """
     series: list[Series] = over_streams(measure_series, options, LONG, CHANGE)
     shown = series[0]
     xs = [STEP * (i + 1) for i in range(shown.posg.shape[1])]
@@ -440,27 +464,31 @@ def fig10(options: Options) -> Result:
     lag = np.array([one.updated for one in series]) - CHANGE
     speed_up = np.array([one.speed_up for one in series if math.isfinite(one.speed_up)])
     changed = (CHANGE + STEP) // STEP
-    # POSG's mean completion time: the 10,000 tuples before the change, its worst 2,000 before all matrices are new, the last 20,000.
+    # POSG's mean completion time: the 10,000 tuples before the change, its worst 2,000 before all matrices
+    # are new, the last 20,000.
     before = np.array([one.posg[1, changed - 6 : changed - 1].mean() for one in series])
     after = np.array([one.posg[1, changed : max(changed + 1, -(-one.updated // STEP))].max() for one in series])
     end = np.array([one.posg[1, -10:].mean() for one in series])
     claims = [
         Claim(
             "until RUN begins POSG and Round-Robin give the same results",
-            f"first difference {_range(apart)} tuples before RUN: Round-Robin ends with the last matrices, RUN begins with the last reply",
+            f"first difference {_range(apart)} tuples before RUN: Round-Robin ends with the last "
+            "matrices, RUN begins with the last reply",
             bool((apart >= 0).all() and (apart <= 0.25 * run_from).all()),
         ),
         Claim("RUN begins at tuple 10,690", _range(run_from), bool(run_from.min() <= 10_690 <= run_from.max())),
         Claim("from RUN to the change POSG's L is lower", _speed_ups(speed_up), bool(len(speed_up) and speed_up.min() > 1)),
         Claim(
             "after the change POSG degrades, until it has new matrices",
-            f"mean over 10,000 tuples before {before.mean():.0f} ms, worst 2,000 after {after.mean():.0f} ms",
+            f"mean over 10,000 tuples before {before.mean():.0f} ms, worst 2,000 after {after.mean():.0f} "
+            "ms",
             bool(after.mean() > before.mean()),
         ),
         Claim("the new matrices are there 9,912 tuples after the change", _range(lag), bool(lag.min() <= 9_912 <= lag.max())),
         Claim(
             "then it recovers",
-            f"mean over the last 20,000 tuples {end.mean():.0f} ms, lower than that on {100 * (end < after).mean():.0f} % of the streams",
+            f"mean over the last 20,000 tuples {end.mean():.0f} ms, lower than that on "
+            f"{100 * (end < after).mean():.0f} % of the streams",
             bool(end.mean() < after.mean()),
         ),
     ]
@@ -472,7 +500,7 @@ def _speed_ups(found: Floats) -> str:
     return f"S_L {found.mean():.2f} on average, {found.min():.2f} to {found.max():.2f}" if len(found) else "RUN does not begin before it"
 
 
-# --- steady state -----------------------------------------------------------------------------------------------------
+# --- steady state ---------------------------------------------------------------------------------
 
 STEADY = ("POSG cold", "Round-Robin", "Full Knowledge")
 STEADY_FROM = 60_000

@@ -1,9 +1,11 @@
 """The papers' prototype experiments, run for real over Spark: DKG's Figures 10 to 12, POSG's 11 and 12.
 
-The papers ran on Storm, with traces that can't be had. Here DKG's tuples are the cells of synthetic trajectories on four grids
-(`streams.grid_cells`), and POSG's are mentions of entities in three classes of 25, 5 and 1 ms. Times are waits, multiplied by the time
-scale (`--time-scale`), so that k nodes overlap on fewer processors; or the tuples compute (`--busy-wait`), and only those k are run
-for which there are processors. What POSG's nodes were given is run through the simulator too, so that luck and machine can be told apart.
+The papers ran on Storm, with traces that can't be had. Here DKG's tuples are the cells of synthetic
+trajectories on four grids (`streams.grid_cells`), and POSG's are mentions of entities in three classes of
+25, 5 and 1 ms. Times are waits, multiplied by the time scale (`--time-scale`), so that k nodes overlap on
+fewer processors; or the tuples compute (`--busy-wait`), and only those k are run for which there are
+processors. What POSG's nodes were given is run through the simulator too, so that luck and machine can be
+told apart.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def counts(options: Options, ks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k for k in ks if k <= most) or (most,) if options.busy else ks
 
 
-# --- DKG --------------------------------------------------------------------------------------------------------
+# --- DKG ------------------------------------------------------------------------------------------
 
 GRID_KS = tuple(range(1, 11))
 #: Those for which the paper names a factor, and 1 and 2.
@@ -72,13 +74,17 @@ def above_optimum(training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64]
 
 
 def hashes_against(key_map: Any, routed: npt.NDArray[np.int64], k: int) -> npt.NDArray[np.float64]:
-    """Largest load under each of HASHES hash functions over that of a map: what its throughput would be a multiple of. Ascending."""
+    """Largest load under each of HASHES hash functions over that of a map: what its throughput would be
+    a multiple of. Ascending.
+    """
     mine = tuple_loads(key_map.route(routed), k).max()
     return np.sort([tuple_loads(universal(k, seed).route(routed), k).max() / mine for seed in range(HASHES)])
 
 
 def fig10(options: Options) -> Result:
-    """DKG Fig. 10: λ of tuples received over k, counted by the nodes of real jobs and computed from the maps."""
+    """DKG Fig. 10: λ of tuples received over k, counted by the nodes of real jobs and computed from the
+    maps.
+    """
     if options.busy:
         raise PlanError("dkg-fig10 counts tuples that take no time; --busy-wait is not for it")
     training, routed, seed = grid(options)
@@ -106,17 +112,21 @@ def fig10(options: Options) -> Result:
         Claim("DKG largely outperforms Modulo but for some k", f"for k in {', '.join(map(str, better))}", len(better) >= 6),
         Claim("the most frequent cell is roughly 1/5 of the tuples", f"{share:.3f}", bool(0.15 < share < 0.25)),
     ]
-    few = [k for k in GRID_KS if k * share <= 1]  # beyond, the most frequent cell alone is too much for an instance
+    # beyond, the most frequent cell alone is too much for an instance
+    few = [k for k in GRID_KS if k * share <= 1]
     finer = ", ".join(f"{above_optimum(training, routed, seed, few, mu):.1f} (µ={mu})" for mu in FINER_MU)
     lines = [
-        f"for k = {few[0]} to {few[-1]} DKG is at most so many points above O-apx: {finer}; with nothing left to foresee, learnt from the "
+        f"for k = {few[0]} to {few[-1]} DKG is at most so many points above O-apx: {finer}; with nothing "
+        "left to foresee, learnt from the "
         f"very tuples that are routed: {above_optimum(routed, routed, seed, few, FINER_MU[0]):.1f} (µ=2)",
     ]
     return Result(columns, rows, [chart], claims, lines)
 
 
 def usage(job: Job) -> npt.NDArray[np.float64]:
-    """Share of time at work of each node in each of INTERVALS equal parts of the stage: array (INTERVALS, k)."""
+    """Share of time at work of each node in each of INTERVALS equal parts of the stage: array
+    (INTERVALS, k).
+    """
     starts = np.array([job.began[job.node == k].min() if (job.node == k).any() else np.inf for k in range(job.nodes)])
     edges = np.linspace(0, job.stage_seconds, INTERVALS + 1)
     found = np.zeros((INTERVALS, job.nodes))
@@ -128,7 +138,9 @@ def usage(job: Job) -> npt.NDArray[np.float64]:
 
 
 def fig11_dkg(options: Options) -> Result:
-    """DKG Fig. 11: how busy k = 4 nodes are over the time of the stage: minimum, mean and maximum, DKG and Modulo."""
+    """DKG Fig. 11: how busy k = 4 nodes are over the time of the stage: minimum, mean and maximum, DKG
+    and Modulo.
+    """
     training, routed, seed = grid(options)
     k = counts(options, (2, CPU_K))[-1]
     found: dict[str, npt.NDArray[np.float64]] = {}
@@ -191,13 +203,18 @@ def fig12_dkg(options: Options) -> Result:
 
 
 def hashes_text(training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64], seed: int, ks: Sequence[int]) -> str:
-    """What other hash functions than Modulo would give: whether DKG's factor is 2 is a matter of which cells meet in an instance."""
+    """What other hash functions than Modulo would give: whether DKG's factor is 2 is a matter of which
+    cells meet in an instance.
+    """
     texts = []
     for k in ks:
         others = hashes_against(deployed(training, k, seed), routed, k)
         texts.append(f"{others.mean():.2f}, {others[0]:.2f} to {others[-1]:.2f}, {100 * (others >= 1.9).mean():.0f} % (k={k})")
     top = "; ".join(f"{share:.3f}" for share in np.sort(np.bincount(routed))[:-6:-1] / len(routed))
-    text = f"{HASHES} hash functions in place of Modulo, largest load over DKG's: mean, range, how many reach 1.9: {', '.join(texts)}"
+    text = (
+        f"{HASHES} hash functions in place of Modulo, largest load over DKG's: mean, range, how many reach "
+        f"1.9: {', '.join(texts)}"
+    )
     return f"{text}. Shares of the most frequent cells: {top}"
 
 
@@ -205,19 +222,21 @@ def _maps(training: npt.NDArray[np.int64], k: int, seed: int) -> tuple[Any, Any]
     return deployed(training, k, seed), Modulo(k)
 
 
-# --- POSG -------------------------------------------------------------------------------------------------------
+# --- POSG -----------------------------------------------------------------------------------------
 
 ENTITIES, TOP_SHARE = 35_000, 0.065
 #: Seconds per class at time scale 1: media, politicians, others.
 CLASSES = (0.025, 0.005, 0.001)
-#: Accounts that are known to be one or the other are among those mentioned most; the shares of the classes among them.
+#: Accounts that are known to be one or the other are among those mentioned most; the shares of the classes
+#: among them.
 KNOWN = 300
 SHARES = (0.15, 0.45, 0.4)
 #: Shares of the classes where they are given to all entities at random.
 ANY_SHARES = (0.05, 0.15, 0.8)
 POSG_KS = (1, 2, 4, 8)
 SERIES_K = 5
-#: Capacity over what is needed (POSG, section V-A: 100 %); a little more, since a node's own work per tuple varies.
+#: Capacity over what is needed (POSG, section V-A: 100 %); a little more, since a node's own work per tuple
+#: varies.
 PROVISIONING = 1.05
 WINDOW = 256
 #: Streams that the simulator adds to the one that is run.
@@ -225,7 +244,8 @@ SIMULATED = 20
 
 
 def mentions(seed: int, m: int, at_random: bool = False) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Entity of each tuple, and class of each entity. The most frequent entity is mentioned with probability 0.065, as in the paper.
+    """Entity of each tuple, and class of each entity. The most frequent entity is mentioned with probability
+    0.065, as in the paper.
 
     `at_random`: any entity may be dear, not only the known ones.
     """
@@ -266,12 +286,16 @@ def completion(jobs: list[Job]) -> npt.NDArray[np.float64]:
 
 
 def virtual_completion(nodes: npt.NDArray[np.int64], cost: npt.NDArray[np.float64], k: int, gap: float, spare: float = 0.0) -> float:
-    """Mean completion time of one micro-batch in virtual time, where tuple i goes to `nodes[i]`; in the unit of the costs."""
+    """Mean completion time of one micro-batch in virtual time, where tuple i goes to `nodes[i]`; in the
+    unit of the costs.
+    """
     return run_operator(Routed(nodes), k, gap * np.arange(len(nodes)), cost + spare).mean_completion()
 
 
 def virtual_speed_up(seed: int, m: int, k: int, epsilon: float = 0.05, at_random: bool = False) -> float:
-    """S_L of another stream in virtual time, by the same frozen scheduler: it learns from the first half, the second half counts."""
+    """S_L of another stream in virtual time, by the same frozen scheduler: it learns from the first
+    half, the second half counts.
+    """
     entities, classes = mentions(seed, m, at_random)
     cost = np.array(CLASSES)[classes[entities]]
     half, gap = -(-m // 2), gap_of(cost, k, 0.0)
@@ -283,11 +307,14 @@ def virtual_speed_up(seed: int, m: int, k: int, epsilon: float = 0.05, at_random
 
 
 def fig11_posg(options: Options) -> Result:
-    """POSG Fig. 11: completion time as the stream unfolds, k = 5; in the middle the classes change their times."""
+    """POSG Fig. 11: completion time as the stream unfolds, k = 5; in the middle the classes change their
+    times.
+    """
     m = options.tuples or 20_000
     entities, classes = mentions(options.seed, m)
     times = options.time_scale * np.array(CLASSES)
-    # What took long takes 5 times less from the middle on, what was quick 5 times more: the mean changes little.
+    # What took long takes 5 times less from the middle on, what was quick 5 times more: the mean changes
+    # little.
     late = options.time_scale * np.array([CLASSES[1], CLASSES[0], CLASSES[2]])
     half = m // 2
     cost = np.concatenate([times[classes[entities[:half]]], late[classes[entities[half:]]]])
@@ -316,7 +343,9 @@ def fig11_posg(options: Options) -> Result:
 
 @dataclass(frozen=True)
 class Pair:
-    """The second half of a stream under POSG and under Round-Robin: jobs that ran in one round, or one after the other."""
+    """The second half of a stream under POSG and under Round-Robin: jobs that ran in one round, or one
+    after the other.
+    """
 
     cost: npt.NDArray[np.float64]
     gap: float
@@ -336,8 +365,9 @@ class Pair:
 def pairs(spark: Any, seeds: Sequence[int], m: int, k: int, slots: int, options: Options) -> tuple[float, list[Pair]]:
     """Run the streams of these seeds on k nodes; also what a tuple takes a node beyond its own time.
 
-    The first half of each stream teaches its scheduler. All its tuples are there at once, so that it tells the nodes' capacity as well:
-    the second half arrives as slowly as that asks for. One node has nothing to learn; a quarter of the tuples tells its capacity.
+    The first half of each stream teaches its scheduler. All its tuples are there at once, so that it tells
+    the nodes' capacity as well: the second half arrives as slowly as that asks for. One node has nothing to
+    learn; a quarter of the tuples tells its capacity.
     """
     half = -(-m // 2)
     drawn = [mentions(seed, m) for seed in seeds]
@@ -390,7 +420,8 @@ def fig12_posg(options: Options) -> Result:
         f"S_L of {len(seeds)} streams, mean, least to largest: {range_by_k('S_L')}",
         f"the same nodes in virtual time: {range_by_k('S_L simulated')}",
         f"{SIMULATED} other streams in virtual time: {range_by_k('S_L of other streams')}",
-        f"load of the nodes as found, POSG: {by_k('POSG load %', '.1f')} %; Round-Robin: {by_k('Round-Robin load %', '.1f')} %; "
+        f"load of the nodes as found, POSG: {by_k('POSG load %', '.1f')} %; Round-Robin: "
+        f"{by_k('Round-Robin load %', '.1f')} %; "
         f"{100 / PROVISIONING:.1f} % was meant",
     ]
     speed = by["S_L"]

@@ -1,8 +1,10 @@
-"""What the simulated node predicts: Figure 8 of the ordered paper on 1 to 256 cores, and the elastic controller on 1 to 64.
+"""What the simulated node predicts: Figure 8 of the ordered paper on 1 to 256 cores, and the elastic
+controller on 1 to 64.
 
-The five queries are described by real runs of one worker, for several workers beside another such run: cost of every operator per call and
-per tuple, selectivity, and the hashes of the keys that reach a partitioned operator, in order. Everything else comes from the cost model.
-What `bench/scaling.py` measured on a real machine is set beside the prediction (`measured`).
+The five queries are described by real runs of one worker, for several workers beside another such run: cost
+of every operator per call and per tuple, selectivity, and the hashes of the keys that reach a partitioned
+operator, in order. Everything else comes from the cost model. What `bench/scaling.py` measured on a real
+machine is set beside the prediction (`measured`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from ordstream.plan.physical import default_buckets
 
 SCHEDULERS = ("ct", "lp", "et", "qst")
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-#: Rows of the click stream that a query is described by, at first; seconds of a run that measures it; most rows of such a run.
+#: Rows of the click stream that a query is described by, at first; seconds of a run that measures it; most
+#: rows of such a run.
 DESCRIBED = 200_000
 DESCRIBED_SECONDS = 0.15
 MOST_DESCRIBED = 2_000_000
@@ -49,7 +52,8 @@ SCALING = Path(__file__).parents[1] / "simulation" / "scaling"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one operator's function took in runs at the sizes `calibrate.CHUNKS`: rows of a chunk that `reach` it, `rows` and `ns` per call.
+    """What one operator's function took in runs at the sizes `calibrate.CHUNKS`: rows of a chunk that
+    `reach` it, `rows` and `ns` per call.
 
     A call is of a chunk, or of a part of one where the operator is partitioned.
     """
@@ -59,9 +63,11 @@ class Measured:
     ns: tuple[float, ...]
 
     def line_at(self, rows: float) -> tuple[float, float]:
-        """(ns per call, ns per tuple) of calls of about so many rows: the line through the two measured sizes around it.
+        """(ns per call, ns per tuple) of calls of about so many rows: the line through the two measured
+        sizes around it.
 
-        What a tuple costs depends on the size, since larger chunks leave the caches: one line for all sizes misses by a third.
+        What a tuple costs depends on the size, since larger chunks leave the caches: one line for all sizes
+        misses by a third.
         """
         i = min(max(bisect.bisect_left(self.rows, rows), 1), len(self.rows) - 1)
         (low, high), (first, second) = self.rows[i - 1 : i + 1], self.ns[i - 1 : i + 1]
@@ -72,7 +78,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Described:
-    """A query for the simulation: its operators, the stream that they were measured on, and what was measured."""
+    """A query for the simulation: its operators, the stream that they were measured on, and what was
+    measured.
+    """
 
     stages: tuple[Stage, ...]
     subject: Subject
@@ -82,7 +90,9 @@ class Described:
     """CPU ns per source tuple of the thread that feeds and reads: columns to import, bitmaps, results."""
 
     def at(self, chunk: int, workers: int) -> tuple[Stage, ...]:
-        """The operators as they are at one chunk size; with several workers a partitioned one is called for each part of a chunk."""
+        """The operators as they are at one chunk size; with several workers a partitioned one is called
+        for each part of a chunk.
+        """
         found = []
         for stage, measured in zip(self.stages, self.measured, strict=True):
             rows = max(1.0, float(np.interp(chunk, calibrate.CHUNKS, measured.reach)))
@@ -102,18 +112,21 @@ def parts_of(stage: Any, rows: float, chunk: int, workers: int) -> float:
 
 @cache
 def described(name: str, seed: int, several: bool = False) -> Described:
-    """A query's operators by a micro-benchmark of each: runs of one worker at five chunk sizes, as long as about DESCRIBED_SECONDS.
+    """A query's operators by a micro-benchmark of each: runs of one worker at five chunk sizes, as long as
+    about DESCRIBED_SECONDS.
 
-    What a chunk takes in an operator, less the runtime's path, is fitted by a + b * rows (as the path itself was): a per call of the
-    function and b per tuple. `Described.at` has the line of one chunk size. several: as among several workers, in a run for two of which
-    one is started (so functions get parts of chunks), beside another such run on a core of its own: two functions use the memory at once,
-    but no line passes between them.
+    What a chunk takes in an operator, less the runtime's path, is fitted by a + b * rows (as the path itself
+    was): a per call of the function and b per tuple. `Described.at` has the line of one chunk size. several:
+    as among several workers, in a run for two of which one is started (so functions get parts of chunks),
+    beside another such run on a core of its own: two functions use the memory at once, but no line passes
+    between them.
     """
     subject = ordered_subjects.query(name, DESCRIBED, seed)
     took = real.run(subject.pipeline, subject.source(DESCRIBED), workers=1, chunk_rows=256).seconds
     rows = max(DESCRIBED // 4, min(int(DESCRIBED * DESCRIBED_SECONDS / took), MOST_DESCRIBED))
     workers = 2 if several else 1
-    # Each run has a state of its own: of half the stream, so that both are as large as what two workers of one run share.
+    # Each run has a state of its own: of half the stream, so that both are as large as what two workers of
+    # one run share.
     batches = subject.source(rows // workers)
     path = CostModel.load(chosen_path()).path(workers)
 
@@ -142,7 +155,9 @@ def described(name: str, seed: int, several: bool = False) -> Described:
 def own_costs(
     stages: Sequence[Stage], path: PathCosts, chunk: int, workers: int, reports: Sequence[Any]
 ) -> list[tuple[float, float, float]]:
-    """Per operator of runs at one chunk size: rows of a chunk that reach it, rows per call, ns of its function per call."""
+    """Per operator of runs at one chunk size: rows of a chunk that reach it, rows per call, ns of its
+    function per call.
+    """
     found = []
     chunks = 1  # that reach the operator; one that is partitioned counts parts
     for i, stage in enumerate(stages):
@@ -173,8 +188,8 @@ def own_path(
 ) -> float:  # fmt: skip
     """ns of the runtime's path per chunk of one operator: what the simulation adds by itself.
 
-    rows, parts: that reach it (parts 0: it is not partitioned); made: rows that it sends on; behind: parts in which they go, None: to the
-    egress.
+    rows, parts: that reach it (parts 0: it is not partitioned); made: rows that it sends on; behind: parts
+    in which they go, None: to the egress.
     """
     if parts:
         found = path.ps_chunk + path.ps_tuple * rows + path.ps_part * parts
@@ -195,8 +210,8 @@ def own_path(
 
 
 def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 1) -> tuple[Stage, ...]:
-    """A query's operators for the simulation (`described`) at one chunk size; automatic chunks of operators this light have a thousand rows
-    and more."""
+    """A query's operators for the simulation (`described`) at one chunk size; automatic chunks of operators
+    this light have a thousand rows and more."""
     return described(name, seed, workers > 1).at(chunk or max(calibrate.CHUNKS), workers)
 
 
@@ -211,7 +226,9 @@ def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) ->
 
 
 def tuples_for(stages: Sequence[Stage], workers: int, chunk: int | None) -> int:
-    """Source tuples that `workers` work through in about VIRTUAL_NS; more where chunks first have to find their size."""
+    """Source tuples that `workers` work through in about VIRTUAL_NS; more where chunks first have to
+    find their size.
+    """
     cost, reach = 100.0, 1.0
     for stage in stages:
         cost += reach * (stage.work_ns + 30.0)
@@ -222,7 +239,9 @@ def tuples_for(stages: Sequence[Stage], workers: int, chunk: int | None) -> int:
 
 @cache
 def pipelines(seed: int, chunk: int | None = None, workers: int = 1) -> dict[str, tuple[Stage, ...]]:
-    """The five queries, and the paper's kind of operators (tens of microseconds) as a pipeline for comparison."""
+    """The five queries, and the paper's kind of operators (tens of microseconds) as a pipeline for
+    comparison.
+    """
     found = {name: query_stages(name, seed, chunk, workers) for name in ordered_subjects.QUERY_NAMES}
     keys = real.hashes()
     found["10 us"] = (
@@ -243,7 +262,9 @@ def why(outcome: Outcome, transfer_share: float) -> str:
 
 
 def fig8(options: Options) -> Result:
-    """Throughput and latency by scheduler and number of workers, and the number past which throughput falls."""
+    """Throughput and latency by scheduler and number of workers, and the number past which throughput
+    falls.
+    """
     model = CostModel.load(chosen_path())
     numbers = options.workers or WORKERS
     chunks = options.chunks or (1, None)
@@ -290,7 +311,8 @@ Rates = dict[tuple[str, str, int], tuple[float, str]]
 
 
 def measured() -> Rates:
-    """What `bench/scaling.py` found on real machines: all JSON files of a folder, later files (by name) before earlier ones.
+    """What `bench/scaling.py` found on real machines: all JSON files of a folder, later files (by name)
+    before earlier ones.
 
     The folder is `SCALING`, or the one that ORDSTREAM_SCALING names.
     """
@@ -299,7 +321,10 @@ def measured() -> Rates:
     for path in sorted(folder.glob("*.json")):
         try:
             given = json.loads(path.read_text())
-            machine = f"{given['about']['processor']}, {given['about']['cpus']} CPUs, commit {given['about']['commit']}"
+            machine = (
+                f"{given['about']['processor']}, {given['about']['cpus']} CPUs, commit "
+                f"{given['about']['commit']}"
+            )
             for row in given["rows"]:
                 found[row["pipeline"], str(row["chunk"]), int(row["workers"])] = (float(row["tuples_per_s"]), machine)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -308,21 +333,25 @@ def measured() -> Rates:
 
 
 def beside(rows: Sequence[Sequence[Any]], found: Rates) -> list[str]:
-    """Lines that set measured throughputs and speed-ups beside the simulated ones of the same pipeline, chunk size and workers (CT)."""
+    """Lines that set measured throughputs and speed-ups beside the simulated ones of the same pipeline,
+    chunk size and workers (CT).
+    """
     simulated = {(row[0], str(row[1]), row[3]): row[4] for row in rows if row[2] == "ct"}
     both = [place for place in simulated if place in found]
     if not both:
         return ["no result of bench/scaling.py for these pipelines and numbers of workers is there to set beside this"]
     lines = [
         f"measured beside simulated, CT, on {'; '.join(dict.fromkeys(found[place][1] for place in both))}",
-        f"{'pipeline':<8} {'chunk':>5} {'workers':>7} {'real M/s':>9} {'sim M/s':>9} {'sim/real':>8} {'real speed-up':>13} {'sim':>6}",
+        f"{'pipeline':<8} {'chunk':>5} {'workers':>7} {'real M/s':>9} {'sim M/s':>9} {'sim/real':>8} "
+        f"{'real speed-up':>13} {'sim':>6}",
     ]
     for name, chunk, workers in both:
         rate, sim = found[name, chunk, workers][0], simulated[name, chunk, workers]
         first = min(number for other, size, number in both if (other, size) == (name, chunk))
         gain, sim_gain = (of * first / one for of, one in ((rate, found[name, chunk, first][0]), (sim, simulated[name, chunk, first])))
         lines.append(
-            f"{name:<8} {chunk:>5} {workers:>7} {rate / 1e6:>9.3f} {sim / 1e6:>9.3f} {sim / rate:>8.2f} {gain:>13.2f} {sim_gain:>6.2f}"
+            f"{name:<8} {chunk:>5} {workers:>7} {rate / 1e6:>9.3f} {sim / 1e6:>9.3f} {sim / rate:>8.2f} "
+            f"{gain:>13.2f} {sim_gain:>6.2f}"
         )
     return lines
 
@@ -330,7 +359,9 @@ def beside(rows: Sequence[Sequence[Any]], found: Rates) -> list[str]:
 def peaks(
     rows: Sequence[Sequence[Any]], reasons: dict[tuple[str, int | None, int], str], numbers: Sequence[int]
 ) -> tuple[list[str], list[Claim]]:
-    """Per pipeline and chunk size: the peak of CT, what holds it back there, and the paper's statements at up to 16 workers."""
+    """Per pipeline and chunk size: the peak of CT, what holds it back there, and the paper's statements
+    at up to 16 workers.
+    """
     lines = [f"{'pipeline':<8} {'chunk':>5} {'1 worker':>10} {'peak at':>8} {'speed-up':>8} {'at 16':>6}  past the peak"]
     near_linear, best, lp_latency = [], [], []
     most = max(number for number in numbers if number <= 16)
@@ -344,7 +375,8 @@ def peaks(
         first = ct[numbers[0]] / numbers[0]
         reason = reasons[name, None if chunk == "auto" else chunk, behind]
         lines.append(
-            f"{name:<8} {chunk!s:>5} {ct[numbers[0]] / 1e6:>8.3f} M {knee:>8} {ct[knee] / first:>8.1f} {ct[most] / first:>6.1f}  "
+            f"{name:<8} {chunk!s:>5} {ct[numbers[0]] / 1e6:>8.3f} M {knee:>8} {ct[knee] / first:>8.1f} "
+            f"{ct[most] / first:>6.1f}  "
             f"{reason}; at {numbers[-1]}: {ct[numbers[-1]] / ct[peak]:.0%} of the peak"
         )
         near_linear.append((ct[most] / first / most, f"{name} {chunk}"))
@@ -386,11 +418,12 @@ def fig8_charts(rows: Sequence[Sequence[Any]]) -> list[Chart]:
 
 
 def controlled(most: int, start: int = 1, interval_us: float = 4000.0) -> Callable[[Node, float], int]:
-    """The controller of workers="auto" as a function that a simulated run asks for the number of active workers.
+    """The controller of workers="auto" as a function that a simulated run asks for the number of active
+    workers.
 
-    What it is told is what the runtime tells it (`_core/flow/runtime`, adapt_workers): tuples of all operators, weighted by what they cost
-    when
-    the search began; worker time, slices that go on included; whether the source has more.
+    What it is told is what the runtime tells it (`_core/flow/runtime`, adapt_workers): tuples of all
+    operators, weighted by what they cost when the search began; worker time, slices that go on included;
+    whether the source has more.
     """
     door = PyElasticDoor(most, start, interval_us)
     weights: list[float] = []
@@ -421,7 +454,9 @@ def always(number: int) -> Callable[[Node, float], int]:
 def elastic_share(
     stages: Sequence[Stage], model: CostModel, most: int, seconds: float, chunk: int | None, best: float
 ) -> tuple[float, int, Outcome]:
-    """(work done over what the best fixed number would have done, its median number in the second half, the run)."""
+    """(work done over what the best fixed number would have done, its median number in the second half,
+    the run).
+    """
     tuples = max(50_000, int(best * seconds))
     controller = controlled(most)
     outcome = simulate(stages, model, most, tuples, chunk_rows=chunk, controller=controller, period_us=1000.0, start=1)
@@ -463,7 +498,8 @@ def elastic(options: Options) -> Result:
     worst = min(rows, key=lambda row: row[5])
     claims = [
         Claim(
-            f"the controller is within 10 % of the best fixed number, 1 to {most} useful workers, start included",
+            f"the controller is within 10 % of the best fixed number, 1 to {most} useful workers, start "
+            "included",
             f"worst {worst[5]:.1%} at {worst[0]} useful workers, over {seconds:g} virtual seconds",
             worst[5] >= 0.9,
         )

@@ -1,8 +1,10 @@
-"""Real jobs in Spark whose tuples take a known time: what the prototype experiments and bench/grouping.py run.
+"""Real jobs in Spark whose tuples take a known time: what the prototype experiments and bench/grouping.py
+run.
 
-Times are waits, as those of an external look-up would be, so that more nodes than processors overlap; or, for as many nodes as there
-are processors, they are spent computing. Every tuple notes its node and when it began and ended, so a job's figures come from the tuples
-themselves; its rows are compared with those of a sequential run.
+Times are waits, as those of an external look-up would be, so that more nodes than processors overlap; or,
+for as many nodes as there are processors, they are spent computing. Every tuple notes its node and when it
+began and ended, so a job's figures come from the tuples themselves; its rows are compared with those of a
+sequential run.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def _node() -> int:
 
 
 def spend(seconds: float, busy: bool) -> None:
-    """Let a tuple take its time: wait, or with `busy` keep the processor for so many seconds of this thread's own time.
+    """Let a tuple take its time: wait, or with `busy` keep the processor for so many seconds of this
+    thread's own time.
 
     Own time, not the clock's: nodes that share a processor must not overlap then.
     """
@@ -113,7 +116,8 @@ class LookedUp:
 
 
 class Arrival:
-    """Row function in front: waits until the tuple arrives. One per task; nodes that wait for each other agree on the start.
+    """Row function in front: waits until the tuple arrives. One per task; nodes that wait for each other
+    agree on the start.
 
     Parameters
     ----------
@@ -181,12 +185,20 @@ class Job:
     @property
     def busy(self) -> Floats:
         """Seconds at work per node."""
-        return np.asarray(np.bincount(self.node, weights=self.ended - self.began, minlength=self.nodes), dtype=np.float64)
+        return np.asarray(
+            np.bincount(self.node, weights=self.ended - self.began, minlength=self.nodes), dtype=np.float64
+        )
 
     @property
     def stage_seconds(self) -> float:
-        """Of the slowest node, from its first tuple to its last: what the stage takes where all begin together."""
-        spans = [self.ended[self.node == k].max() - self.began[self.node == k].min() for k in range(self.nodes) if (self.node == k).any()]
+        """Of the slowest node, from its first tuple to its last: what the stage takes where all begin
+        together.
+        """
+        spans = [
+            self.ended[self.node == k].max() - self.began[self.node == k].min()
+            for k in range(self.nodes)
+            if (self.node == k).any()
+        ]
         return float(max(spans))
 
     @property
@@ -196,7 +208,9 @@ class Job:
 
     @property
     def taken(self) -> float:
-        """Mean seconds that a node is taken by a tuple: at work, and from its end to the beginning of the next one that waits already."""
+        """Mean seconds that a node is taken by a tuple: at work, and from its end to the beginning of
+        the next one that waits already.
+        """
         between = []
         for k in range(self.nodes):
             mine = np.flatnonzero(self.node == k)
@@ -222,21 +236,32 @@ class Job:
         return deviation(self.rows)
 
 
-def table_of(keys: npt.NDArray[np.int64], seconds: npt.NDArray[np.float64] | float, first: int = 0) -> pa.Table:
+def table_of(
+    keys: npt.NDArray[np.int64], seconds: npt.NDArray[np.float64] | float, first: int = 0
+) -> pa.Table:
     """The tuples of a job."""
     n = len(keys)
-    return pa.table([np.arange(first, first + n), keys, np.broadcast_to(np.asarray(seconds, dtype=np.float64), n)], schema=SOURCE)
+    return pa.table(
+        [np.arange(first, first + n), keys, np.broadcast_to(np.asarray(seconds, dtype=np.float64), n)],
+        schema=SOURCE,
+    )
 
 
 def keyed_job(spark: Any, tuples: pa.Table, nodes: int, grouping: Any, busy: bool = False) -> Job:
-    """Count the tuples of each key, one after the other, each taking its time (`key_by(key)`); `busy`: computing.
+    """Count the tuples of each key, one after the other, each taking its time (`key_by(key)`); `busy`:
+    computing.
 
     Raises
     ------
     OrdstreamError
         The counts or their order are not those of a sequential run.
     """
-    pipeline = od.Pipeline(SOURCE).key_by("key").scan(seen=od.count(), name="per key").map(Worked(busy), schema=MEASURED, name="work")
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .key_by("key")
+        .scan(seen=od.count(), name="per key")
+        .map(Worked(busy), schema=MEASURED, name="work")
+    )
     keys = tuples["key"].to_numpy()
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=keys[order][:1] - 1))
@@ -247,7 +272,9 @@ def keyed_job(spark: Any, tuples: pa.Table, nodes: int, grouping: Any, busy: boo
 
 @dataclass(frozen=True)
 class Asked:
-    """A stateless job to be run: its tuples, on how many nodes, what chooses these, and the seconds between two arrivals."""
+    """A stateless job to be run: its tuples, on how many nodes, what chooses these, and the seconds
+    between two arrivals.
+    """
 
     tuples: pa.Table
     nodes: int
@@ -255,13 +282,18 @@ class Asked:
     gap: float
 
 
-def shuffle_job(spark: Any, tuples: pa.Table, nodes: int, grouping: Any, gap: float, busy: bool = False) -> Job:
-    """A stateless look-up per tuple, each taking its time, waiting or `busy`; tuples arrive `gap` seconds apart."""
+def shuffle_job(
+    spark: Any, tuples: pa.Table, nodes: int, grouping: Any, gap: float, busy: bool = False
+) -> Job:
+    """A stateless look-up per tuple, each taking its time, waiting or `busy`; tuples arrive `gap`
+    seconds apart.
+    """
     return shuffle_jobs(spark, [Asked(tuples, nodes, grouping, gap)], nodes, busy)[0]
 
 
 def shuffle_jobs(spark: Any, asked: Sequence[Asked], slots: int, busy: bool = False) -> list[Job]:
-    """Such jobs side by side, as many at a time as `slots` have nodes for; what happens to the machine meanwhile happens to all of them.
+    """Such jobs side by side, as many at a time as `slots` have nodes for; what happens to the machine
+    meanwhile happens to all of them.
 
     All nodes that run at a time begin at one moment, when none of them has Spark's part before it any more.
     """
@@ -275,7 +307,10 @@ def shuffle_jobs(spark: Any, asked: Sequence[Asked], slots: int, busy: bool = Fa
         with tempfile.TemporaryDirectory(prefix="ordstream-arrivals-") as folder:
             nodes = sum(one.nodes for one in now)
             # Built one after the other: only their actions may overlap.
-            ready = [_ready(spark, _look_up(folder, nodes, one, number, busy), one) for number, one in enumerate(now)]
+            ready = [
+                _ready(spark, _look_up(folder, nodes, one, number, busy), one)
+                for number, one in enumerate(now)
+            ]
             with ThreadPoolExecutor(len(ready)) as pool:
                 try:
                     found += [future.result() for future in [pool.submit(one) for one in ready]]
@@ -288,52 +323,78 @@ def shuffle_jobs(spark: Any, asked: Sequence[Asked], slots: int, busy: bool = Fa
 def _look_up(folder: str, nodes: int, asked: Asked, number: int, busy: bool) -> Any:
     first = asked.tuples["i"][0].as_py()
     arrival = Arrival(folder, nodes, asked.gap, first, number)
-    return od.Pipeline(SOURCE).map(arrival, schema=ARRIVED, name="arrival").map(LookedUp(busy), schema=MEASURED, name="look up")
+    return (
+        od.Pipeline(SOURCE)
+        .map(arrival, schema=ARRIVED, name="arrival")
+        .map(LookedUp(busy), schema=MEASURED, name="look up")
+    )
 
 
 def _ready(spark: Any, pipeline: Any, asked: Asked) -> Callable[[], Job]:
-    # One tuple in the node at a time: else its one thread waits for later arrivals while tuples that are there wait for it.
+    # One tuple in the node at a time: else its one thread waits for later arrivals while tuples that are
+    # there wait for it.
     options = {"chunk_rows": 1, "max_chunks": 1}
-    return _built(spark, pipeline, asked.tuples, asked.nodes, asked.grouping, asked.tuples["key"].to_numpy(), options)
+    return _built(
+        spark, pipeline, asked.tuples, asked.nodes, asked.grouping, asked.tuples["key"].to_numpy(), options
+    )
 
 
-def _run(spark: Any, pipeline: Any, tuples: pa.Table, nodes: int, grouping: Any, values: npt.NDArray[np.int64]) -> Job:
+def _run(
+    spark: Any, pipeline: Any, tuples: pa.Table, nodes: int, grouping: Any, values: npt.NDArray[np.int64]
+) -> Job:
     return _built(spark, pipeline, tuples, nodes, grouping, values, {})()
 
 
 def _built(
-    spark: Any, pipeline: Any, tuples: pa.Table, nodes: int, grouping: Any, values: npt.NDArray[np.int64], options: dict[str, Any]
+    spark: Any,
+    pipeline: Any,
+    tuples: pa.Table,
+    nodes: int,
+    grouping: Any,
+    values: npt.NDArray[np.int64],
+    options: dict[str, Any],
 ) -> Callable[[], Job]:
     """A function that runs the job and checks its output."""
     from ordstream.spark import apply
 
     begin = time.perf_counter()
-    frame = apply(pipeline, spark.createDataFrame(tuples), order_by="i", nodes=nodes, grouping=grouping, **options)
+    frame = apply(
+        pipeline, spark.createDataFrame(tuples), order_by="i", nodes=nodes, grouping=grouping, **options
+    )
 
     def run() -> Job:
         found = frame.toArrow()
         took = time.perf_counter() - begin
         if not (found["i"].equals(tuples["i"]) and np.array_equal(found["value"].to_numpy(), values)):
             raise OrdstreamError("the job's output is not that of a sequential run")
-        node, due, began, ended = (pc.cast(found[name], pa.float64()).to_numpy() for name in ("node", "due", "began", "ended"))
+        node, due, began, ended = (
+            pc.cast(found[name], pa.float64()).to_numpy() for name in ("node", "due", "began", "ended")
+        )
         return Job(nodes, node.astype(np.int64), due, began, ended, took)
 
     return run
 
 
 def overhead(spark: Any, tuples: pa.Table, nodes: int, grouping: Any, busy: bool = False) -> float:
-    """Seconds that a tuple takes a node beyond its own time here: arrivals that leave it out would overload every node.
+    """Seconds that a tuple takes a node beyond its own time here: arrivals that leave it out would overload
+    every node.
 
-    `tuples`: hundreds per node, such as will be measured. `grouping`: the one that costs a node most, since it measures.
+    `tuples`: hundreds per node, such as will be measured. `grouping`: the one that costs a node most, since
+    it measures.
     """
     shuffle_job(spark, tuples.slice(0, 8 * nodes), nodes, grouping, 0.0, busy)  # workers start
     return spare_of([shuffle_job(spark, tuples, nodes, grouping, 0.0, busy)], [tuples["cost"].to_numpy()])
 
 
 def spare_of(jobs: Sequence[Job], costs: Sequence[Floats]) -> float:
-    """Seconds per tuple that nodes took beyond the tuples' own times, in jobs whose tuples all wait from the beginning."""
+    """Seconds per tuple that nodes took beyond the tuples' own times, in jobs whose tuples all wait from
+    the beginning.
+    """
     spans = [
-        job.ended[job.node == k].max() - job.began[job.node == k].min() for job in jobs for k in range(job.nodes) if (job.node == k).any()
+        job.ended[job.node == k].max() - job.began[job.node == k].min()
+        for job in jobs
+        for k in range(job.nodes)
+        if (job.node == k).any()
     ]
     own, tuples = sum(float(cost.sum()) for cost in costs), sum(len(cost) for cost in costs)
     return max(0.0, (float(np.sum(spans)) - own) / tuples)

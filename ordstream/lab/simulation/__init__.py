@@ -1,1 +1,3 @@
-"""Virtual time: streams of tuples, and operators whose instances execute them, without waiting for either."""
+"""Virtual time: streams of tuples, and operators whose instances execute them, without waiting for
+either.
+"""

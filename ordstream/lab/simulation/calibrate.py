@@ -1,9 +1,10 @@
 """Measuring a cost model on this machine: micro-benchmarks of the core's parts, and real runs without work.
 
-What one worker's path costs comes from real runs of pipelines whose functions do nothing, at several chunk sizes, as straight lines:
-ns per chunk = a + b * rows (+ c * parts). A worker among several is measured with nobody beside it: a run for two workers of
-which one is started, so that every access is the shared one and nothing waits. What passes between cores comes from two threads that
-take turns. Nothing is fitted to a run with two workers.
+What one worker's path costs comes from real runs of pipelines whose functions do nothing, at several chunk
+sizes, as straight lines: ns per chunk = a + b * rows (+ c * parts). A worker among several is measured with
+nobody beside it: a run for two workers of which one is started, so that every access is the shared one and
+nothing waits. What passes between cores comes from two threads that take turns. Nothing is fitted to a run
+with two workers.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def slowdown() -> float:
 
 
 def transfer(rmw: float, repeats: int = 7) -> float:
-    """ns that a cache line takes from the core that wrote it to one that waits for it; not a constant on a virtual machine."""
+    """ns that a cache line takes from the core that wrote it to one that waits for it; not a constant on
+    a virtual machine.
+    """
     turns = two_sides(lambda table, side: table.take_turns(side, 2000, 0, 0), repeats)
     chain = two_sides(lambda table, side: table.take_turns(side, 2000, 16, 0), repeats)
     return max(0.0, (chain - turns) / 16 - rmw)
@@ -90,7 +93,9 @@ def streaming(repeats: int = 7) -> float:
 
 
 def scatter(repeats: int = 7, lines: int = 512) -> float:
-    """ns per line of many at random places that another core wrote, where loads overlap, more than of one's own; follows `transfer`."""
+    """ns per line of many at random places that another core wrote, where loads overlap, more than of
+    one's own; follows `transfer`.
+    """
     turns = two_sides(lambda table, side: table.scattered(side, 1000, 0), repeats)
     many = two_sides(lambda table, side: table.scattered(side, 100, lines), repeats)
     own = min(_bench_costs.Table().scattered(-1, 100, lines) for _ in range(repeats))
@@ -139,7 +144,7 @@ def reading(seconds: float) -> float:
     return min(ran.reader_seconds / ran.tuples for ran in runs) * 1e9
 
 
-# --- one worker's path --------------------------------------------------------------------------------------
+# --- one worker's path ----------------------------------------------------------------------------
 
 
 def path_costs(workers: int, entering: tuple[float, float], seconds: float, repeats: int) -> PathCosts:
@@ -150,8 +155,13 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
         chain = real.Chain(tuple((kind, 0) for kind in parts))
         tuples = max(4096, int(seconds * 1e9 / (60.0 / chunk + 3.0) / len(parts))) // 4096 * 4096
         batches = chain.batches(tuples)
-        runs = [real.run(chain, batches, threads=1, workers=workers, chunk_rows=chunk, **options) for _ in range(repeats)]
-        return np.asarray(np.min([ran.worker_ns for ran in runs], axis=0) / (tuples / chunk), dtype=np.float64)
+        runs = [
+            real.run(chain, batches, threads=1, workers=workers, chunk_rows=chunk, **options)
+            for _ in range(repeats)
+        ]
+        return np.asarray(
+            np.min([ran.worker_ns for ran in runs], axis=0) / (tuples / chunk), dtype=np.float64
+        )
 
     rows = np.array(CHUNKS, dtype=np.float64)
     ones = np.ones(len(CHUNKS))
@@ -159,7 +169,9 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
     first = np.array([per_chunk(["SL"], int(chunk))[0] for chunk in small])
     pairs = np.array([per_chunk(["SL", "SL"], chunk) for chunk in CHUNKS])
     stateful = np.array([per_chunk(["SL", "SF"], chunk) for chunk in CHUNKS])
-    hold, sl_chunk, sl_tuple = fit_line([holds_per_chunk(small), np.ones(len(small)), small.astype(np.float64)], first)
+    hold, sl_chunk, sl_tuple = fit_line(
+        [holds_per_chunk(small), np.ones(len(small)), small.astype(np.float64)], first
+    )
     next_chunk, next_tuple = fit_line([ones, rows], pairs[:, 1])
     sf_chunk, sf_tuple = fit_line([ones, rows], stateful[:, 1])
     egress_chunk, egress_tuple = egress()
@@ -177,7 +189,13 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
                 ahead.append(found[0])
                 behind.append(found[1])
         rows2, parts2, ones2 = np.array(sizes, dtype=np.float64), np.array(parts), np.ones(len(sizes))
-        own = np.array(ahead) - hold * holds_per_chunk(rows2) - (sl_chunk - egress_chunk) - rows2 * (sl_tuple - egress_tuple) - enter_chunk
+        own = (
+            np.array(ahead)
+            - hold * holds_per_chunk(rows2)
+            - (sl_chunk - egress_chunk)
+            - rows2 * (sl_tuple - egress_tuple)
+            - enter_chunk
+        )
         split = fit_line([ones2, rows2, parts2], np.maximum(own, 0.0))
         ps = fit_line([ones2, rows2, parts2], np.array(behind))
     return PathCosts(
@@ -206,7 +224,10 @@ def path_costs(workers: int, entering: tuple[float, float], seconds: float, repe
 def egress() -> tuple[float, float]:
     """(ns per chunk, ns per row) of writing one column of output."""
     layout = core_chunk.layout_of(real.VALUE)
-    one, many = (min(_bench_costs.appending(layout, rows, 20_000_000 // (rows + 1000)) for _ in range(5)) for rows in (1, 1024))
+    one, many = (
+        min(_bench_costs.appending(layout, rows, 20_000_000 // (rows + 1000)) for _ in range(5))
+        for rows in (1, 1024)
+    )
     per_row = max(0.0, (many - one) / 1023)
     return max(0.0, one - per_row), per_row
 
@@ -217,14 +238,18 @@ def holds_per_chunk(chunks: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def mean_parts(chunk: int, buckets: int, hashes: npt.NDArray[np.uint64] | None = None) -> float:
-    """Buckets that a chunk of consecutive rows with these key hashes (default: the keyed batch) has rows of, on average."""
+    """Buckets that a chunk of consecutive rows with these key hashes (default: the keyed batch) has rows
+    of, on average.
+    """
     hashes = real.hashes() if hashes is None else hashes
     chunk = min(chunk, len(hashes))
     bucket = routes(hashes[: len(hashes) // chunk * chunk], buckets).reshape(-1, chunk)
     return float(np.mean([len(np.unique(one)) for one in bucket[:: max(1, len(bucket) // 500)]]))
 
 
-def fit_line(columns: Sequence[npt.NDArray[np.float64]], values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def fit_line(
+    columns: Sequence[npt.NDArray[np.float64]], values: npt.NDArray[np.float64]
+) -> tuple[float, ...]:
     """Coefficients, none negative, that fit `values` with the smallest relative errors."""
     kept = list(range(len(columns)))
     weights = 1.0 / np.maximum(values, 1.0)

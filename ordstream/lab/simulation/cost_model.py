@@ -1,6 +1,7 @@
 """What a node's parts cost on one machine: measured constants, as a file.
 
-`ordstream.lab.simulation.calibrate` measures them, `ordstream.lab.simulation.node` spends them. All times are nanoseconds.
+`ordstream.lab.simulation.calibrate` measures them, `ordstream.lab.simulation.node` spends them. All times
+are nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ DEFAULT = Path(__file__).with_name("cost_model.json")
 
 
 def chosen_path() -> Path | None:
-    """The file that ORDSTREAM_COST_MODEL names: a cost model of another machine than the package's. None: not set."""
+    """The file that ORDSTREAM_COST_MODEL names: a cost model of another machine than the package's.
+    None: not set.
+    """
     given = os.environ.get("ORDSTREAM_COST_MODEL")
     return Path(given) if given else None
 
@@ -31,15 +34,14 @@ class PathCosts:
 
     Attributes
     ----------
-    hold : taking from the ingress, per hold of its flag.
-    sl_chunk, sl_tuple : a stateless operator fed by the ingress, ticket to reorder buffer.
-    next_chunk, next_tuple : a stateless operator behind another one.
-    next_empty, sf_empty : a chunk without rows, on its way through such an operator, or through a stateful one.
-    enter_chunk : a release into the next worklist, serial; enter_part : per part of a partitioned operator.
-    split_chunk, split_tuple, split_part : dividing a chunk by bucket, in the worker that sends it.
-    ps_chunk, ps_tuple, ps_part : a partitioned operator with an empty function: lookup of the key, parts put together.
-    sf_chunk, sf_tuple : a stateful one, fed by another operator.
-    egress_chunk, egress_tuple : writing output rows, serial.
+    hold : taking from the ingress, per hold of its flag. sl_chunk, sl_tuple : a stateless operator fed by
+    the ingress, ticket to reorder buffer. next_chunk, next_tuple : a stateless operator behind another one.
+    next_empty, sf_empty : a chunk without rows, on its way through such an operator, or through a stateful
+    one. enter_chunk : a release into the next worklist, serial; enter_part : per part of a partitioned
+    operator. split_chunk, split_tuple, split_part : dividing a chunk by bucket, in the worker that sends it.
+    ps_chunk, ps_tuple, ps_part : a partitioned operator with an empty function: lookup of the key, parts put
+    together. sf_chunk, sf_tuple : a stateful one, fed by another operator. egress_chunk, egress_tuple :
+    writing output rows, serial.
     """
 
     hold: float
@@ -70,16 +72,13 @@ class CostModel:
     Attributes
     ----------
     transfer : a cache line from the core that wrote it, on the critical path. byte : of columns, streaming.
-    scatter : one of many lines at random places, loads overlapping.
-    rmw : a locked instruction on a line that the core owns.
-    decide, decide_each : a scheduling decision, and its part per operator.
-    slice : the clock, and entering and leaving an operator.
-    notify, wake : waking a parked worker, for the one who wakes; until the woken one runs.
-    yields : one round of a worker that waits.
-    publish, read_row : handing an output batch over; CPU time of the thread that feeds and reads, per source tuple.
-    slowdown : of work while all cores of the machine are busy.
-    alone : path of a run with one worker, whose accesses are plain. shared : of a worker among several.
-    about : machine, versions, commit, date.
+    scatter : one of many lines at random places, loads overlapping. rmw : a locked instruction on a line
+    that the core owns. decide, decide_each : a scheduling decision, and its part per operator. slice : the
+    clock, and entering and leaving an operator. notify, wake : waking a parked worker, for the one who
+    wakes; until the woken one runs. yields : one round of a worker that waits. publish, read_row : handing
+    an output batch over; CPU time of the thread that feeds and reads, per source tuple. slowdown : of work
+    while all cores of the machine are busy. alone : path of a run with one worker, whose accesses are plain.
+    shared : of a worker among several. about : machine, versions, commit, date.
     """
 
     transfer: float
@@ -125,7 +124,9 @@ class CostModel:
                 found[mode] = PathCosts(**found[mode])
             return cls(**found)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PlanError(f"{path} is no cost model: {error}; measure one with `ordstream bench cost-model`") from error
+            raise PlanError(
+                f"{path} is no cost model: {error}; measure one with `ordstream bench cost-model`"
+            ) from error
 
     def path(self, workers: int) -> PathCosts:
         """The path's costs in a run with so many workers."""

@@ -1,7 +1,8 @@
 """One node in virtual time, on any number of cores: the product's scheduler over a measured cost model.
 
-`_core/lab/node_simulator` states what is simulated; here a pipeline is described by its operators' costs, turned into the operators
-that `ordstream.node` would run (buckets, depth and caps by the same rules), and the outcome is read.
+`_core/lab/node_simulator` states what is simulated; here a pipeline is described by its operators' costs,
+turned into the operators that `ordstream.node` would run (buckets, depth and caps by the same rules), and
+the outcome is read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Stage:
     name : str
     kind : "SL", "PS" or "SF"
     work_ns : float
-        Of its function per tuple, beside the runtime's path (which for PS and SF includes a lookup of the key).
+        Of its function per tuple, beside the runtime's path (which for PS and SF includes a lookup of the
+        key).
     chunk_ns : float
         Of its function per call, which is one per chunk, or per part of a chunk.
     selectivity : float
@@ -62,7 +64,9 @@ class Stage:
         for name in ("work_ns", "selectivity", "row_bytes", "state_lines", "chunk_ns"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise PlanError(f"operator {self.name!r}: {name} must be finite and not negative, not {value!r}")
+                raise PlanError(
+                    f"operator {self.name!r}: {name} must be finite and not negative, not {value!r}"
+                )
         if self.kind == "PS" and (self.hashes is None or not len(self.hashes)):
             raise PlanError(f"operator {self.name!r}: a partitioned operator needs key hashes")
         if self.buckets is not None and not 1 <= self.buckets <= 65_535:
@@ -131,7 +135,8 @@ class Node:
     scheduler, chunk_rows, slice_us, window_us, capacity, depth, max_chunks, buckets
         As for `ordstream.node.run`.
     cores : int, optional
-        Of the machine; with as many workers the reading thread takes some of their time. Default: more than workers.
+        Of the machine; with as many workers the reading thread takes some of their time. Default: more than
+        workers.
     arrivals : int64 array, optional
         Intended send time of each tuple, ns; default: all are there.
     seed : int
@@ -186,7 +191,11 @@ class Node:
         operators.append(_egress(path, planned[-1]))
         self._core = NodeSimulation(
             operators,
-            {name: value for name, value in asdict(model).items() if name not in ("alone", "shared", "about")}
+            {
+                name: value
+                for name, value in asdict(model).items()
+                if name not in ("alone", "shared", "about")
+            }
             | {
                 "hold": path.hold,
                 "rmw": model.rmw if workers > 1 else 0.0,
@@ -261,7 +270,10 @@ class Node:
             latency_us=(middle[:, 2] - middle[:, 0]) / 1e3,
             end_to_end_us=(middle[:, 2] - middle[:, 1]) / 1e3 if self._open_loop else None,
             limits=limits,
-            worker_share={name: one["worker_ns"] / total for name, one in zip(self.names, figures["operators"], strict=True)},
+            worker_share={
+                name: one["worker_ns"] / total
+                for name, one in zip(self.names, figures["operators"], strict=True)
+            },
             figures=figures,
             active=self.active,
         )
@@ -289,7 +301,8 @@ def simulate(
     stages, model, workers, tuples, options
         As for `Node`.
     controller : callable, optional
-        Asked every `period_us` for the number of active workers, at most `workers`; it begins with `start` (default: all).
+        Asked every `period_us` for the number of active workers, at most `workers`; it begins with `start`
+        (default: all).
 
     Raises
     ------
@@ -310,9 +323,11 @@ def simulate(
         node.set_active(max(1, min(workers, controller(node, now))))
 
 
-def planned_stages(stages: Sequence[Stage], workers: int, chunk_rows: int | None, buckets: int | None) -> list[Stage]:
-    """The operators that the node makes of a pipeline: a partitioned one with one bucket is stateful; a partitioned first one gets a
-    stateless operator in front that splits."""
+def planned_stages(
+    stages: Sequence[Stage], workers: int, chunk_rows: int | None, buckets: int | None
+) -> list[Stage]:
+    """The operators that the node makes of a pipeline: a partitioned one with one bucket is stateful; a
+    partitioned first one gets a stateless operator in front that splits."""
     planned: list[Stage] = []
     for stage in stages:
         if stage.kind != "PS":
@@ -335,8 +350,14 @@ def _operator(stage: Stage, index: int, path: PathCosts, workers: int) -> dict[s
     made: dict[str, Any] = {
         "kind": stage.kind,
         "p": stage.buckets or 1,
-        "M": workers if stage.kind == "SL" else 1 if stage.kind == "SF" else min(stage.buckets or 1, 1 << 20),
-        "route": routes(stage.hashes, stage.buckets or 1) if stage.kind == "PS" and stage.hashes is not None else None,
+        "M": workers
+        if stage.kind == "SL"
+        else 1
+        if stage.kind == "SF"
+        else min(stage.buckets or 1, 1 << 20),
+        "route": routes(stage.hashes, stage.buckets or 1)
+        if stage.kind == "PS" and stage.hashes is not None
+        else None,
         "work": stage.work_ns,
         "per_part": 0.0,
         "split_chunk": 0.0,
@@ -350,13 +371,19 @@ def _operator(stage: Stage, index: int, path: PathCosts, workers: int) -> dict[s
     }
     made["per_empty"] = path.next_empty if stage.kind == "SL" else path.sf_empty
     if stage.kind == "SL":
-        made["per_chunk"], made["per_tuple"] = (path.sl_chunk, path.sl_tuple) if first else (path.next_chunk, path.next_tuple)
+        made["per_chunk"], made["per_tuple"] = (
+            (path.sl_chunk, path.sl_tuple) if first else (path.next_chunk, path.next_tuple)
+        )
     elif stage.kind == "SF":
         made["per_chunk"], made["per_tuple"] = path.sf_chunk, path.sf_tuple
         made["state_lines"] = stage.state_lines
     else:
         made["per_chunk"], made["per_tuple"], made["per_part"] = path.ps_chunk, path.ps_tuple, path.ps_part
-        made["split_chunk"], made["split_tuple"], made["split_part"] = path.split_chunk, path.split_tuple, path.split_part
+        made["split_chunk"], made["split_tuple"], made["split_part"] = (
+            path.split_chunk,
+            path.split_tuple,
+            path.split_part,
+        )
         made["enter_part"] = path.enter_part
         made["state_lines"] = stage.state_lines
     made["per_part" if stage.kind == "PS" else "per_chunk"] += stage.chunk_ns
@@ -379,4 +406,9 @@ def _egress(path: PathCosts, last: Stage) -> dict[str, Any]:
         ),
         0.0,
     )
-    return zeros | {"kind": None, "per_tuple": path.egress_tuple, "enter_chunk": path.egress_chunk, "row_bytes": last.row_bytes}
+    return zeros | {
+        "kind": None,
+        "per_tuple": path.egress_tuple,
+        "enter_chunk": path.egress_chunk,
+        "row_bytes": last.row_bytes,
+    }

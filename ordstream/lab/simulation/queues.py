@@ -1,8 +1,9 @@
-"""One operator in virtual time: k instances with FIFO queues, a policy asked per tuple (section V-A of POSG).
+"""One operator in virtual time: k instances with FIFO queues, a policy asked per tuple (section V-A of
+POSG).
 
-The papers' figures come from here: what an experiment needs is a stream (`ordstream.lab.simulation.streams`), the execution time of
-each tuple, and a policy. The loop is compiled (`_core/lab/simulator`), so streams of 500,000 tuples take well under a second
-beside what the policy costs.
+The papers' figures come from here: what an experiment needs is a stream
+(`ordstream.lab.simulation.streams`), the execution time of each tuple, and a policy. The loop is compiled
+(`_core/lab/simulator`), so streams of 500,000 tuples take well under a second beside what the policy costs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Outcome:
 
     @property
     def completion(self) -> npt.NDArray[np.float64]:
-        """Completion time end - arrival per tuple (queuing and execution; POSG, section II); NaN: dropped."""
+        """Completion time end - arrival per tuple (queuing and execution; POSG, section II); NaN:
+        dropped.
+        """
         return np.asarray(self.end - self.arrival)
 
     @property
@@ -54,7 +57,9 @@ class Outcome:
         return np.asarray(self.start - self.arrival)
 
     def mean_completion(self, first: int = 0) -> float:
-        """L-bar: mean completion time of the admitted tuples from number `first` on; NaN when there are none."""
+        """L-bar: mean completion time of the admitted tuples from number `first` on; NaN when there are
+        none.
+        """
         found = self.completion[first:]
         found = found[self.admitted[first:]]
         return float(found.mean()) if len(found) else float("nan")
@@ -95,21 +100,23 @@ def run_operator(
 ) -> Outcome:
     """Send a stream through a policy to the instances of one operator, in virtual time.
 
-    Tuple i is executed by its instance after the tuples that came there before it: start = max(arrival, end of the one before),
-    end = start + its time there. At one instant executions are reported first (lowest instance first), then messages arrive (in
-    the order sent), then tuples.
+    Tuple i is executed by its instance after the tuples that came there before it: start = max(arrival, end
+    of the one before), end = start + its time there. At one instant executions are reported first (lowest
+    instance first), then messages arrive (in the order sent), then tuples.
 
     Parameters
     ----------
     policy : Policy
-        `submit(i, word, now)` gives the instance of tuple i, or -1 to drop it; `executed` and `received` hear of executions and
-        of messages sent by `send(at, tag)`. A subclass in Python, or in Cython of `ordstream._core.lab.simulator.Policy`.
+        `submit(i, word, now)` gives the instance of tuple i, or -1 to drop it; `executed` and `received`
+        hear of executions and of messages sent by `send(at, tag)`. A subclass in Python, or in Cython of
+        `ordstream._core.lab.simulator.Policy`.
     instances : int
         k >= 1.
     arrivals : float array (m)
         Arrival times, finite, not decreasing, in any unit.
     times : float array (m) or (m, k)
-        Execution time of each tuple, the same on every instance or one per instance; finite, >= 0, in the unit of `arrivals`.
+        Execution time of each tuple, the same on every instance or one per instance; finite, >= 0, in the
+        unit of `arrivals`.
     keys : column of keys (m), optional
         What `key_words` accepts; the policy sees words. Default: the tuples' numbers.
 
@@ -140,5 +147,7 @@ def run_operator(
     words = np.arange(m, dtype=np.uint64) if keys is None else key_words(keys)
     if len(words) != m:
         raise PlanError(f"{len(words)} keys but {m} arrivals")
-    placed, start, end = simulate(policy, instances, arrival, time if time.ndim == 2 else time[:, None], words)
+    placed, start, end = simulate(
+        policy, instances, arrival, time if time.ndim == 2 else time[:, None], words
+    )
     return Outcome(arrival, placed, start, end)

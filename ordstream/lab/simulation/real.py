@@ -1,7 +1,8 @@
-"""Real runs of the pipelines that a simulation is measured by and compared with: known work per tuple, known answers.
+"""Real runs of the pipelines that a simulation is measured by and compared with: known work per tuple, known
+answers.
 
-Stages are the benchmark kernels of `_core/lab/bench_kernels`: "SL" replaces the value by so many steps of a generator,
-"PS" and "SF" add the running count of the row's key. Keys are Zipf-1 over 1,000.
+Stages are the benchmark kernels of `_core/lab/bench_kernels`: "SL" replaces the value by so many steps of a
+generator, "PS" and "SF" add the running count of the row's key. Keys are Zipf-1 over 1,000.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ MULTIPLIER, INCREMENT = 6364136223846793005, 1442695040888963407
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of stages: (kind, generator steps per tuple), or ("none", 0), which lets no tuple pass; what the node asks of a pipeline."""
+    """A chain of stages: (kind, generator steps per tuple), or ("none", 0), which lets no tuple pass;
+    what the node asks of a pipeline.
+    """
 
     parts: tuple[tuple[str, int], ...]
 
@@ -62,13 +65,20 @@ class Chain:
         schema = self.source_schema
         made: list[Operator] = []
         for i, (kind, spins) in enumerate(self.parts):
-            common: dict[str, Any] = {"input": schema, "output": schema, "spins": spins, "column": int(self.keyed)}
+            common: dict[str, Any] = {
+                "input": schema,
+                "output": schema,
+                "spins": spins,
+                "column": int(self.keyed),
+            }
             if kind == "none":
                 made += od.Pipeline(schema).filter(od.col("value") < 0).plan.operators
             elif kind == "SL":
                 made.append(Spin(name=f"{i} spin", **common))
             else:
-                made.append(SpinCount(name=f"{i} count", key=(0,), buckets=1 if kind == "SF" else None, **common))
+                made.append(
+                    SpinCount(name=f"{i} count", key=(0,), buckets=1 if kind == "SF" else None, **common)
+                )
         return Plan.line(schema, made)
 
     def batches(self, tuples: int) -> list[pa.RecordBatch]:
@@ -109,7 +119,9 @@ def data() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 def hashes() -> npt.NDArray[np.uint64]:
     """Key hashes of the batch, as the node routes by."""
     batch = pa.RecordBatch.from_arrays([pa.array(data()[1]), pa.array(data()[0])], schema=KEY_VALUE)
-    return key_hashes(batch, [0], core_chunk.layout_of(KEY_VALUE), BatchFormats(core_arrow.core_schema(KEY_VALUE)))
+    return key_hashes(
+        batch, [0], core_chunk.layout_of(KEY_VALUE), BatchFormats(core_arrow.core_schema(KEY_VALUE))
+    )
 
 
 def spun(values: npt.NDArray[np.int64], steps: int) -> npt.NDArray[np.int64]:
@@ -138,12 +150,17 @@ def verify(chain: Chain, tuples: int, **options: Any) -> None:
     got, expected = table["value"].to_numpy(), chain.expected(tuples)
     if len(got) != len(expected) or not np.array_equal(got, expected):
         wrong = np.flatnonzero(got[: len(expected)] != expected[: len(got)])
-        raise AssertionError(f"{chain.parts} {options}: {len(got)} results of {len(expected)}, first difference at {wrong[:1]}")
+        raise AssertionError(
+            f"{chain.parts} {options}: {len(got)} results of {len(expected)}, first difference at "
+            f"{wrong[:1]}"
+        )
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A real run: seconds from start to last output, worker ns per operator, CPU seconds of the reading thread."""
+    """A real run: seconds from start to last output, worker ns per operator, CPU seconds of the reading
+    thread.
+    """
 
     tuples: int
     seconds: float
@@ -157,11 +174,18 @@ class Ran:
         return self.tuples / self.seconds
 
 
-def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = None, flush: bool = True, **options: Any) -> Ran:
+def run(
+    chain: Any,
+    batches: Sequence[pa.RecordBatch],
+    threads: int | None = None,
+    flush: bool = True,
+    **options: Any,
+) -> Ran:
     """One run, output dropped.
 
-    `threads`: start only so many of the `workers`: the path of a worker among several, with nobody else on it.
-    `flush` False: stop when the last tuple's output is out, before the end of the stream, at which operators emit what they hold.
+    `threads`: start only so many of the `workers`: the path of a worker among several, with nobody else on
+    it. `flush` False: stop when the last tuple's output is out, before the end of the stream, at which
+    operators emit what they hold.
     """
     rows = 0
     options = {"marker_every": 1 << 40, "partial": False} | options
@@ -175,7 +199,10 @@ def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = Non
         out.cancel()
 
     given = batches if flush else without_end()
-    with node.stream(chain, given, feeder=None if flush else "caller", **options) as out, suppress(Cancelled):
+    with (
+        node.stream(chain, given, feeder=None if flush else "caller", **options) as out,
+        suppress(Cancelled),
+    ):
         if threads is not None:
             out.start_only(threads)
         cpu = time.thread_time()
@@ -191,7 +218,9 @@ def run(chain: Any, batches: Sequence[pa.RecordBatch], threads: int | None = Non
 
 
 def beside(runs: int, chain: Any, batches: Sequence[pa.RecordBatch], **options: Any) -> list[Ran]:
-    """So many runs at the same time, one worker each: what a function takes while other cores use the memory too."""
+    """So many runs at the same time, one worker each: what a function takes while other cores use the
+    memory too.
+    """
     if runs == 1:
         return [run(chain, batches, **options)]
     with ThreadPoolExecutor(runs) as pool:

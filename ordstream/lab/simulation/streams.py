@@ -1,7 +1,9 @@
-"""Seeded streams as the papers build them: items by a distribution, relabelled, with execution times and arrivals.
+"""Seeded streams as the papers build them: items by a distribution, relabelled, with execution times and
+arrivals.
 
-Every function is a pure function of its arguments and the generator's state: `numpy.random.default_rng(seed)` gives the same
-stream again. Sources: DKG, section 5.1; POSG, section V-A; LAS, section V.
+Every function is a pure function of its arguments and the generator's state:
+`numpy.random.default_rng(seed)` gives the same stream again. Sources: DKG, section 5.1; POSG, section V-A;
+LAS, section V.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def zipf_probabilities(n: int, alpha: float) -> npt.NDArray[np.float64]:
 def draw(probabilities: npt.NDArray[np.float64], m: int, rng: np.random.Generator) -> Items:
     """m independent items 0..n-1 with these probabilities.
 
-    Their counts are drawn first (multinomial), then put into random order: the same distribution as drawing one by one, faster.
+    Their counts are drawn first (multinomial), then put into random order: the same distribution as drawing
+    one by one, faster.
     """
     if m < 0:
         raise PlanError(f"the length of a stream cannot be {m}")
@@ -48,7 +51,10 @@ def uniform(m: int, n: int, rng: np.random.Generator) -> Items:
 def normal(m: int, n: int, mean: float, deviation: float, rng: np.random.Generator) -> Items:
     """m tuples over items 0..n-1: a normal variable rounded, drawn again where it falls outside."""
     if n < 1 or deviation <= 0 or not 0 <= mean <= n - 1:
-        raise PlanError(f"need n >= 1, deviation > 0 and 0 <= mean <= n - 1, not n={n}, deviation={deviation}, mean={mean}")
+        raise PlanError(
+            f"need n >= 1, deviation > 0 and 0 <= mean <= n - 1, not n={n}, deviation={deviation}, "
+            f"mean={mean}"
+        )
     items = np.rint(rng.normal(mean, deviation, m))
     while (outside := (items < 0) | (items > n - 1)).any():
         items[outside] = np.rint(rng.normal(mean, deviation, int(outside.sum())))
@@ -59,12 +65,16 @@ def normal(m: int, n: int, mean: float, deviation: float, rng: np.random.Generat
 GRIDS = ((1, 2), (8, 13), (16, 25), (64, 100))
 
 
-def grid_cells(readings: int, rng: np.random.Generator, players: int = 16, resting: int = 12) -> tuple[Items, Items, Items]:
-    """Positions of sensors on a field, four tuples per reading: the cell of each of four grids (DKG, section 5.3).
+def grid_cells(
+    readings: int, rng: np.random.Generator, players: int = 16, resting: int = 12
+) -> tuple[Items, Items, Items]:
+    """Positions of sensors on a field, four tuples per reading: the cell of each of four grids (DKG, section
+    5.3).
 
-    Synthetic trajectories, all sensors read in turn: players walk at random, reflected at the borders; others, such as spare balls,
-    rest at one spot. Players spend 61.5 % of the time in the half where that spot is, so by default the most frequent key, that half
-    in the coarsest grid, is about 1/5 of the tuples, and the spot's cell in each other grid a tenth.
+    Synthetic trajectories, all sensors read in turn: players walk at random, reflected at the borders;
+    others, such as spare balls, rest at one spot. Players spend 61.5 % of the time in the half where that
+    spot is, so by default the most frequent key, that half in the coarsest grid, is about 1/5 of the tuples,
+    and the spot's cell in each other grid a tenth.
 
     Parameters
     ----------
@@ -94,7 +104,11 @@ def grid_cells(readings: int, rng: np.random.Generator, players: int = 16, resti
     rows = [np.minimum(across * rows, rows - 1) for rows, _ in GRIDS]
     columns = [np.minimum(along * columns, columns - 1) for _, columns in GRIDS]
     granularity = np.tile(np.arange(len(GRIDS), dtype=np.int64), readings)
-    return granularity, np.stack(rows, axis=1).astype(np.int64).ravel(), np.stack(columns, axis=1).astype(np.int64).ravel()
+    return (
+        granularity,
+        np.stack(rows, axis=1).astype(np.int64).ravel(),
+        np.stack(columns, axis=1).astype(np.int64).ravel(),
+    )
 
 
 def cell_numbers(granularity: Items, row: Items, column: Items) -> Items:
@@ -105,16 +119,20 @@ def cell_numbers(granularity: Items, row: Items, column: Items) -> Items:
 
 
 def relabelling(n: int, universe: int, rng: np.random.Generator) -> Items:
-    """Labels of items 0..n-1: an injective random map into 1..universe (DKG, section 5.1: universe = 100 n)."""
+    """Labels of items 0..n-1: an injective random map into 1..universe (DKG, section 5.1: universe = 100
+    n).
+    """
     if universe < n:
         raise PlanError(f"{n} items cannot get different labels out of {universe}")
     return rng.choice(universe, size=n, replace=False).astype(np.int64) + 1
 
 
 def execution_times(n: int, classes: npt.ArrayLike, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Execution time of each of n items: each time of `classes` is given to n / len(classes) items, chosen at random.
+    """Execution time of each of n items: each time of `classes` is given to n / len(classes) items, chosen
+    at random.
 
-    POSG, section V-A: 64 times from 1 to 64 ms over 4,096 items. Where the classes do not divide n, the first ones get one more.
+    POSG, section V-A: 64 times from 1 to 64 ms over 4,096 items. Where the classes do not divide n, the
+    first ones get one more.
     """
     times = np.asarray(classes, dtype=np.float64)
     if times.ndim != 1 or not len(times):
@@ -140,10 +158,13 @@ def poisson_arrivals(m: int, mean_gap: float, rng: np.random.Generator) -> npt.N
 
 
 def provisioned_gap(mean_work: float, instances: int, provisioning: float = 1.0) -> float:
-    """Gap between arrivals at which `instances` have `provisioning` times the capacity that is needed (POSG, section V-A).
+    """Gap between arrivals at which `instances` have `provisioning` times the capacity that is needed (POSG,
+    section V-A).
 
     1.0: exactly enough; below 1 the operator is under-provisioned. gap = provisioning * mean work / k.
     """
     if instances < 1 or not (0 < provisioning < np.inf and 0 <= mean_work < np.inf):
-        raise PlanError(f"cannot provision {instances} instances at {provisioning} for a mean work of {mean_work}")
+        raise PlanError(
+            f"cannot provision {instances} instances at {provisioning} for a mean work of {mean_work}"
+        )
     return provisioning * mean_work / instances

@@ -1,4 +1,6 @@
-"""DKG and the groupings beside it: the listings by hand, costs, variants, merging, bytes, and what is refused."""
+"""DKG and the groupings beside it: the listings by hand, costs, variants, merging, bytes, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def bucket(learner: DKGLearner, key: Any) -> int:
     return int(learner.hashes.cells(np.array([key_word(key)], dtype=np.uint64))[0])
 
 
-# --- scheduling -----------------------------------------------------------------------------------------------
+# --- scheduling -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_schedule_refuses(loads: Any, k: int) -> None:
         schedule(loads, k)
 
 
-# --- Listings 3.1 and 3.2 -------------------------------------------------------------------------------------
+# --- Listings 3.1 and 3.2 -------------------------------------------------------------------------
 
 
 def test_learn_and_build_by_hand() -> None:
@@ -210,7 +212,7 @@ def test_no_instances_are_refused(build: Any) -> None:
         build(0)
 
 
-# --- parallel learning ----------------------------------------------------------------------------------------
+# --- parallel learning ----------------------------------------------------------------------------
 
 
 def test_merged_learners_stand_for_the_whole_stream() -> None:
@@ -241,7 +243,7 @@ def test_only_equal_learners_merge() -> None:
             DKG().learner(2).merge(other)
 
 
-# --- baselines ------------------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def test_modulo_and_sia_by_hand() -> None:
@@ -318,7 +320,7 @@ def test_every_grouping_is_total_and_in_range(name: str, k: int) -> None:
         assert imbalance(loads) == pytest.approx(100.0 * (k - 1))
 
 
-# --- bytes ----------------------------------------------------------------------------------------------------
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 def test_maps_survive_bytes_and_processes() -> None:
@@ -366,7 +368,7 @@ def test_a_map_must_fit_its_instances() -> None:
             KeyMap(2, functions, buckets, heavy)
 
 
-# --- metrics --------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
 def test_metrics_by_hand() -> None:

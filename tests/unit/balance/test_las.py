@@ -44,7 +44,8 @@ class TestOperatorSide:
         assert operator.times.tuples == 0
 
     def test_a_change_between_the_snapshots_delays_them(self) -> None:
-        # One key, rows r: S = 2 in r cells. After four more tuples of 4.0, W/F = 3: eta = r * 1 / (r * 2) = 0.5.
+        # One key, rows r: S = 2 in r cells. After four more tuples of 4.0, W/F = 3: eta = r * 1 / (r * 2) =
+        # 0.5.
         operator = OperatorSide(window=4, tolerance=0.4)
         for time in [2.0] * 4 + [4.0] * 4:
             assert operator.executed("a", time) is None

@@ -1,4 +1,6 @@
-"""Mixed: the paper's examples by hand, the assignment's bytes, planners at their edges, and what is refused."""
+"""Mixed: the paper's examples by hand, the assignment's bytes, planners at their edges, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,13 @@ def costs_on(plan: Plan, d: int) -> list[float]:
     return sorted(TOY.cost[plan.destination == d].tolist(), reverse=True)
 
 
-# --- the paper's examples ----------------------------------------------------------------------------------------
+# --- the paper's examples -------------------------------------------------------------------------
 
 
 def test_toy_example_llfd_alone_balances_and_needs_four_entries() -> None:
-    """Left side of Figure 4: 7 leaves d1, 2 and then a 1 make room for it; the table grows from 2 entries to 4."""
+    """Left side of Figure 4: 7 leaves d1, 2 and then a 1 make room for it; the table grows from 2
+    entries to 4.
+    """
     assert (TOY.loads().tolist(), TOY.table_size) == ([16, 4], 2)
     rows = Rows(TOY)
     rows.destination[0] = CANDIDATE
@@ -90,7 +94,9 @@ def test_representatives_of_the_papers_example() -> None:
 
 
 def test_deviations_cancel() -> None:
-    """Section 4.2: ten values between the four representatives; each is off by up to 3, their sum by nothing."""
+    """Section 4.2: ten values between the four representatives; each is off by up to 3, their sum by
+    nothing.
+    """
     values = [8, 7, 7, 6, 5, 3, 3, 3, 1, 1]
     found = discretised(values, 4)
     assert found.tolist() == [8, 4, 8, 8, 4, 4, 2, 4, 1, 1]
@@ -99,7 +105,9 @@ def test_deviations_cancel() -> None:
 
 
 def test_records() -> None:
-    """Section 4: two keys with cost 4 and memory 4, on d1 by the table where hashing says d2, become one record."""
+    """Section 4: two keys with cost 4 and memory 4, on d1 by the table where hashing says d2, become one
+    record.
+    """
     given = Statistics([4, 4, 4, 9], [4, 4, 2, 1], [1, 1, 1, 0], 2, [0, 0, 0, 0])
     compact = Compact(given, 1)
     assert [tuple(row) for row in compact.as_array()] == [(0, 0, 0, 9, 1, 1), (0, 0, 1, 4, 2, 1), (0, 0, 1, 4, 4, 2)]
@@ -135,7 +143,7 @@ def test_of_a_record_the_keys_with_the_largest_criterion_move() -> None:
         assert not len(moved) or not len(stays) or moved.min() >= stays.max()
 
 
-# --- planners at their edges -------------------------------------------------------------------------------------
+# --- planners at their edges ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PLANNERS)
@@ -212,7 +220,7 @@ def test_state_window() -> None:
         window.add([1.0])
 
 
-# --- ring and assignment -----------------------------------------------------------------------------------------
+# --- ring and assignment --------------------------------------------------------------------------
 
 
 def test_a_ring_spreads_keys_evenly_and_is_a_function_of_its_seed() -> None:
@@ -250,7 +258,7 @@ def test_an_entry_of_an_instance_that_left_is_dropped() -> None:
     assert (less.route(words)[kept] == given.route(words)[kept]).all()
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""POSG worked by hand: matrices, eta, the two automata, lost, late and repeated messages, frozen models, baselines."""
+"""POSG worked by hand: matrices, eta, the two automata, lost, late and repeated messages, frozen models,
+baselines.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ import pytest
 
 from ordstream._core.lab import posg_policies
 from ordstream.balance.baselines import FullKnowledge, LeastOutstanding, RoundRobin
-from ordstream.balance.posg import POSG, FrozenPosg, Matrices, PosgInstance, PosgScheduler, SyncReply, SyncRequest
+from ordstream.balance.posg import (
+    POSG,
+    FrozenPosg,
+    Matrices,
+    PosgInstance,
+    PosgScheduler,
+    SyncReply,
+    SyncRequest,
+)
 from ordstream.balance.serial_form import SketchBytesError
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
@@ -43,7 +53,7 @@ def test_the_keys_of_these_cases_do_not_collide() -> None:
     assert made.estimate_many(words).tolist() == list(range(1, 10))
 
 
-# --- instance: Listing III.1, Fig. 2, equation 1 ---------------------------------------------------------------
+# --- instance: Listing III.1, Fig. 2, equation 1 --------------------------------------------------
 
 
 def test_defaults_are_the_papers() -> None:
@@ -55,7 +65,9 @@ def test_defaults_are_the_papers() -> None:
 
 
 def test_instance_sends_at_the_second_window_when_stable() -> None:
-    """N = 4, two keys with constant times: a snapshot after 4 tuples, eta = 0 after 8, a send, all zero again."""
+    """N = 4, two keys with constant times: a snapshot after 4 tuples, eta = 0 after 8, a send, all zero
+    again.
+    """
     instance = wide(1).instance(0)
     assert (instance.state, instance.relative_error) == ("START", math.inf)
     for _ in range(2):
@@ -75,7 +87,9 @@ def test_instance_sends_at_the_second_window_when_stable() -> None:
 
 
 def test_relative_error_by_hand() -> None:
-    """One cell per row pair: key 1 took 4, 4 (S = 4), then 10, 10: W/F = 28/4 = 7, eta = 3/4; then six of 7: eta = 0."""
+    """One cell per row pair: key 1 took 4, 4 (S = 4), then 10, 10: W/F = 28/4 = 7, eta = 3/4; then six
+    of 7: eta = 0.
+    """
     instance = POSG(1, window=2, mu=0.05, epsilon=3, delta=0.5).instance(0)
     assert instance.execute_many([1, 1], [4.0, 4.0]) == []
     assert instance.execute_many([1, 1], [10.0, 10.0]) == []
@@ -87,7 +101,9 @@ def test_relative_error_by_hand() -> None:
 
 
 def test_eta_equal_to_mu_is_stable_and_an_empty_cell_counts_zero() -> None:
-    """S: 8 in one cell of each row; then a new key brings 2 in another: |8 - 8| + |0 - 2| over 8 = 1/4, in every row."""
+    """S: 8 in one cell of each row; then a new key brings 2 in another: |8 - 8| + |0 - 2| over 8 = 1/4,
+    in every row.
+    """
     for mu, sends in [(0.25, True), (0.2499, False)]:
         instance = wide(1, window=1, mu=mu).instance(0)
         assert instance.execute(1, 8.0) is None
@@ -131,7 +147,7 @@ def test_reply_is_clock_minus_c_hat() -> None:
         instance.reply(SyncRequest(7, 0, 3, 12.5), 20.0)
 
 
-# --- scheduler: Listing III.2, Fig. 3 ----------------------------------------------------------------------------
+# --- scheduler: Listing III.2, Fig. 3 -------------------------------------------------------------
 
 
 def running(k: int, times: dict[int, float], c_hat: list[float] | None = None, **changes: Any) -> PosgScheduler:
@@ -167,7 +183,9 @@ def synchronising(k: int, times: dict[int, float]) -> PosgScheduler:
 
 
 def test_send_all_then_wait_all_then_run() -> None:
-    """k = 2, w(1) = 5, w(2) = 3. SEND ALL: C^ = (5, 3). WAIT ALL: greedy. Replies +10 and +1 together correct C^."""
+    """k = 2, w(1) = 5, w(2) = 3. SEND ALL: C^ = (5, 3). WAIT ALL: greedy. Replies +10 and +1 together
+    correct C^.
+    """
     scheduler = synchronising(2, {1: 5.0, 2: 3.0})
     assert scheduler.submit(1) == (0, SyncRequest(1, 0, 1, 5.0))
     assert scheduler.state == "SEND ALL"
@@ -184,7 +202,9 @@ def test_send_all_then_wait_all_then_run() -> None:
 
 
 def test_run_is_greedy_with_the_times_of_the_chosen_instance() -> None:
-    """Non-uniform instances: key 1 takes 2 on instance 0 and 7 on instance 1. C^: 2,0 | 2,7 | 4,7 | 6,7 | 8,7 | 8,14."""
+    """Non-uniform instances: key 1 takes 2 on instance 0 and 7 on instance 1. C^: 2,0 | 2,7 | 4,7 | 6,7
+    | 8,7 | 8,14.
+    """
     parameters = wide(2)
     scheduler = parameters.scheduler()
     scheduler.deploy([learnt(parameters, {1: 2.0}), learnt(parameters, {1: 7.0})])
@@ -267,7 +287,9 @@ def test_matrices_that_were_overtaken_or_came_twice_are_ignored() -> None:
 
 
 def test_a_lost_reply_is_made_good_by_the_next_synchronisation() -> None:
-    """k = 2, N = 4: after N k = 8 greedy tuples without all replies the ninth is the first of a new SEND ALL."""
+    """k = 2, N = 4: after N k = 8 greedy tuples without all replies the ninth is the first of a new SEND
+    ALL.
+    """
     scheduler = synchronising(2, {1: 1.0})
     scheduler.route([1, 1])
     scheduler.receive(SyncReply(0, 1, 0.0))
@@ -335,7 +357,7 @@ def test_parameters_are_checked(arguments: dict[str, Any], message: str) -> None
         PosgInstance(POSG(2), 2)
 
 
-# --- frozen models ------------------------------------------------------------------------------------------------
+# --- frozen models --------------------------------------------------------------------------------
 
 
 def test_a_frozen_model_is_untouched_by_what_the_scheduler_does_later() -> None:
@@ -369,7 +391,8 @@ def test_frozen_bytes_and_pickle_decide_the_same_in_another_process() -> None:
     assert FrozenPosg.from_bytes(frozen.to_bytes()).models == models
     code = (
         "import sys, numpy as np; from ordstream.balance.posg import FrozenPosg\n"
-        "keys = np.array(eval(sys.argv[2])); print(FrozenPosg.from_bytes(bytes.fromhex(sys.argv[1])).route(keys).tolist())"
+        "keys = np.array(eval(sys.argv[2])); "
+        "print(FrozenPosg.from_bytes(bytes.fromhex(sys.argv[1])).route(keys).tolist())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, frozen.to_bytes().hex(), repr(keys.tolist())], capture_output=True, text=True, check=True
@@ -390,7 +413,7 @@ def test_frozen_arguments_are_checked() -> None:
         FrozenPosg(2, [learnt(wide(2), {1: 1.0}), learnt(wide(2, seed=4), {1: 1.0})])
 
 
-# --- baselines ----------------------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def test_round_robin_goes_on_where_it_ended() -> None:
@@ -423,7 +446,7 @@ def test_least_outstanding_by_hand() -> None:
         router.executed(3)
 
 
-# --- in virtual time ------------------------------------------------------------------------------------------------
+# --- in virtual time ------------------------------------------------------------------------------
 
 
 def test_the_papers_example_of_section_two() -> None:
@@ -443,8 +466,9 @@ def posg_policy(parameters: POSG, delay: float = 0.0) -> posg_policies.Posg:
 
 
 def test_delta_is_the_wall_clock_since_the_first_tuple_minus_c_hat() -> None:
-    """k = 1, N = 2, all times 3, arrivals 10, 20, ...: matrices after tuples 0-3 (executed at 43), tuple 4 (at 50) asks with
-    C^ = 3 and ends at 53; clock = 53 - 10 = 43, Delta = 40; tuple 5 comes in RUN: C^ = 43 + 3.
+    """k = 1, N = 2, all times 3, arrivals 10, 20, ...: matrices after tuples 0-3 (executed at 43), tuple 4
+    (at 50) asks with C^ = 3 and ends at 53; clock = 53 - 10 = 43, Delta = 40; tuple 5 comes in RUN: C^ = 43
+    + 3.
     """
     policy = posg_policy(wide(1, window=2, resync=0))
     run_operator(policy, 1, np.arange(10.0, 70.0, 10.0), np.full(6, 3.0), np.ones(6, dtype=np.int64))
@@ -456,7 +480,9 @@ def test_delta_is_the_wall_clock_since_the_first_tuple_minus_c_hat() -> None:
 
 
 def test_a_delay_of_messages_delays_run() -> None:
-    """As above; each message takes 12: matrices sent at 43 come at 55 > 50, so tuple 5 (at 60) asks; its reply comes at 75."""
+    """As above; each message takes 12: matrices sent at 43 come at 55 > 50, so tuple 5 (at 60) asks; its
+    reply comes at 75.
+    """
     policy = posg_policy(wide(1, window=2, resync=0), delay=12.0)
     run_operator(policy, 1, np.arange(10.0, 90.0, 10.0), np.full(8, 3.0), np.ones(8, dtype=np.int64))
     assert policy.matrices_at[0] == (5, 0)

@@ -23,7 +23,7 @@ from ordstream.errors import PlanError, SchemaError
 
 PRIME = 2**61 - 1
 
-# --- key words ------------------------------------------------------------------------------------------------
+# --- key words ------------------------------------------------------------------------------------
 
 COLUMNS = [
     ([5, -1, 2**62], np.array([5, -1, 2**62])),
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_key_is_refused(keys: Any, error: type[Exception]) -> N
         key_words(keys)
 
 
-# --- 2-universal functions ------------------------------------------------------------------------------------
+# --- 2-universal functions ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", [0, 1, 5, 2**32 - 1, 2**32, 2**61 - 1, 2**61, 2**63 + 12345, 2**64 - 1])
@@ -158,7 +158,7 @@ def test_sizes_outside_the_range_are_refused(rows: int, columns: int) -> None:
         CountMin(rows=rows, columns=columns)
 
 
-# --- Count-Min and F/W ----------------------------------------------------------------------------------------
+# --- Count-Min and F/W ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,9 @@ def test_counts_are_checked_before_any_is_counted() -> None:
 
 
 def test_execution_times_by_hand() -> None:
-    """Listing III.2: the row with the smallest F decides, not the smallest ratio; the first of equals; empty: the mean."""
+    """Listing III.2: the row with the smallest F decides, not the smallest ratio; the first of equals;
+    empty: the mean.
+    """
     sketch = ExecutionTimes(rows=2, columns=3, seed=0)
 
     def cells(key: int) -> tuple[int, int]:
@@ -264,7 +266,7 @@ def test_only_equal_functions_merge() -> None:
         ExecutionTimes(seed=0).merge(ExecutionTimes(seed=1))
 
 
-# --- Space-Saving ---------------------------------------------------------------------------------------------
+# --- Space-Saving ---------------------------------------------------------------------------------
 
 
 def test_space_saving_by_hand() -> None:
@@ -336,7 +338,7 @@ def test_weighted_update_is_repeated_update() -> None:
         once.update_many(["a"])
 
 
-# --- bytes ----------------------------------------------------------------------------------------------------
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 def made(kind: str) -> Any:

@@ -1,4 +1,6 @@
-"""The command line where its output can't be written: one sentence at most, and an exit status that tells."""
+"""The command line where its output can't be written: one sentence at most, and an exit status that
+tells.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-m", "ordstream", "--help"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # argparse swallows errors of writing
+# argparse swallows errors of writing
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 FULL = Path("/dev/full")
 

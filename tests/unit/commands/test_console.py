@@ -50,7 +50,8 @@ def test_report_says_what_was_dropped():
     report = {"tuples": 1200, "seconds": 1.0, "tuples_per_second": 1200.0, "latency": {}, "operators": [operator], "shedding": [shed]}
     assert console.report_text(report).splitlines()[-3:] == [
         "",
-        "skipped 12 tuples and steps of punctuations in 'known' (on_error=\"skip\"), of 1,000 tuples; first at the end of the stream: "
+        "skipped 12 tuples and steps of punctuations in 'known' (on_error=\"skip\"), of 1,000 tuples; "
+        "first at the end of the stream: "
         "ValueError: no",
         "shed_1 before known: 200 of 1,200 tuples shed (16.7%; 5 ms): results are approximate",
     ]

@@ -1,4 +1,6 @@
-"""Ctrl-C and a command: one line and exit status 130, whichever import or line it hits; nothing else on stderr."""
+"""Ctrl-C and a command: one line and exit status 130, whichever import or line it hits; nothing else on
+stderr.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ TOLD = (130, "", "ordstream: interrupted\n")
 # What is imported before Ctrl-C is heard: nothing heavy.
 BEFORE = ("ordstream", "ordstream.__main__", "ordstream.commands", "ordstream.commands.ctrl_c")
 
-# The command line, which gets SIGINT at its n-th import from the moment on at which it listens. It says on stderr what came before that
-# moment, and at the end how many imports there were.
+# The command line, which gets SIGINT at its n-th import from the moment on at which it listens. It says on
+# stderr what came before that moment, and at the end how many imports there were.
 AT_IMPORT = """
 import os, runpy, signal, sys
 
@@ -108,7 +110,10 @@ def test_an_interrupt_that_is_swallowed_is_told_all_the_same() -> None:
 
 def test_an_interrupt_in_a_destructor_is_raised_again() -> None:
     """Python drops it there, with a trace; it must not be lost."""
-    body = "class Dropped:\n    def __del__(self):\n        interrupt()\nDropped()\nfor _ in range(1000):\n    time.sleep(0.01)"
+    body = (
+        "class Dropped:\n    def __del__(self):\n        interrupt()\nDropped()\nfor _ in range(1000):\n   "
+        " time.sleep(0.01)"
+    )
     assert of(body) == TOLD
 
 
@@ -124,7 +129,10 @@ def test_the_second_does_not_disturb_what_the_first_closes() -> None:
 
 
 def test_a_later_one_leaves_at_once() -> None:
-    body = "ctrl_c.PATIENCE = 0.0\ntry:\n    interrupt()\nfinally:\n    interrupt()\n    print('closed', flush=True)"
+    body = (
+        "ctrl_c.PATIENCE = 0.0\ntry:\n    interrupt()\nfinally:\n    interrupt()\n    print('closed', "
+        "flush=True)"
+    )
     assert of(body) == TOLD
 
 
@@ -194,5 +202,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a process that is not yet connected in /proc")
 def test_what_runs_apart_loses_its_java_process() -> None:
-    """The interrupt meets the main thread only; the other one sees that its process has ended, and closes what it holds."""
+    """The interrupt meets the main thread only; the other one sees that its process has ended, and
+    closes what it holds.
+    """
     assert run(APART) == (0, f"-{signal.SIGTERM.value}\n", "")

@@ -1,5 +1,6 @@
-"""The controller of workers="auto" through its door, in virtual time: synthetic curves of throughput over workers, noise, loads
-that change. The curves are the oracle: the best number and its throughput are known."""
+"""The controller of workers="auto" through its door, in virtual time: synthetic curves of throughput over
+workers, noise, loads that change. The curves are the oracle: the best number and its throughput are known.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def drive(
     most: int, curve: Figure, seconds: float, *, noise: float = 0.05, drift: float = 0.0, seed: int = 1, start: int = 1,
     busy: Figure = lambda n, at: n, waiting: Callable[[int, float], bool] = lambda n, at: True,
 ) -> Driven:  # fmt: skip
-    """Virtual time in steps of about a millisecond; noise: relative, of each step, plus half as much that lasts for some 10 ms."""
+    """Virtual time in steps of about a millisecond; noise: relative, of each step, plus half as much
+    that lasts for some 10 ms.
+    """
     rng = random.Random(seed)
     driven = Driven(PyElasticDoor(most, start), [])
     now, n, slow, work, worker_time = 0, start, 0.0, 0.0, 0.0
@@ -100,7 +103,9 @@ def test_converges_in_a_fraction_of_a_second() -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.1, 0.2])
 @pytest.mark.parametrize("drift", [-1.0, 0.0, 1.0])
 def test_noise_and_drift(noise: float, drift: float) -> None:
-    """A rate that moves by 100 % in a second, and steps that differ by 20 % for no reason, do not lead it astray."""
+    """A rate that moves by 100 % in a second, and steps that differ by 20 % for no reason, do not lead
+    it astray.
+    """
     for name in ("linear to 4, then flat", "falls after 12", "linear"):
         curve = of(CURVES[name])
         share = drive(16, curve, 3.0, noise=noise, drift=drift).share_of_best(curve, 16, 0.5)
@@ -108,7 +113,9 @@ def test_noise_and_drift(noise: float, drift: float) -> None:
 
 
 def test_few_changes_once_it_is_settled() -> None:
-    """Hysteresis: checks become rare, and a worker that brings exactly what it should does not make it swing."""
+    """Hysteresis: checks become rare, and a worker that brings exactly what it should does not make it
+    swing.
+    """
     driven = drive(2, of(CURVES["linear"]), 20.0)
     late = driven.numbers(10.0, 20.0)
     assert late.count(2) / len(late) > 0.98
@@ -117,7 +124,9 @@ def test_few_changes_once_it_is_settled() -> None:
 
 
 def test_follows_a_load_that_changes() -> None:
-    """The best number is 12, then 2, then 12 again: within 10 % of the best a quarter of a second after each change."""
+    """The best number is 12, then 2, then 12 again: within 10 % of the best a quarter of a second after
+    each change.
+    """
 
     def curve(n: int, at: float) -> float:
         peak = 2 if 2.0 <= at < 4.0 else 12
@@ -129,7 +138,9 @@ def test_follows_a_load_that_changes() -> None:
 
 
 def test_idle_burst_idle() -> None:
-    """An open loop at 10 % of the capacity of 8 needs two workers; a burst gets all within 50 ms; then it shrinks again."""
+    """An open loop at 10 % of the capacity of 8 needs two workers; a burst gets all within 50 ms; then
+    it shrinks again.
+    """
     burst = (1.0, 2.0)
 
     def offered(at: float) -> float:
@@ -144,8 +155,9 @@ def test_idle_burst_idle() -> None:
 
 
 def pieces(takes_ms: float, apart_ms: float, seconds: float, most: int = 8) -> list[tuple[float, int]]:
-    """Input that comes in pieces, each so much work of one worker: (time, active workers) at each look, about a millisecond apart
-    while there is work, as the runtime looks; nothing looks while nothing happens."""
+    """Input that comes in pieces, each so much work of one worker: (time, active workers) at each look,
+    about a millisecond apart while there is work, as the runtime looks; nothing looks while nothing happens.
+    """
     door, looks = PyElasticDoor(most, 1), []
     n, now, worked, looked = 1, 0.0, 0.0, 0.0
     for piece in range(int(seconds * 1e3 / apart_ms)):
@@ -181,7 +193,9 @@ def test_idle_needs_one() -> None:
 
 
 def test_a_serial_bottleneck_needs_few() -> None:
-    """Input waits, but only 1.25 of 16 workers are ever busy (an operator of one worker takes 80 % of the work)."""
+    """Input waits, but only 1.25 of 16 workers are ever busy (an operator of one worker takes 80 % of
+    the work).
+    """
     curve: Figure = lambda n, at: min(n, 1.25)  # noqa: E731
     driven = drive(16, curve, 2.0, busy=lambda n, at: min(n, 1.25), start=16)
     assert set(driven.numbers(1.0, 2.0)) <= {1, 2, 3, 4}
@@ -190,7 +204,9 @@ def test_a_serial_bottleneck_needs_few() -> None:
 
 
 def test_a_flush_tells_nothing() -> None:
-    """No work is counted while the end of the stream is flushed: the number stays, nothing divides by zero."""
+    """No work is counted while the end of the stream is flushed: the number stays, nothing divides by
+    zero.
+    """
     driven = drive(8, lambda n, at: n if at < 1.0 else 0.0, 2.0, noise=0.0)
     assert driven.numbers(0.5, 1.0)[-1] == 8
     assert set(driven.numbers(1.1, 2.0)) == {8}

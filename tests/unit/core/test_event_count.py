@@ -1,4 +1,6 @@
-"""Parking: the event count alone, and the handshake of parking workers around a queue (hazard C6: no lost wake-up)."""
+"""Parking: the event count alone, and the handshake of parking workers around a queue (hazard C6: no
+lost wake-up).
+"""
 
 from __future__ import annotations
 

@@ -7,12 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tools import in_the_core
-from unit.kernel_check import QUICK, ROWS, SCHEMA, ascending, check, pipeline, run, serial_input, storage_rows, testing
+from unit.kernel_check import (
+    QUICK,
+    ROWS,
+    SCHEMA,
+    ascending,
+    check,
+    pipeline,
+    run,
+    serial_input,
+    storage_rows,
+    testing,
+)
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
 
-# ------------------------------------------------------------------------------------------------ expressions
+# -------------------------------------------------------------------------------------- expressions
 
 INTEGERS = st.deferred(
     lambda: (

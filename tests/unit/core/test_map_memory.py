@@ -1,4 +1,6 @@
-"""Maps of many megabytes: their blocks grow by moving pages where the system can, and every key keeps its state."""
+"""Maps of many megabytes: their blocks grow by moving pages where the system can, and every key keeps
+its state.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ KEYS = 400_000
 
 @pytest.fixture(scope="module")
 def rows() -> pa.Table:
-    """Each key three times, the second and third time in another order; `other` tells keys of two columns apart."""
+    """Each key three times, the second and third time in another order; `other` tells keys of two
+    columns apart.
+    """
     rng = np.random.default_rng(5)
     keys = rng.permutation(KEYS).astype(np.int64)
     key = np.concatenate([keys, rng.permutation(keys), rng.permutation(keys)])
@@ -24,7 +28,9 @@ def rows() -> pa.Table:
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("columns", [["key"], ["key", "other"]])
 def test_records_keep_their_states_through_every_growth(rows: pa.Table, columns: list[str], workers: int) -> None:
-    """64-byte records: four doublings of blocks above 4 MB in one bucket; sums per key beside Polars' running ones."""
+    """64-byte records: four doublings of blocks above 4 MB in one bucket; sums per key beside Polars'
+    running ones.
+    """
     pipeline = od.Pipeline(rows.schema).key_by(*columns).scan(od.sum("value").alias("sum"), od.count().alias("n"))
     got = pl.from_arrow(pipeline.run(rows, workers=workers, buckets=workers).table)
     running = [pl.col("value").cum_sum().over(columns).alias("sum"), pl.int_range(1, pl.len() + 1).over(columns).alias("n")]
@@ -34,7 +40,9 @@ def test_records_keep_their_states_through_every_growth(rows: pa.Table, columns:
 
 
 def test_slots_keep_their_sessions_through_every_growth(rows: pa.Table) -> None:
-    """Sessions by one integer key lie in a table of slots: all keys are open at once, each closes with its own three values."""
+    """Sessions by one integer key lie in a table of slots: all keys are open at once, each closes with
+    its own three values.
+    """
     clicks = rows.append_column("ts", pa.array(np.arange(rows.num_rows) // KEYS))
     sessions = od.Pipeline(clicks.schema).key_by("key").sessionize(time="ts", timeout=10, aggregate={"total": od.sum("value")})
     got = pl.from_arrow(sessions.run(clicks, workers=1).table)

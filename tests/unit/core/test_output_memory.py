@@ -36,7 +36,9 @@ def check(found: pa.Table, data: pa.Table) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_that_are_kept_stay_as_they_are(workers):
-    """Results of different ages, whole and in part, while later runs take what the dropped ones gave back."""
+    """Results of different ages, whole and in part, while later runs take what the dropped ones gave
+    back.
+    """
     kept = {}
     parts = {}
     for seed in range(8):

@@ -1,4 +1,6 @@
-"""Counts of keys: those that pack into 64 bits, those that do not, and both in one run, against NumPy and dicts."""
+"""Counts of keys: those that pack into 64 bits, those that do not, and both in one run, against NumPy
+and dicts.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_values_at_the_edges_of_their_share_of_the_bits(ncols, workers):
 @pytest.mark.parametrize("wide", [0.0, 0.3])
 @pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 2, "buckets": 3}, {"workers": 2}])
 def test_many_keys(wide, options):
-    """Enough of them that pages split, keys wait and buffers grow; with `wide`, some of the keys do not pack."""
+    """Enough of them that pages split, keys wait and buffers grow; with `wide`, some of the keys do not
+    pack.
+    """
     rng = np.random.default_rng(3)
     n = 1_000_000 if options["workers"] == 1 else 300_000
     left, right = rng.integers(0, n // 1000, n), rng.integers(-300, 300, n)

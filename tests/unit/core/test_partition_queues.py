@@ -1,4 +1,6 @@
-"""Worklists of partitioned operators alone, all three schemes: order in a bucket, exclusive buckets, exactly once, hand-over."""
+"""Worklists of partitioned operators alone, all three schemes: order in a bucket, exclusive buckets,
+exactly once, hand-over.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def test_busy_bucket_is_left_alone(scheme: str) -> None:
 
 
 def test_claims_are_entered_one_by_one() -> None:
-    """Between claim and entry others pass: who enters the bucket first takes its oldest part, whoever claimed that."""
+    """Between claim and entry others pass: who enters the bucket first takes its oldest part, whoever
+    claimed that.
+    """
     queues = PyPartitionQueues("hybrid", 4, 16)
     for bucket in (0, 1, 0, 2, 1, 3, 0, 1, 2, 3, 0, 1):
         queues.add([bucket])
@@ -149,7 +153,9 @@ def test_a_handed_over_bucket_comes_before_claims() -> None:
 
 
 def test_handed_over_bucket_comes_first() -> None:
-    """A slice ends with delegated tuples: the next worker to enter gets that bucket, before the master queue."""
+    """A slice ends with delegated tuples: the next worker to enter gets that bucket, before the master
+    queue.
+    """
     queues = PyPartitionQueues("hybrid", 3, 16)
     for bucket in (0, 0, 0):
         queues.add([bucket])
@@ -168,9 +174,11 @@ def test_handed_over_bucket_comes_first() -> None:
 
 
 def test_stalled_taker_of_a_handed_over_bucket_loses_nothing() -> None:
-    """A worker loses the processor in the middle of taking from the hand-over list; the others go round the ring.
+    """A worker loses the processor in the middle of taking from the hand-over list; the others go round the
+    ring.
 
-    The list's cell is then not free although the list is not full: a push that fails must not lose the bucket.
+    The list's cell is then not free although the list is not full: a push that fails must not lose the
+    bucket.
     """
     queues = PyPartitionQueues("hybrid", 2, 64)
     for _ in range(20):
@@ -212,7 +220,9 @@ def check_threads(queues: PyPartitionQueues, n: int, bodies: list[Callable[[], i
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize(("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)])
 def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> None:
-    """One producer, several workers, slices of one part: in order per bucket, one worker per bucket, everything once."""
+    """One producer, several workers, slices of one part: in order per bucket, one worker per bucket,
+    everything once.
+    """
     n = 3_000
     queues = PyPartitionQueues(scheme, p, 16)
     bodies = [lambda: queues.produce(n, 7, parts, hot)]

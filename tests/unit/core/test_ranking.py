@@ -1,4 +1,6 @@
-"""Ranking lists: words of rank and key against the comparison of the keys, and the k best by every way of sorting."""
+"""Ranking lists: words of rank and key against the comparison of the keys, and the k best by every way
+of sorting.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ RANKS = {
     "counts": st.integers(1, 200),
     "wide": st.sampled_from([LOW, -1, 0, HIGH]) | st.integers(LOW, HIGH),
 }
-#: Values of a type at which an order may break: signs, zeros, NaN, ends; strings that share their first 8 bytes or differ by a zero byte.
+#: Values of a type at which an order may break: signs, zeros, NaN, ends; strings that share their first 8
+#: bytes or differ by a zero byte.
 EDGES = {
     "i8": [-128, -1, 0, 1, 127],
     "i16": [-(2**15), -1, 0, 2**15 - 1],

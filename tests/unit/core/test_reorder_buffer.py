@@ -1,4 +1,6 @@
-"""The reorder buffers alone, both schemes: order, gate, parking, laps, tickets far from zero, many threads."""
+"""The reorder buffers alone, both schemes: order, gate, parking, laps, tickets far from zero, many
+threads.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def test_offered_unit_parks(scheme: str, alone: bool) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_run_of_units(scheme: str, alone: bool) -> None:
-    """In turn: delivered in one go, with what is ready behind; not in turn: put; no room: what is left is put."""
+    """In turn: delivered in one go, with what is ready behind; not in turn: put; no room: what is left
+    is put.
+    """
     buffer = PyReorderBuffer(16, 1, scheme, keep=12, alone=alone)
     assert buffer.offer_run(4, [14, 15]) == 0
     assert not buffer.ready
@@ -101,7 +105,9 @@ def test_run_of_units(scheme: str, alone: bool) -> None:
 
 
 def test_one_hold_is_bounded(scheme: str) -> None:
-    """A captured worker is let go: the non-blocking scheme releases at most RELEASE_MAX per call; the rest stays ready."""
+    """A captured worker is let go: the non-blocking scheme releases at most RELEASE_MAX per call; the
+    rest stays ready.
+    """
     buffer = PyReorderBuffer(256, 1, scheme, keep=256)
     for ticket in range(1, 201):
         buffer.put(ticket, ticket)
@@ -113,7 +119,9 @@ def test_one_hold_is_bounded(scheme: str) -> None:
 
 
 def test_worker_that_meets_a_holder_leaves(scheme: str) -> None:
-    """Non-blocking: a worker never waits for the one that releases; what it put is ready when the flag is dropped."""
+    """Non-blocking: a worker never waits for the one that releases; what it put is ready when the flag
+    is dropped.
+    """
     if scheme == "lock":
         pytest.skip("the lock-based scheme waits, by definition")
     buffer = PyReorderBuffer(4, 1, scheme, keep=4)

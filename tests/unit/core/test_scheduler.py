@@ -1,4 +1,6 @@
-"""The schedulers through their door: eq. 1 to 3 and LP by table, corner input, ageing, budgets, and a run in virtual time."""
+"""The schedulers through their door: eq. 1 to 3 and LP by table, corner input, ageing, budgets, and a
+run in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def door(heuristic: str, n: int = 3, **options: Any) -> PySchedulerDoor:
 
 
 def measured(heuristic: str, costs: list[float], selectivities: list[float], **options: Any) -> PySchedulerDoor:
-    """A door whose operators were measured: so many ns per tuple, so many out per in; T is the same for all (100 ms)."""
+    """A door whose operators were measured: so many ns per tuple, so many out per in; T is the same for
+    all (100 ms).
+    """
     scheduler = door(heuristic, len(costs), **options)
     for i, (cost, selectivity) in enumerate(zip(costs, selectivities, strict=True)):
         tuples = round(100e6 / cost)
@@ -29,7 +33,7 @@ def measured(heuristic: str, costs: list[float], selectivities: list[float], **o
     return scheduler
 
 
-# --- the four heuristics --------------------------------------------------------------------------------------
+# --- the four heuristics --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,8 @@ def test_et_equation_2(costs: list[float], worklists: list[int], workers: list[i
         ([100, 400, 200], [1, 1, 1], [0, 0, 0], 1),  # the dearest per tuple went through least
         ([100, 400, 200], [1, 0.1, 1], [0, 0, 0], 0),  # cs = 1, .1, .1: 1e6, 2.5e6, 5e6
         ([100, 400, 200], [10, 1, 1], [0, 0, 0], 1),  # cs = 10, 10, 10
-        ([100, 400, 399], [1, 1, 1], [0, 5, 0], 2),  # workers on it count as if they had worked s = 100 us each
+        # workers on it count as if they had worked s = 100 us each
+        ([100, 400, 399], [1, 1, 1], [0, 5, 0], 2),
     ],
 )
 def test_ct_equation_3(costs: list[float], selectivities: list[float], workers: list[int], chosen: int) -> None:
@@ -90,7 +95,8 @@ def test_ct_window_forgets() -> None:
     assert scheduler.stats(0)["T"] == 1e6
     scheduler.choose(200_000, [1, 0], [0, 0])
     assert scheduler.stats(0)["T"] == 0
-    assert scheduler.stats(0)["c"] == pytest.approx(1000, rel=0.01)  # the cost is not forgotten with the window
+    # the cost is not forgotten with the window
+    assert scheduler.stats(0)["c"] == pytest.approx(1000, rel=0.01)
 
 
 def test_ct_counts_a_running_slice_as_long_as_slices_were() -> None:
@@ -154,7 +160,7 @@ def test_ties_go_round(heuristic: str) -> None:
     assert chosen == {0, 1, 2}
 
 
-# --- corner input -----------------------------------------------------------------------------------------------
+# --- corner input ---------------------------------------------------------------------------------
 
 
 def finite(scheduler: PySchedulerDoor) -> None:
@@ -192,7 +198,9 @@ CORNERS = {
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("operator", [0, 1, 2])
 def test_corner_measurements_starve_nobody(heuristic: str, corner: str, operator: int) -> None:
-    """Selectivity 0, unknown cost, costs above the slice: finite priorities, budgets in bounds, everybody runs."""
+    """Selectivity 0, unknown cost, costs above the slice: finite priorities, budgets in bounds,
+    everybody runs.
+    """
     scheduler = door(heuristic)
     last = [0, 0, 0]
     worst = 0
@@ -284,12 +292,14 @@ def test_door_refuses(operators: int) -> None:
         PySchedulerDoor("fifo", [1])
 
 
-# --- virtual time -------------------------------------------------------------------------------------------------
+# --- virtual time ---------------------------------------------------------------------------------
 
 
 def simulate(heuristic: str, workers: int, tuples: int, costs: list[float], selectivities: list[float],
              parallelism: list[int]) -> tuple[float, list[int], int]:  # fmt: skip
-    """Virtual time: (makespan ns, tuples processed per operator, choices). No clock, no thread: the door is all it needs."""
+    """Virtual time: (makespan ns, tuples processed per operator, choices). No clock, no thread: the door
+    is all it needs.
+    """
     n = len(costs)
     scheduler = PySchedulerDoor(heuristic, parallelism, capacity=4_096)
     queues = [tuples] + [0] * (n - 1)

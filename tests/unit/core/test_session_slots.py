@@ -1,4 +1,6 @@
-"""Sessions in slots (`_core/state/session_slots`), and those that a filter behind them drops: `Sessionize.passing`."""
+"""Sessions in slots (`_core/state/session_slots`), and those that a filter behind them drops:
+`Sessionize.passing`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def agree(pipeline, data, **how) -> None:
 
 
 def jobs(schema, aggregate=LAST, on_error="fail"):
-    """Chains that read different columns of sessions, with and without a filter that can be applied before they are made."""
+    """Chains that read different columns of sessions, with and without a filter that can be applied
+    before they are made.
+    """
     sessions = od.Pipeline(schema).key_by("u").sessionize("t", 5, aggregate=aggregate, on_error=on_error)
     a, b = od.col("a"), od.col("b")
     some = sessions.filter(a.is_not_null() & b.is_null())

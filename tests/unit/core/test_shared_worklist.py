@@ -1,4 +1,6 @@
-"""The MPMC ring alone: positions as tickets, the gate, tags, full and empty, many threads, a stalled consumer."""
+"""The MPMC ring alone: positions as tickets, the gate, tags, full and empty, many threads, a stalled
+consumer.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_a_tagged_run_ends_at_the_gate_and_at_the_tail(ticket: int) -> None:
 
 
 def test_a_stalled_consumer_makes_the_ring_full_not_wrong() -> None:
-    """A consumer that lost the processor between claim and give-back: its cell is not reused, nothing is overwritten."""
+    """A consumer that lost the processor between claim and give-back: its cell is not reused, nothing is
+    overwritten.
+    """
     ring = PyMpmc(4)
     for k in range(1, 5):
         ring.push(k)

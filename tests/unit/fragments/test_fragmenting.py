@@ -46,7 +46,8 @@ def test_a_fragment_ends_where_the_key_changes():
 def test_operators_of_one_partitioning_stay_together():
     same = od.Pipeline(SOURCE).key_by("a").scan(n=od.count(), name="one").rename({"a": "k"}, name="renamed")
     assert keys(same.key_by("k").count(operator="two")) == [([], None), (["one", "renamed", "two"], ["a"])]
-    finer = same.key_by("k", "b").count(operator="two")  # equal (k, b) have equal k: they are in one node already
+    # equal (k, b) have equal k: they are in one node already
+    finer = same.key_by("k", "b").count(operator="two")
     assert keys(finer) == [([], None), (["one", "renamed", "two"], ["a"])]
     computed = same.with_columns((od.col("k") + 0).alias("k"), name="computed").key_by("k").count(operator="two")
     assert keys(computed)[-1] == (["two"], ["k"])

@@ -37,7 +37,9 @@ def source(values):
 
 
 def spread(pipeline, values, n=3, *, whole=False, **options):
-    """The result over n nodes, and what ran; `whole`: the first halves in the fragments in front, as in Spark."""
+    """The result over n nodes, and what ran; `whole`: the first halves in the fragments in front, as in
+    Spark.
+    """
     fragments, chosen, tags = processes.prepare(pipeline, {"emit": "final", **options}, "nodes")
     nodes = Noted()
     fragments = fragmenting.combined(fragments) if whole else fragments
@@ -127,7 +129,8 @@ def test_one_node_has_nothing_to_combine():
     assert found.table.to_pylist() == [{"total": 45, "n": 10}]
 
 
-# Sums of 2**62 and more: what a sequential run says depends on the order; so it is a sequential run that is asked.
+# Sums of 2**62 and more: what a sequential run says depends on the order; so it is a sequential run that is
+# asked.
 FITS_IN_ORDER = [LARGE, -LARGE, LARGE, -LARGE, LARGE, 3]
 OVERFLOWS = [LARGE, LARGE - 1, 1, -LARGE, 5, -LARGE]
 LOWEST = [-LARGE, -LARGE, 1, 2]
@@ -184,7 +187,9 @@ def test_a_condition_fails_at_its_row():
 
 @pytest.mark.parametrize("n", [1, 3, 5])
 def test_parts_of_a_key_in_several_nodes_are_merged(n):
-    """The rows of a key lie in all nodes: a part in each, a merge by key that sees the parts in any order."""
+    """The rows of a key lie in all nodes: a part in each, a merge by key that sees the parts in any
+    order.
+    """
     rows = od.Pipeline(SOURCE).key_by("u")
     pipelines = [
         rows.count("m", emit="final").filter(od.col("m") != 4),

@@ -1,4 +1,6 @@
-"""Ctrl-C while child processes are started: kept from them, and from the thread that starts them until it has done so."""
+"""Ctrl-C while child processes are started: kept from them, and from the thread that starts them until
+it has done so.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
 
 
 def test_a_child_does_not_see_it() -> None:
-    program = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.05)\nprint('went on')"
+    program = (
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.05)\nprint('went on')"
+    )
     with kept_from_children():
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("went on\n", "", 0)

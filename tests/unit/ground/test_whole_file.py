@@ -1,4 +1,6 @@
-"""What a command writes is there whole or not at all; what can't be written is told with its file, and shown where it was computed."""
+"""What a command writes is there whole or not at all; what can't be written is told with its file, and
+shown where it was computed.
+"""
 
 from __future__ import annotations
 

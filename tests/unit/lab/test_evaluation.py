@@ -18,7 +18,16 @@ from ordstream.commands import cli
 from ordstream.errors import PlanError
 from ordstream.lab import evaluation
 from ordstream.lab.evaluation import dkg
-from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Options, Result, draw, over_streams, write_csv
+from ordstream.lab.evaluation.experiment import (
+    Chart,
+    Claim,
+    Curve,
+    Options,
+    Result,
+    draw,
+    over_streams,
+    write_csv,
+)
 
 
 def numbered(seed: int, number: int, factor: float) -> list[float]:
@@ -55,7 +64,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("after", [0.1, 1.5], ids=["while processes start", "while they work"])
 def test_ctrl_c_ends_it_at_once(tmp_path: Path, after: float) -> None:
-    """A terminal interrupts the whole group: a child that was still starting used to leave a pool that never ended."""
+    """A terminal interrupts the whole group: a child that was still starting used to leave a pool that
+    never ended.
+    """
     if os.name != "posix":
         pytest.skip("no process groups here")
     script = tmp_path / "script.py"

@@ -1,4 +1,6 @@
-"""DKG's experiments: the short ways are the long ones, every figure runs, and the paper's statements that need few streams hold."""
+"""DKG's experiments: the short ways are the long ones, every figure runs, and the paper's statements
+that need few streams hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""LAS's experiments: the streams are what they say, every experiment runs, and small forms show what the full ones claim."""
+"""LAS's experiments: the streams are what they say, every experiment runs, and small forms show what the
+full ones claim.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ def test_every_experiment_runs_small(run: object, m: int, columns: int) -> None:
 
 
 def test_figure_3_in_small() -> None:
-    # The order of magnitude between Straw-Man and LAS needs the length of the stream; that LAS is near Full Knowledge does not.
+    # The order of magnitude between Straw-Man and LAS needs the length of the stream; that LAS is near Full
+    # Knowledge does not.
     found = las.measure_fig3(1, 0, 60_000)
     full, learnt, straw, nothing = found[:, -2]
     assert learnt < 2 * full

@@ -1,4 +1,6 @@
-"""Mixed's experiments: the generator does what it says, every figure runs small, exit statuses, and known failures have a reason."""
+"""Mixed's experiments: the generator does what it says, every figure runs small, exit statuses, and
+known failures have a reason.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_a_job_in_virtual_time() -> None:
 
 @pytest.mark.parametrize("name", [one.name for one in EXPERIMENTS])
 def test_every_figure_runs_small(name: str) -> None:
-    """Which claims hold is a matter of the default size; here a failure that is known must say why, with a figure."""
+    """Which claims hold is a matter of the default size; here a failure that is known must say why, with
+    a figure.
+    """
     result = experiments()[name].run(Options(1, seed=3, keys=500, tuples=20_000))
     assert result.rows
     assert result.charts

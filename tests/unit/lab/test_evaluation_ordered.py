@@ -1,4 +1,6 @@
-"""The ordered paper's experiments: tiny runs are checked and have all columns; claims are computed from rows, and fail where they must."""
+"""The ordered paper's experiments: tiny runs are checked and have all columns; claims are computed from
+rows, and fail where they must.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ FIGURES = {one.name: one for one in ordered.EXPERIMENTS}
 ABOUT = ("machine", "cores", "commit", "versions", "command")
 
 
-# --- claims ---------------------------------------------------------------------------------------------------
+# --- claims ---------------------------------------------------------------------------------------
 
 
 def row(columns: tuple[str, ...], **given: Any) -> list[Any]:
@@ -130,7 +132,9 @@ def test_a_ratio_is_told_with_its_range_over_the_rounds() -> None:
 
 
 def test_a_report_says_what_explains_it() -> None:
-    """Busy workers, CPU per tuple and in flight for heuristics; few partitions for hybrid; CPU by scheme for reordering and chunks."""
+    """Busy workers, CPU per tuple and in flight for heuristics; few partitions for hybrid; CPU by scheme
+    for reordering and chunks.
+    """
     text = "\n".join(heuristics.explanation(fig8_rows()))
     assert "CPU used over what the workers can use" in text
     assert "q2: CPU per tuple CT 1 ns, 1.0 choices" in text
@@ -248,7 +252,7 @@ def test_statements_on_reordering_of_queries(ratio: float, delay: float, wanted:
     assert holding(reordering.fig14_claims(rows)) == wanted
 
 
-# --- checked before measured ------------------------------------------------------------------------------------
+# --- checked before measured ----------------------------------------------------------------------
 
 
 def small() -> Subject:
@@ -299,7 +303,7 @@ def test_markers_are_at_equal_tuple_intervals() -> None:
     assert (np.diff(run.markers[:, 3]) >= 0).all()
 
 
-# --- subjects -----------------------------------------------------------------------------------------------------
+# --- subjects -------------------------------------------------------------------------------------
 
 
 def test_a_repeated_stream_goes_on_in_time() -> None:
@@ -324,12 +328,14 @@ def test_the_queries_have_output_to_compare(name: str) -> None:
     subject.check({"workers": 2, "chunk_rows": 1})
 
 
-# --- the figures ----------------------------------------------------------------------------------------------------
+# --- the figures ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
-    """Every figure, in runs too short to say anything but that they are right; fewer costs and sigmas than the paper's."""
+    """Every figure, in runs too short to say anything but that they are right; fewer costs and sigmas
+    than the paper's.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(partitioning, "COSTS_US", (10.0, 1_000.0))
         patched.setattr(partitioning, "SIGMAS", (0.1, 1.0))
@@ -419,7 +425,7 @@ def test_names_are_known_to_the_command() -> None:
     assert set(FIGURES) <= set(evaluation.experiments())
 
 
-# --- beyond the figures -----------------------------------------------------------------------------------------------
+# --- beyond the figures ---------------------------------------------------------------------------
 
 
 BEYOND = {

@@ -1,4 +1,6 @@
-"""POSG's experiments: the stream they are built on, Theorem 4.3 by enumeration, what synchronisation is worth, and each command."""
+"""POSG's experiments: the stream they are built on, Theorem 4.3 by enumeration, what synchronisation is
+worth, and each command.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ def small(seed: int, number: int, setting: Setting) -> Stream:
 def test_each_command_writes_its_file_and_claims(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Tiny: two streams of 2,000 tuples (Figure 10 and the steady state: 40,000). What the claims find does not matter here."""
+    """Tiny: two streams of 2,000 tuples (Figure 10 and the steady state: 40,000). What the claims find
+    does not matter here.
+    """
     monkeypatch.setattr(posg, "stream", small)
     monkeypatch.setattr(posg, "LONG", 40_000)
     monkeypatch.setattr(posg, "CHANGE", 20_000)

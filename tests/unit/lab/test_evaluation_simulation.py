@@ -1,4 +1,6 @@
-"""The experiments over the simulated node, small: what they describe, what they predict, and the controller."""
+"""The experiments over the simulated node, small: what they describe, what they predict, and the
+controller.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_one_of_several_workers_is_alone() -> None:
 
 
 def test_a_run_without_its_end_emits_nothing_there() -> None:
-    """A description is of the flow: what operators hold until the end of the stream is neither emitted nor counted."""
+    """A description is of the flow: what operators hold until the end of the stream is neither emitted
+    nor counted.
+    """
     batch = pa.record_batch({"key": pa.array([k % 7 for k in range(70_000)])})
     pipeline = od.Pipeline(batch.schema).key_by("key").count(emit="final").select("key")
     whole, flow = (real.run(pipeline, [batch], workers=1, chunk_rows=64, flush=flush) for flush in (True, False))
@@ -69,7 +73,9 @@ def test_a_run_without_its_end_emits_nothing_there() -> None:
 
 
 def test_a_chunk_without_rows_has_a_cost_of_its_own() -> None:
-    """Behind a filter that lets nothing pass an operator still hands on every chunk; its function is not called."""
+    """Behind a filter that lets nothing pass an operator still hands on every chunk; its function is not
+    called.
+    """
     model = CostModel.load()
     dear = replace(model, alone=replace(model.alone, next_empty=5_000.0))
     chain = [Stage("none", "SL", 100.0, selectivity=0.0), Stage("never", "SL", 1e6)]
@@ -86,7 +92,8 @@ def test_straight_lines_have_no_negative_parts() -> None:
 
 
 def test_two_threads_measure_a_line() -> None:
-    assert 0 <= calibrate.transfer(2.0) < 100_000  # the fastest of several: beside other load both threads may share a core for one
+    # the fastest of several: beside other load both threads may share a core for one
+    assert 0 <= calibrate.transfer(2.0) < 100_000
     notify, wake = calibrate.waking(5, 10)
     assert 0 < notify < 1e8
     assert 0 < wake < 1e8
@@ -192,7 +199,9 @@ def test_figure_8_has_a_row_per_setting_and_says_why(monkeypatch: pytest.MonkeyP
 
 
 def test_the_controller_finds_one_or_all() -> None:
-    """The product's controller over the simulated node, 8 workers allowed: within 10 % of the best number wherever the knee is."""
+    """The product's controller over the simulated node, 8 workers allowed: within 10 % of the best
+    number wherever the knee is.
+    """
     result = simulated.elastic(Options(1, workers=(8,), seconds=0.5))
     shares = {row[0]: row[5] for row in result.rows}
     assert set(shares) == {1, 2, 3, 4, 8}
@@ -204,7 +213,9 @@ def test_the_controller_finds_one_or_all() -> None:
 @pytest.mark.parametrize("scheduler", ["ct", "lp"])
 @pytest.mark.parametrize("useful", [2, 4])
 def test_workers_too_many_take_nothing_from_the_bottleneck(useful: int, scheduler: str) -> None:
-    """Slices of a millisecond (64 tuples of 15 us): the one operator with one state works on, however many others there are."""
+    """Slices of a millisecond (64 tuples of 15 us): the one operator with one state works on, however
+    many others there are.
+    """
     model = CostModel.load()
     rates = [
         simulate(
@@ -237,8 +248,11 @@ def test_a_line_at_one_size_goes_through_what_was_measured_there() -> None:
 
 @pytest.mark.usefixtures("short")
 def test_several_workers_are_described_by_parts_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As among several workers a partitioned operator is called once per part; all rows reach it all the same."""
-    monkeypatch.setattr(simulated, "MOST_DESCRIBED", 8_192)  # the same rows however fast the machine is now; half of them: whole chunks
+    """As among several workers a partitioned operator is called once per part; all rows reach it all the
+    same.
+    """
+    # the same rows however fast the machine is now; half of them: whole chunks
+    monkeypatch.setattr(simulated, "MOST_DESCRIBED", 8_192)
     alone, several = simulated.described("q2", 1), simulated.described("q2", 1, True)
     assert [stage.name for stage in alone.stages] == [stage.name for stage in several.stages]
     for stage, one, many in zip(several.stages, alone.measured, several.measured, strict=True):
@@ -254,7 +268,9 @@ def test_several_workers_are_described_by_parts_of_chunks(monkeypatch: pytest.Mo
 
 
 def test_a_path_is_that_of_the_operators_place() -> None:
-    """What the simulation adds by itself is taken off: partitioned or not, first, last, in front of a partitioned one."""
+    """What the simulation adds by itself is taken off: partitioned or not, first, last, in front of a
+    partitioned one.
+    """
     path = CostModel.load().shared
     assert simulated.own_path("PS", path, 64, 50.0, 20.0, 4.0, None, False) == pytest.approx(
         path.ps_chunk + 50 * path.ps_tuple + 4 * path.ps_part + path.egress_chunk + 20 * path.egress_tuple

@@ -1,4 +1,6 @@
-"""The simulated node: conservation, order, determinism, costs that add up, and bounds that no number of workers passes."""
+"""The simulated node: conservation, order, determinism, costs that add up, and bounds that no number of
+workers passes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from hypothesis import strategies as st
 from ordstream._core.flow.scheduler import PySchedulerDoor
 from ordstream.errors import PlanError
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts
-from ordstream.lab.simulation.node import MOST_WORKERS, Node, Outcome, Stage, planned_stages, routes, simulate
+from ordstream.lab.simulation.node import (
+    MOST_WORKERS,
+    Node,
+    Outcome,
+    Stage,
+    planned_stages,
+    routes,
+    simulate,
+)
 
 FREE = PathCosts(*[0.0] * 19)
 #: A machine whose runtime costs next to nothing: only functions take time.
@@ -58,7 +68,9 @@ def test_tuples_are_conserved_and_ordered(
     kinds: list[str], workers: int, chunk: int | None, scheduler: str, selectivity: float, depth: int | None, max_chunks: int | None,
     seed: int,
 ) -> None:  # fmt: skip
-    """Every source tuple is delivered once, in order; each operator's outputs are its inputs times its selectivity; nothing hangs."""
+    """Every source tuple is delivered once, in order; each operator's outputs are its inputs times its
+    selectivity; nothing hangs.
+    """
     stages = chain(*kinds, work=200.0, keys=7, selectivity=selectivity)
     options: dict[str, Any] = {"chunk_rows": chunk, "scheduler": scheduler, "depth": depth, "max_chunks": max_chunks, "seed": seed}
     model = CostModel.load()
@@ -105,7 +117,9 @@ def test_no_more_than_workers_times_one(model: CostModel, kinds: tuple[str, ...]
 
 @pytest.mark.parametrize("workers", [2, 4, 16, 64])
 def test_a_hot_key_bounds_a_partitioned_operator(model: CostModel, workers: int) -> None:
-    """Its tuples go through one bucket, which one worker has at a time: at most 1 / (share of the fullest bucket)."""
+    """Its tuples go through one bucket, which one worker has at a time: at most 1 / (share of the
+    fullest bucket).
+    """
     stage = Stage("count", "PS", 1000.0, hashes=hashes(50, alpha=1.5))
     for chunk in (1, 64):
         p = planned_stages([stage], workers, chunk, None)[-1].buckets
@@ -140,7 +154,9 @@ def test_a_dearer_line_costs_throughput(model: CostModel) -> None:
 
 
 def test_a_line_passes_one_transfer_at_a_time(model: CostModel) -> None:
-    """At one tuple per chunk each unit takes the flag's line: however many workers, no more than one unit per transfer."""
+    """At one tuple per chunk each unit takes the flag's line: however many workers, no more than one
+    unit per transfer.
+    """
     dear = replace(model, transfer=2_000.0)
     for workers in (4, 32):
         outcome = simulate(chain("SL"), dear, workers, 20_000, chunk_rows=1)
@@ -161,7 +177,9 @@ def test_quick_units_are_sent_together(model: CostModel, kind: str) -> None:
 
 
 def test_claims_save_transfers(model: CostModel) -> None:
-    """With dear lines, parts that are quick enough to be claimed together cost less runtime each than slow ones."""
+    """With dear lines, parts that are quick enough to be claimed together cost less runtime each than
+    slow ones.
+    """
 
     def runtime_ns(work: float) -> float:
         outcome = simulate(chain("PS", work=work), replace(model, transfer=300.0), 2, 20_000, chunk_rows=1)
@@ -199,7 +217,9 @@ def test_fewer_active_workers_are_as_fast_as_that_many(model: CostModel) -> None
 
 
 def test_workers_come_back(model: CostModel) -> None:
-    """Aside for the first half, then all: the answer is complete and in order, and the second half is faster."""
+    """Aside for the first half, then all: the answer is complete and in order, and the second half is
+    faster.
+    """
     outcome = simulate(
         chain("SL", "PS", work=1000.0), model, 8, 100_000, chunk_rows=64, controller=lambda node, now: 1 if now < 40e6 else 8, start=1
     )

@@ -1,4 +1,6 @@
-"""Parametric operators: the kernel is its sequential twin, with every parameter; keys come as distributed as they say."""
+"""Parametric operators: the kernel is its sequential twin, with every parameter; keys come as
+distributed as they say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the prototype experiments compute from a job's tuples; that they run is in tests/spark/test_prototypes.py."""
+"""What the prototype experiments compute from a job's tuples; that they run is in
+tests/spark/test_prototypes.py.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_what_a_tuple_takes_a_node() -> None:
 
 
 def test_jobs_side_by_side_have_slots_for_all_their_nodes(monkeypatch) -> None:
-    """Rounds in the order asked; the nodes of a round meet each other and nobody else; a failure cancels the others."""
+    """Rounds in the order asked; the nodes of a round meet each other and nobody else; a failure cancels
+    the others.
+    """
     rounds: list[tuple[str, int, list[int]]] = []
 
     def look_up(folder, nodes, asked, number, busy):
@@ -112,14 +116,18 @@ def test_mentions_where_any_entity_may_be_dear() -> None:
 
 
 def test_virtual_time_knows_what_finer_matrices_bring() -> None:
-    """S_L of the frozen scheduler, dear entities frequent: better than Round-Robin on the mean, better still with more columns."""
+    """S_L of the frozen scheduler, dear entities frequent: better than Round-Robin on the mean, better
+    still with more columns.
+    """
     coarse, fine = (np.mean([prototypes.virtual_speed_up(n, 4_000, 4, epsilon=e) for n in range(10)]) for e in (0.05, 0.001))
     assert 1 < coarse < fine
     assert prototypes.virtual_speed_up(1, 2_000, 1) == 1
 
 
 class VirtualJobs:
-    """In place of the jobs in Spark: nodes by Round-Robin, by a map, or (for a Balancer) by full knowledge, in virtual time."""
+    """In place of the jobs in Spark: nodes by Round-Robin, by a map, or (for a Balancer) by full
+    knowledge, in virtual time.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[int] = []

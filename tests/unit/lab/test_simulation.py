@@ -76,7 +76,9 @@ STREAM = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(-1
 
 @given(STREAM)
 def test_fifo_recursion_and_order_of_events(stream: list[tuple[int, int, int]]) -> None:
-    """start = max(arrival, end before it on that instance); every execution is reported once, in order of time."""
+    """start = max(arrival, end before it on that instance); every execution is reported once, in order
+    of time.
+    """
     arrivals = np.cumsum([gap for gap, _, _ in stream], dtype=np.float64)
     times = [float(time) for _, time, _ in stream]
     policy = Recorder([instance for _, _, instance in stream], delay=2.0)
@@ -90,7 +92,8 @@ def test_fifo_recursion_and_order_of_events(stream: list[tuple[int, int, int]]) 
         last[instance] = outcome.end[i] = outcome.start[i] + times[i]
     rank = {"executed": 0, "received": 1, "submit": 2}
     told = [(event[-1], rank[event[0]]) for event in policy.heard]
-    # A message sent with no delay, or an execution of no length, may happen in the instant of an arrival, after it.
+    # A message sent with no delay, or an execution of no length, may happen in the instant of an arrival,
+    # after it.
     assert [time for time, _ in told] == sorted(time for time, _ in told)
     admitted = [i for i, (_, _, instance) in enumerate(stream) if instance >= 0]
     assert sorted(event[1] for event in policy.heard if event[0] == "executed") == admitted
@@ -152,7 +155,7 @@ def test_what_is_wrong_is_refused() -> None:
     assert len(run_operator(Routed([]), 1, [], []).end) == 0
 
 
-# --- streams --------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
 def test_zipf_has_its_probabilities() -> None:

@@ -126,8 +126,10 @@ def test_text_says_what_was_dropped():
         ]
     )
     assert str(found).splitlines()[-2:] == [
-        "skipped 361 tuples in 'a' (on_error=\"skip\"), of 1,000 tuples; first at serial 17: ValueError: x is 3",
-        "skipped 2 tuples and steps of punctuations in 'b' (on_error=\"skip\"), of 639 tuples; first at serial 1000: "
+        "skipped 361 tuples in 'a' (on_error=\"skip\"), of 1,000 tuples; first at serial 17: ValueError: "
+        "x is 3",
+        "skipped 2 tuples and steps of punctuations in 'b' (on_error=\"skip\"), of 639 tuples; first at "
+        "serial 1000: "
         "OverflowError: too large",
     ]
     assert "skip" not in str(report([operator("a")]))

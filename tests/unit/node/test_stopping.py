@@ -1,4 +1,5 @@
-"""A run that is stopped leaves every loop over keys within a few thousand of them, and delivers nothing that was half made.
+"""A run that is stopped leaves every loop over keys within a few thousand of them, and delivers nothing that
+was half made.
 
 Looks at the stop flag are counted, not time: whatever lies between two looks is bounded by a number of keys.
 """
@@ -26,7 +27,9 @@ DEADLINE_S = 10.0
 
 
 def rows(n: int, seed: int = 1) -> dict[str, list[Any]]:
-    """n keys in any order, each once; the strings differ behind their first 8 bytes, where a prefix tells nothing."""
+    """n keys in any order, each once; the strings differ behind their first 8 bytes, where a prefix
+    tells nothing.
+    """
     keys = list(range(n))
     random.Random(seed).shuffle(keys)
     return {"k": keys, "s": [f"a long prefix {k:07}" for k in keys], "v": list(range(n)), "ts": list(range(n))}
@@ -69,7 +72,9 @@ FLUSHES: dict[str, Callable[[], od.Pipeline]] = {
 
 @pytest.mark.parametrize("name", FLUSHES)
 def test_a_flush_looks_at_the_flag(name: str) -> None:
-    """Every kernel's loop over the keys of one bucket: at most STOP_EVERY keys between two looks, none after the one that says stop."""
+    """Every kernel's loop over the keys of one bucket: at most STOP_EVERY keys between two looks, none
+    after the one that says stop.
+    """
     n = 5 * STOP_EVERY
     (stage,) = FLUSHES[name]().plan.operators
     kernel = testing.KernelRun(stage.kernel(), stage.key)
@@ -129,7 +134,9 @@ RUNS: dict[str, Callable[[], od.Pipeline]] = {
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", RUNS)
 def test_stopped_at_any_look(name: str, workers: int) -> None:
-    """Whichever loop of a run it is in: the reader gets Cancelled after a prefix of the output, every chunk comes back."""
+    """Whichever loop of a run it is in: the reader gets Cancelled after a prefix of the output, every
+    chunk comes back.
+    """
     n = 12_000
     pipeline, data = RUNS[name](), table(n)
     options: dict[str, Any] = {"workers": workers, "buckets": 2, "chunk_rows": 5_000}
@@ -159,14 +166,17 @@ def test_stopped_at_any_look(name: str, workers: int) -> None:
 
 @pytest.mark.parametrize("name", ["count", "aggregate", "sessions", "process of strings", "two flushes"])
 def test_ctrl_c_reaches_a_flush_on_the_callers_thread(name: str) -> None:
-    """workers = 0: the signal comes at some look; no other look follows it, and the exception is the handler's."""
+    """workers = 0: the signal comes at some look; no other look follows it, and the exception is the
+    handler's.
+    """
     pipeline, data = RUNS[name](), table(20_000)
     look_at_stop()
     pipeline.run(data, workers=0)
     most = looks()
     assert most >= 14
     interrupted = 0
-    for at in (1, 4, 9, 14):  # reached in every run: the number of slices, which end with a look as well, differs
+    # reached in every run: the number of slices, which end with a look as well, differs
+    for at in (1, 4, 9, 14):
         look_at_stop(at, signal=True)
         stream = pipeline.stream(data, workers=0)
         try:

@@ -1,4 +1,6 @@
-"""Threads that run user code: their stacks bear what the main thread's bears, and the user's own setting stays."""
+"""Threads that run user code: their stacks bear what the main thread's bears, and the user's own setting
+stays.
+"""
 
 from __future__ import annotations
 
@@ -108,12 +110,15 @@ print("done")
 
 
 @pytest.mark.parametrize(
-    # A limit that was raised is too much for the main thread of some interpreters: there only our threads are asked.
+    # A limit that was raised is too much for the main thread of some interpreters: there only our threads
+    # are asked.
     ("limit", "workers"),
     [(1_000, (0, 1, 2, 4)), (2_500, (1, 2))],
 )
 def test_a_recursion_through_c_ends_everywhere_as_on_a_large_stack(limit: int, workers: tuple[int, ...]) -> None:
-    """Functions, state, flushes and the source's own generator, on the caller's thread, the feeder's and the workers'."""
+    """Functions, state, flushes and the source's own generator, on the caller's thread, the feeder's and
+    the workers'.
+    """
     program = PROGRAM.format(limit=limit, workers=workers)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr[-2_000:]

@@ -65,7 +65,9 @@ def test_scan_with_conditions(on_error, rows):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_final_flush_of_many_keys_is_in_key_order(workers):
-    """So many that they are sorted by radix: keys whose first bytes do not tell them apart, negative ones, nulls, NaN."""
+    """So many that they are sorted by radix: keys whose first bytes do not tell them apart, negative
+    ones, nulls, NaN.
+    """
     n = 1500
     mixed = [i * 7919 % n for i in range(n)]
     floats = [float("nan") if i == 7 else -0.0 if i == 8 else (i - 700) * 1e-3 for i in mixed]

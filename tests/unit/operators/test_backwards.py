@@ -1,4 +1,6 @@
-"""Rows that run backwards: the operator that relies on time refuses them at the same serial as a sequential run, however it is run."""
+"""Rows that run backwards: the operator that relies on time refuses them at the same serial as a
+sequential run, however it is run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ordstream.reference.run_serial import run_serial
 
 LAST = {"a": od.last("t"), "b": od.max("t", where=od.col("k") == 1)}
 
-#: Every operator that relies on a column to ascend: its layouts, with a key and without, behind rows of a flush.
+#: Every operator that relies on a column to ascend: its layouts, with a key and without, behind rows of a
+#: flush.
 RELYING = {
     "sessions in slots": lambda p: p.key_by("k").sessionize("t", 3, aggregate=LAST),
     "sessions with lists": lambda p: p.key_by("k").sessionize("t", 3, ["t"]),
@@ -154,7 +157,7 @@ def test_what_is_said_shows_times_as_times():
         assert isinstance(raised.value.__cause__, ValueError)
 
 
-# ------------------------------------------------------------------------------------------------ assert_ordered
+# ----------------------------------------------------------------------------------- assert_ordered
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])

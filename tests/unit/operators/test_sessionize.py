@@ -39,7 +39,9 @@ def test_sessions_by_other_keys(key, rows):
 @FEW
 @given(rows=ROWS)
 def test_sessions_whose_values_are_taken_where_they_lie(key, where, on_error, rows):
-    """Without nulls in the time and without checked sums a loop of its own handles them; eight aggregates share a byte."""
+    """Without nulls in the time and without checked sums a loop of its own handles them; eight
+    aggregates share a byte.
+    """
     condition = CONDITIONS[where]
     chosen = {
         "hi": od.max("i", where=condition),

@@ -118,7 +118,8 @@ class TestArguments:
         assert len(fragments_of(protected(base().shed("50ms", "key")).plan)) == 1
         with pytest.raises(PlanError, match="one node"):
             fragments_of(base().shed("50ms", "key").key_by("key").count().plan)
-        stateless = protected(base().shed("50ms", "key"))  # of one piece: nodes would shed by serials of their own, and their logs be lost
+        # of one piece: nodes would shed by serials of their own, and their logs be lost
+        stateless = protected(base().shed("50ms", "key"))
         with pytest.raises(PlanError, match=r"sheds can't be combined with processes=2"):
             stateless.run(source(3), processes=2)
         with pytest.raises(PlanError, match=r"sheds can't be combined with nodes=2"):
@@ -151,7 +152,9 @@ def check_against_serial(pipeline: od.Pipeline, table: pa.Table, result: Any) ->
 
 
 def retried(test: Callable[..., None]) -> Callable[..., None]:
-    """A test whose shares and times are `measured`: other load on the machine makes the clock run ahead of the work."""
+    """A test whose shares and times are `measured`: other load on the machine makes the clock run ahead
+    of the work.
+    """
 
     @functools.wraps(test)
     def again(*args: Any, **named: Any) -> None:
@@ -310,8 +313,9 @@ class TestLive:
 
     @retried
     def test_elapsed_time_is_the_worker_time_that_the_operator_received(self) -> None:
-        # One worker serves two operators of 3 ms each. The protected one alone would have capacity to spare: a tuple comes every 4.5 ms.
-        # Counted by the clock on the wall it would never be behind, and nothing would be shed while the latency grows without bound.
+        # One worker serves two operators of 3 ms each. The protected one alone would have capacity to spare:
+        # a tuple comes every 4.5 ms. Counted by the clock on the wall it would never be behind, and nothing
+        # would be shed while the latency grows without bound.
         def slow(row: Any) -> tuple[str, int]:
             time.sleep(0.003)
             return row.key, row.value

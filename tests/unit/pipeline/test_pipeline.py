@@ -288,14 +288,16 @@ def test_used_source_columns(p):
 
 def test_needed_outputs(p):
     needed = needed_outputs
-    made = p.key_by("user").sessionize("ts", 1, aggregate={"a": od.last("ts"), "b": od.last("ts")})  # user start end count a b
+    # user start end count a b
+    made = p.key_by("user").sessionize("ts", 1, aggregate={"a": od.last("ts"), "b": od.last("ts")})
     (values, nulls) = needed(made.plan)[0]
     assert values == nulls == set(range(6))
     tested = made.filter(col("a").is_not_null() & ~col("b").is_null())
     (values, nulls) = needed(tested.aggregate(n=od.sum("count")).plan)[0]
     assert (values, nulls) == ({3}, {3, 4, 5})
     (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).plan)[0]
-    assert (values, nulls) == ({3, 5}, {3, 4, 5})  # an error behind the first filter may show what the second one reads
+    # an error behind the first filter may show what the second one reads
+    assert (values, nulls) == ({3, 5}, {3, 4, 5})
     (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).plan)[0]
     assert values == nulls == {4, 5}
 

@@ -379,7 +379,7 @@ def test_other_functions():
     assert "fan_out" in str(limited.error)
 
 
-# --------------------------------------------------------------------------------------- expressions, sources
+# ----------------------------------------------------------------------------- expressions, sources
 
 
 def test_expressions_in_a_chain():

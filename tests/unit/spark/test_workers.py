@@ -1,4 +1,6 @@
-"""What a Spark worker says of its ordstream before it runs what was shipped, and what the command line makes of a failed job."""
+"""What a Spark worker says of its ordstream before it runs what was shipped, and what the command line
+makes of a failed job.
+"""
 
 import shutil
 import subprocess
@@ -17,16 +19,24 @@ from ordstream.commands.engines import _reason
 from ordstream.spark import node_function
 
 PACKAGE = Path(od.__file__).parent
-UNPACK = "import pickle, sys; made = [pickle.load(sys.stdin.buffer) for _ in (1, 2)][0]; print(type(made).__name__, made.order_by)"
+UNPACK = (
+    "import pickle, sys; made = [pickle.load(sys.stdin.buffer) for _ in (1, 2)][0]; "
+    "print(type(made).__name__, made.order_by)"
+)
 
 
 def in_a_worker(folder):
-    """The end of a process that unpacks a node's function twice, with `folder` as the first on its path, as a worker's current one is."""
+    """The end of a process that unpacks a node's function twice, with `folder` as the first on its path,
+    as a worker's current one is.
+    """
     import pyarrow as pa
 
     function, _ = node_function(od.Pipeline(pa.schema([("ts", pa.int64())])).select("ts"), order_by=("ts",))
     data = cloudpickle.dumps(function)
-    program = f"import sys; sys.path[:] = [{str(folder)!r}, *(p for p in sys.path if p not in ('', {str(PACKAGE.parent)!r}))]; {UNPACK}"
+    program = (
+        f"import sys; sys.path[:] = [{str(folder)!r}, *(p for p in sys.path if p not in ('', "
+        f"{str(PACKAGE.parent)!r}))]; {UNPACK}"
+    )
     command = [sys.executable, "-P", "-c", program]
     return subprocess.run(command, input=data * 2, capture_output=True, timeout=100, check=False, env={"PATH": ""}, cwd=folder)
 
@@ -75,7 +85,10 @@ def test_another_ordstream_is_told_with_both_places(tmp_path, kind):
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\n    ^^^\n'
-CHAINED = f"{TRACEBACK}KeyError: 'k'\n\nThe above exception was the direct cause of the following exception:\n\n{TRACEBACK}"
+CHAINED = (
+    f"{TRACEBACK}KeyError: 'k'\n\nThe above exception was the direct cause of the following "
+    f"exception:\n\n{TRACEBACK}"
+)
 CRASHED = """An error occurred while calling o127.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task \
 0.0 in stage 0.0 (TID 0) (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). See x

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the machine is 
 
 @pytest.fixture
 def machine(tmp_path):
-    """A checkout of the script on a machine with a Python (headers and venv included), without a compiler or package manager."""
+    """A checkout of the script on a machine with a Python (headers and venv included), without a
+    compiler or package manager.
+    """
     if not Path(sys.base_prefix, "bin", "python3").exists():
         pytest.skip("no python3 beside this one")
     (tmp_path / "tools").mkdir()
@@ -56,13 +58,19 @@ def test_all_is_there(machine):
 
 
 def test_without_a_package_manager(machine):
-    sentence = "ordstream needs a C++17 compiler: install it with your system's package manager and run the command again."
+    sentence = (
+        "ordstream needs a C++17 compiler: install it with your system's package manager and run the "
+        "command again."
+    )
     assert bootstrap(machine) == (1, [sentence])
 
 
 def test_where_it_may_not_install(machine):
     program(machine, "apt-get", "echo never called; exit 3")
-    sentence = "ordstream needs a C++17 compiler: type `sudo apt-get install -y --no-install-recommends g++` and run the command again."
+    sentence = (
+        "ordstream needs a C++17 compiler: type `sudo apt-get install -y --no-install-recommends g++` and "
+        "run the command again."
+    )
     assert bootstrap(machine) == (1, [sentence])
     program(machine, "sudo", "exit 1")  # it asks for a password
     assert bootstrap(machine) == (1, [sentence])
@@ -91,7 +99,8 @@ def test_an_installation_that_fails(machine):
     status, told = bootstrap(machine)
     assert status == 1
     assert told[-1] == (
-        "ordstream needs a C++17 compiler, and `dnf install -y gcc-c++` did not bring it: install it by hand and run the command again."
+        "ordstream needs a C++17 compiler, and `dnf install -y gcc-c++` did not bring it: install it by "
+        "hand and run the command again."
     )
 
 

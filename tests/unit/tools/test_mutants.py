@@ -1,4 +1,6 @@
-"""`make mutants` can be made: what it takes out of the core is still there, and the tests that should see it exist."""
+"""`make mutants` can be made: what it takes out of the core is still there, and the tests that should
+see it exist.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The batch answers: against the queries' definitions, the figures known for the real rows, and hand-made cases."""
+"""The batch answers: against the queries' definitions, the figures known for the real rows, and
+hand-made cases.
+"""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

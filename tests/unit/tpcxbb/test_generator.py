@@ -1,4 +1,6 @@
-"""The generator: dense days, bounded memory, the benchmark's figures at scale 1, and runs that don't end well."""
+"""The generator: dense days, bounded memory, the benchmark's figures at scale 1, and runs that don't end
+well.
+"""
 
 import gc
 import os
@@ -30,7 +32,8 @@ def small_chunks(monkeypatch):
 
 
 def command(*arguments, **options):
-    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
+    # the build under test
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     return subprocess.Popen(
         [sys.executable, "-m", "ordstream", "generate", *map(str, arguments)],
         env=environment,
@@ -63,7 +66,8 @@ def test_dense_days_are_in_order_and_complete(small_chunks, tmp_path, days):
     hours = np.bincount(clicks["wcs_click_time_sk"].to_numpy() // 3_600, minlength=24) / clicks.num_rows
     assert np.abs(hours - 1 / 24).max() < 0.01
     pq.write_table(clicks, tmp_path / "web_clickstreams.parquet")
-    assert sum(part.num_rows for part in DataFolder(tmp_path).clicks()) == clicks.num_rows  # in canonical order
+    # in canonical order
+    assert sum(part.num_rows for part in DataFolder(tmp_path).clicks()) == clicks.num_rows
     assert pa.Table.from_batches(Generator(sizes, seed=2).clicks()).equals(clicks)
 
 

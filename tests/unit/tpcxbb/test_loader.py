@@ -1,4 +1,6 @@
-"""The loader of TPCx-BB folders: streams in order, side tables, and errors that name file, row and column."""
+"""The loader of TPCx-BB folders: streams in order, side tables, and errors that name file, row and
+column.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -205,7 +207,10 @@ def test_a_row_of_another_length_is_told_with_file_and_line(tmp_path, good, bad,
     text = "\n".join([CLICKS_HEADER, *rows, ",".join(["37000"] * bad), *rows]) + "\n"
     with pytest.raises(SourceError) as raised:
         clicks_of(tmp_path, text, encoding)
-    place = f"row {good + empty + 1} has {bad} values for {width} columns, at line {good + empty + 2} of the file"
+    place = (
+        f"row {good + empty + 1} has {bad} values for {width} columns, at line {good + empty + 2} of the "
+        "file"
+    )
     assert str(raised.value) == f"can't read {tmp_path / 'web_clickstreams.csv'}: {place}"
     with pytest.raises(SourceError) as raised:
         DataFolder(tmp_path).rows("web_clickstreams")  # what a command asks first, of one column

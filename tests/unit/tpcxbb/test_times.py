@@ -31,7 +31,8 @@ def test_one_answer_whatever_the_times(tmp_path, where, seed):
     data = folder(tmp_path, where, seed)
     tables = Tables(data)
     for name, parameters in PARAMETERS.items():
-        if name == "q15" and where in ("the first", "the last", "everywhere"):  # no line through days so far away fits into int64
+        # no line through days so far away fits into int64
+        if name == "q15" and where in ("the first", "the last", "everywhere"):
             parameters = parameters | {"date_from": -1, "date_to": 0}
         expected = ANSWERS[name](tables, **parameters)
         assert batch.first_difference(batch.duckdb_answer(data, name, **parameters), expected) is None, name

@@ -240,7 +240,9 @@ class TestRows:
     @settings(max_examples=20, deadline=None)
     @given(rows=st.lists(st.tuples(UINT64, UINT64, st.none() | st.lists(UINT64, max_size=2), st.integers(0, 3)), max_size=9))
     def test_uint64_of_any_size(self, on_error, rows):
-        """Those above the range of the integers inside, too: the interpreted function takes such a row over, state and all."""
+        """Those above the range of the integers inside, too: the interpreted function takes such a row
+        over, state and all.
+        """
         source = pa.schema({"u": pa.uint64(), "v": pa.uint64(), "l": pa.list_(pa.uint64()), "k": I64})
         columns = zip(*rows, strict=True) if rows else [()] * 4
         data = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, source, strict=True)], schema=source)
