@@ -160,7 +160,8 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef class FlatKernel(KernelOwner):
-    """Operators "pairs" and "explode": attributes {"column": a list column, "carry": [column, ...]}; `makes_pairs`: the first of the two."""
+    """Operators "pairs" and "explode": attributes {"column": a list column, "carry": [column,
+    ...]}; `makes_pairs`: the first of the two."""
 
     cdef FlatContext context
 
