@@ -180,6 +180,7 @@ class BuildCore(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or jobs()
+        self.for_users = not self.inplace  # setuptools takes `inplace` away while it builds
         if not (self.inplace or asked("ORDSTREAM_LAB")):
             self.extensions = [module for module in self.extensions if not in_lab(module.name)]
 
@@ -195,7 +196,7 @@ class BuildCore(build_ext):
             # C++ files made anew are newer than every object made with the old flags: all is compiled again.
             shutil.rmtree(base / "cython", ignore_errors=True)
             stamp.write_text(flags)
-        if not (self.inplace or DEBUG or SANITIZE) and sys.platform == "linux":
+        if self.for_users and not (DEBUG or SANITIZE) and sys.platform == "linux":
             # For users: Python's own flags bring -g along, and most of a module's bytes would be for a
             # debugger.
             for module in self.extensions:

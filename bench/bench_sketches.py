@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from targets import Figure
 
-from ordstream.balance.sketches import CountMin, ExecutionTimes, SpaceSaving
+from ordstream.balance.sketches import CountMin, ExecutionTimes
+from ordstream.balance.space_saving import SpaceSaving
 
 pytestmark = pytest.mark.benchmark(group="sketches", timer=harness.replayed_clock)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from ordstream.expressions.expr import col, if_else, lit, when
     from ordstream.ground.ordertags import OrderTag
-    from ordstream.node.node import Result
+    from ordstream.node.result import Result
     from ordstream.operators.aggregation import count, first, last, max, mean, min, sum
     from ordstream.operators.codec import codec
     from ordstream.operators.pairs import explode, pairs
@@ -89,7 +89,7 @@ _HOMES = {
         "SourceError",
     ),
     "expressions.expr": ("col", "if_else", "lit", "when"),
-    "node.node": ("Result",),
+    "node.result": ("Result",),
     "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "sum"),
     "operators.codec": ("codec",),
     "operators.pairs": ("explode", "pairs"),

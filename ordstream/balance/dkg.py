@@ -24,7 +24,7 @@ from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
-from ordstream.balance.sketches import SpaceSaving
+from ordstream.balance.space_saving import SpaceSaving
 from ordstream.errors import PlanError
 
 Cost = Literal["linear", "quadratic"] | Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]

@@ -1,12 +1,10 @@
-"""Sketches of a stream in bounded memory: Count-Min, POSG's F/W pair, Space-Saving.
+"""Sketches of a stream in bounded memory: Count-Min and POSG's F/W pair.
 
 All are mergeable (the sketch of two streams from the sketches of each), serialisable, and take keys of every
 kind that `ordstream.balance.keys.key_words` names, one or a column at a time. A sketch has one writer;
 nothing here takes locks.
 
-Sources: POSG, sections III and IV-B and Listings III.1, III.2; DKG, section 3.1; Cormode and Muthukrishnan
-2005 (Count-Min); Metwally et al. 2005 (Space-Saving); Cafaro, Pulimeno and Tempesta 2016 (merging
-Space-Saving).
+Sources: POSG, sections III and IV-B and Listings III.1, III.2; Cormode and Muthukrishnan 2005 (Count-Min).
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core.balance import count_min, hashing, space_saving
-from ordstream.balance.keys import Key, key_at, key_word, key_words, plain_key, stored_keys
-from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
+from ordstream._core.balance import count_min, hashing
+from ordstream.balance.keys import Key, key_word, key_words
+from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
 
 
@@ -52,11 +50,16 @@ def count_min_size(epsilon: float, delta: float) -> tuple[int, int]:
     rows = max(1, math.ceil(math.log2(1 / delta) - 1e-12))
     columns = max(1, math.ceil(math.e / epsilon))
     if rows > 64 or columns > 2**31 - 1:
-        raise PlanError(f"delta={delta} and epsilon={epsilon} ask for {rows} rows and {columns} columns; at most 64 and 2^31 - 1")
+        raise PlanError(
+            f"delta={delta} and epsilon={epsilon} ask for {rows} rows and {columns} columns; at most 64 "
+            "and 2^31 - 1"
+        )
     return rows, columns
 
 
-def _sized(epsilon: float | None, delta: float | None, rows: int | None, columns: int | None, seed: int) -> hashing.TwoUniversal:
+def _sized(
+    epsilon: float | None, delta: float | None, rows: int | None, columns: int | None, seed: int
+) -> hashing.TwoUniversal:
     if rows is None and columns is None:
         rows, columns = count_min_size(0.05 if epsilon is None else epsilon, 0.1 if delta is None else delta)
     elif rows is None or columns is None or epsilon is not None or delta is not None:
@@ -147,7 +150,9 @@ class CountMin:
         OverflowError
             The total would pass 2^63 - 1. Nothing is counted then.
         """
-        self._matrix.update(key_words(keys), None if counts is None else np.ascontiguousarray(counts, dtype=np.int64))
+        self._matrix.update(
+            key_words(keys), None if counts is None else np.ascontiguousarray(counts, dtype=np.int64)
+        )
 
     def estimate(self, key: Key) -> int:
         """Estimated count of one key, at least the true one."""
@@ -178,7 +183,11 @@ class CountMin:
     def to_bytes(self) -> bytes:
         """The sketch as bytes (`ordstream.balance.serial_form`)."""
         hashes = self._matrix.hashes
-        return packed("CountMin", {"columns": hashes.columns, "hashes": hashes.coefficients}, {"cells": self._matrix.array})
+        return packed(
+            "CountMin",
+            {"columns": hashes.columns, "hashes": hashes.coefficients},
+            {"cells": self._matrix.array},
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CountMin:
@@ -345,12 +354,18 @@ class ExecutionTimes:
     def copy(self) -> ExecutionTimes:
         """An independent copy: what an instance sends to its scheduler."""
         m = self._matrices
-        return ExecutionTimes.of_matrices(count_min.TimeMatrices(m.hashes, m.frequency, m.work, m.total_time))
+        return ExecutionTimes.of_matrices(
+            count_min.TimeMatrices(m.hashes, m.frequency, m.work, m.total_time)
+        )
 
     def to_bytes(self) -> bytes:
         """The pair as bytes (`ordstream.balance.serial_form`)."""
         m = self._matrices
-        values = {"columns": m.hashes.columns, "hashes": m.hashes.coefficients, "total_time": m.total_time.hex()}
+        values = {
+            "columns": m.hashes.columns,
+            "hashes": m.hashes.coefficients,
+            "total_time": m.total_time.hex(),
+        }
         return packed("ExecutionTimes", values, {"frequency": m.frequency, "work": m.work})
 
     @classmethod
@@ -366,7 +381,9 @@ class ExecutionTimes:
         try:
             hashes = hashing.TwoUniversal.from_coefficients(values["columns"], values["hashes"])
             total = float.fromhex(values["total_time"])
-            return cls.of_matrices(count_min.TimeMatrices(hashes, arrays["frequency"], arrays["work"], total))
+            return cls.of_matrices(
+                count_min.TimeMatrices(hashes, arrays["frequency"], arrays["work"], total)
+            )
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise SketchBytesError(f"the bytes of this ExecutionTimes cannot be read: {error}") from error
 
@@ -391,211 +408,3 @@ class ExecutionTimes:
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class SpaceSaving:
-    """The most frequent keys of a stream, with counts from above, in `capacity` counters and O(1) per tuple.
-
-    For every key with a counter: count - error <= f <= count and error <= `least` <= m/capacity (m: tuples
-    counted). Every key with f > m/capacity has a counter. The counts sum to m; after a merge that had to
-    drop counters, to at most m. A key without a counter occurred at most `least` times.
-
-    Parameters
-    ----------
-    epsilon : float, optional
-        Error as a share of the stream: ceil(1/epsilon) counters (DKG, section 3.1).
-    capacity : int, optional
-        Counters, in place of epsilon; 1 to 2^26.
-
-    Raises
-    ------
-    PlanError
-        An argument is out of range, or not exactly one is given.
-    """
-
-    def __init__(self, epsilon: float | None = None, *, capacity: int | None = None) -> None:
-        if (epsilon is None) == (capacity is None):
-            raise PlanError("give either epsilon or capacity")
-        if capacity is None:
-            if epsilon is None or not 0 < epsilon <= 1:
-                raise PlanError(f"epsilon must lie in (0, 1], not {epsilon}")
-            # The small allowance: 1/0.05 must be 20 counters, whatever the quotient's last bit says.
-            capacity = math.ceil(1 / epsilon - 1e-9)
-        try:
-            self._summary = space_saving.StreamSummary(capacity)
-        except (ValueError, OverflowError) as error:
-            raise PlanError(str(error)) from None
-        self._keys: list[Key] = [None] * int(capacity)
-        self._update_key = self._summary.update_key  # `update` is called per key: two look-ups less
-
-    @property
-    def capacity(self) -> int:
-        """Counters there are."""
-        return int(self._summary.capacity)
-
-    @property
-    def total(self) -> int:
-        """Tuples counted (m)."""
-        return int(self._summary.total)
-
-    @property
-    def least(self) -> int:
-        """Least count of a counter, 0 while some are free: an upper bound of every error and of every
-        key without a counter.
-        """
-        return int(self._summary.least)
-
-    def __len__(self) -> int:
-        return int(self._summary.used)
-
-    def update(self, key: Key, count: int = 1) -> None:
-        """Count one key `count` >= 0 times. Cost: O(1) for count 1, at most O(capacity) else.
-
-        Raises
-        ------
-        ValueError
-            The count is negative.
-        """
-        counter = self._update_key(key, count)
-        if counter >= 0:
-            self._keys[counter] = key if type(key) is int else plain_key(key)
-
-    def update_many(self, keys: Any, counts: npt.NDArray[np.int64] | None = None) -> None:
-        """Count a column of keys in order, each once or `counts[i]` >= 0 times.
-
-        Raises
-        ------
-        ValueError
-            A count is negative. Nothing is counted then.
-        OverflowError
-            The total would pass 2^63 - 1. Nothing is counted then.
-        """
-        keys = stored_keys(keys)
-        self.update_words(key_words(keys), keys, counts)
-
-    def update_words(self, words: npt.NDArray[np.uint64], keys: Any, counts: npt.NDArray[np.int64] | None = None) -> None:
-        """`update_many` for a caller that has the words of the keys already; `keys` as `stored_keys`
-        gives them.
-        """
-        entered = self._summary.update(words, None if counts is None else np.ascontiguousarray(counts, dtype=np.int64))
-        # Only keys whose words took a counter in this batch are looked at.
-        counters = np.flatnonzero(entered >= 0)
-        if len(counters):
-            for counter, key in zip(counters.tolist(), key_at(keys, entered[counters]), strict=True):
-                self._keys[counter] = key
-
-    def estimate(self, key: Key) -> int:
-        """Estimated count of a key, at least the true one: its counter, or `least` if it has none."""
-        return int(self._summary.estimate(key_word(key)))
-
-    def counters(self) -> list[tuple[Key, int, int]]:
-        """(key, count, error) of every counter, by descending count; among equal counts the smallest
-        error, then the word.
-        """
-        return [(key, count, error) for key, _, count, error in self._entries()]
-
-    def heavy_hitters(self, threshold: float, *, guaranteed: bool = False) -> list[tuple[Key, int, int]]:
-        """The counters with count >= threshold * m (DKG, section 3.1), or with `guaranteed` count - error >=
-        threshold * m.
-
-        Parameters
-        ----------
-        threshold : float
-            Theta, a share of the stream, 0 < Theta <= 1.
-        guaranteed : bool
-            True: none of them is below the threshold in truth, but one that is above may be missing; False:
-            the other way.
-        """
-        return [(key, count, error) for key, _, count, error in self.frequent(threshold, guaranteed=guaranteed)]
-
-    def frequent(self, threshold: float, *, guaranteed: bool = False) -> list[tuple[Key, int, int, int]]:
-        """`heavy_hitters` with the key's word: (key, word, count, error)."""
-        if not 0 < threshold <= 1:
-            raise PlanError(f"the threshold (Theta) must lie in (0, 1], not {threshold}")
-        least = threshold * self.total
-        return [e for e in self._entries() if e[2] - (e[3] if guaranteed else 0) >= least]
-
-    def _entries(self) -> list[tuple[Key, int, int, int]]:
-        words, counts, errors, counters = self._summary.state()
-        entries = [
-            (self._keys[counter], word, count, error)
-            for counter, word, count, error in zip(counters.tolist(), words.tolist(), counts.tolist(), errors.tolist(), strict=True)
-        ]
-        return sorted(entries, key=lambda e: (-e[2], e[3], e[1]))
-
-    def merge(self, other: SpaceSaving) -> None:
-        """Take in another summary of the same capacity: the bounds above then hold for both streams
-        together.
-
-        A key without a counter on one side counts there with that side's `least`, as count and as error; the
-        `capacity` largest counts stay (Cafaro et al. 2016). The result need not be the summary that one pass
-        over both streams would give.
-
-        Raises
-        ------
-        ValueError
-            The capacities differ.
-        """
-        if other.capacity != self.capacity:
-            raise ValueError(f"only summaries of one capacity can be merged, not {self.capacity} and {other.capacity} counters")
-        mine = {word: (key, count, error) for key, word, count, error in self._entries()}
-        theirs = {word: (key, count, error) for key, word, count, error in other._entries()}
-        merged = []
-        for word in mine.keys() | theirs.keys():
-            key, count, error = mine.get(word, (None, self.least, self.least))
-            their_key, their_count, their_error = theirs.get(word, (key, other.least, other.least))
-            merged.append((count + their_count, error + their_error, word, key if word in mine else their_key))
-        merged.sort(key=lambda m: (-m[0], m[1], m[2]))
-        kept = merged[: self.capacity][::-1]
-        self._load(
-            np.array([m[2] for m in kept], dtype=np.uint64),
-            np.array([m[0] for m in kept], dtype=np.int64),
-            np.array([m[1] for m in kept], dtype=np.int64),
-            self.total + other.total,
-            [m[3] for m in kept],
-        )
-
-    def _load(
-        self,
-        words: npt.NDArray[np.uint64],
-        counts: npt.NDArray[np.int64],
-        errors: npt.NDArray[np.int64],
-        total: int,
-        keys: list[Key],
-    ) -> None:
-        self._summary.load(words, counts, errors, total)
-        self._keys[: len(keys)] = keys
-
-    def copy(self) -> SpaceSaving:
-        """An independent copy."""
-        return SpaceSaving.from_bytes(self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """The summary as bytes (`ordstream.balance.serial_form`)."""
-        words, counts, errors, counters = self._summary.state()
-        keys = [key_to_json(self._keys[counter]) for counter in counters.tolist()]
-        values = {"capacity": self.capacity, "total": self.total, "keys": keys}
-        return packed("SpaceSaving", values, {"words": words, "counts": counts, "errors": errors})
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SpaceSaving:
-        """The summary that `to_bytes` was called on; it goes on exactly as that one would.
-
-        Raises
-        ------
-        SketchBytesError
-            These are not the bytes of a SpaceSaving.
-        """
-        values, arrays = unpacked("SpaceSaving", data)
-        try:
-            made = cls(capacity=values["capacity"])
-            keys = [key_from_json(key) for key in values["keys"]]
-            if [key_word(key) for key in keys] != arrays["words"].tolist():
-                raise ValueError("keys and words differ")
-            made._load(arrays["words"], arrays["counts"], arrays["errors"], values["total"], keys)
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise SketchBytesError(f"the bytes of this SpaceSaving cannot be read: {error}") from error
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (SpaceSaving.from_bytes, (self.to_bytes(),))

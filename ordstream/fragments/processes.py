@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -157,7 +158,7 @@ class SameProcess:
                 blocks[k % len(works)].append(block)
                 k += 1
         taken = [iter(mine) for mine in blocks]
-        return [do(work, lambda mine=mine: next(mine, None)) for work, mine in zip(works, taken, strict=True)]  # type: ignore[misc]
+        return [do(work, partial(next, mine, None)) for work, mine in zip(works, taken, strict=True)]
 
 
 class Processes:
@@ -205,7 +206,12 @@ class Processes:
             raise self._lost(k) from None
         if message is None:  # the next block, please
             block = source()
-            self._send(k, pickle.dumps(None if block is None else (block[0], block[1].schema, block[1].serialize().to_pybytes())))
+            self._send(
+                k,
+                pickle.dumps(
+                    None if block is None else (block[0], block[1].schema, block[1].serialize().to_pybytes())
+                ),
+            )
         elif isinstance(message, Outcome):
             outcomes[k] = message
         else:
@@ -221,7 +227,9 @@ class Processes:
         process = self._processes[k]
         process.join(JOIN_S)
         code = process.exitcode
-        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        how = (
+            f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        )
         return NodeLost(
             f"process {k + 1} of {len(self._processes)} (pid {process.pid}) ended before its work did: "
             f"{how}. "
@@ -231,7 +239,9 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
@@ -253,7 +263,9 @@ def _serve(pipe: connection.Connection) -> None:
     def source() -> tuple[int, pa.RecordBatch] | None:
         pipe.send_bytes(pickle.dumps(None))
         block = pickle.loads(pipe.recv_bytes())
-        return None if block is None else (block[0], pa.ipc.read_record_batch(pa.py_buffer(block[2]), block[1]))
+        return (
+            None if block is None else (block[0], pa.ipc.read_record_batch(pa.py_buffer(block[2]), block[1]))
+        )
 
     importlib.import_module("ordstream.node")  # the compiled core, while the caller gets ready
     by_value.library()
@@ -355,7 +367,9 @@ def run(pipeline: Any, data: Any, processes: int, options: Mapping[str, Any]) ->
         return run_fragments(fragments, data, processes, options, nodes, tags, progress=progress)
 
 
-def prepare(pipeline: Any, options: Mapping[str, Any], where: str) -> tuple[tuple[Fragment, ...], dict[str, Any], bool]:
+def prepare(
+    pipeline: Any, options: Mapping[str, Any], where: str
+) -> tuple[tuple[Fragment, ...], dict[str, Any], bool]:
     """The fragments, a node's options, and whether order tags are asked for."""
     from ordstream.node.settings import make_settings
     from ordstream.plan.final import final
@@ -389,8 +403,8 @@ def run_fragments(
     `progress` hears of the tuples given out; no output is there before the end, so none is emitted through
     until then.
     """
-    from ordstream.node import node
     from ordstream.node.merged_report import merged as merged_report
+    from ordstream.node.result import Result
 
     started = time.perf_counter()
     blocks = _Blocks(data, fragments[0].source, block_rows, progress)
@@ -400,7 +414,11 @@ def run_fragments(
     with tempfile.TemporaryDirectory(prefix="ordstream-") as name:
         folder = Path(name)
         for k, fragment in enumerate(fragments):
-            early = _combine(fragments, folder, n, options, nodes) if k == len(fragments) - 1 and before is None else None
+            early = (
+                _combine(fragments, folder, n, options, nodes)
+                if k == len(fragments) - 1 and before is None
+                else None
+            )
             if early is not None:
                 reports.append(early)
                 continue
@@ -409,8 +427,7 @@ def run_fragments(
             key = fragments[k + 1].key if k + 1 < len(fragments) else None
             route = None if key is None else Route(fragment.output, key, receivers)
             if k == 0 and key and route is not None and not fragment.operators:
-                # Nothing to run in front of the first key: this process sends the rows, while the others
-                # start.
+                # Nothing to run before the first key: this process sends, while the others start.
                 send(blocks, route, [folder / f"0-0-{receiver}" for receiver in range(receivers)])
                 if blocks.error is not None:
                     before, failure = source_tags(np.array([blocks.rows + 1]))[0].as_py(), blocks.error
@@ -448,14 +465,18 @@ def run_fragments(
         schema = schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
     through = OrderTag(blocks.rows, passed.count - 1)
     report = merged_report(reports, seconds=time.perf_counter() - started, emitted_through=through)
-    return node.Result(batches, schema, report)
+    return Result(batches, schema, report)
 
 
 def send(source: Source, route: Route, outputs: Sequence[Path]) -> None:
     """Write the source's rows to the runs of the nodes that they go to."""
     with RunWriter(outputs) as writer:
         for rows in _tagged(source, route.schema):
-            writer.write(pa.RecordBatch.from_arrays([*rows.columns, pa.array(route(rows))], names=[*rows.schema.names, NODE]))
+            writer.write(
+                pa.RecordBatch.from_arrays(
+                    [*rows.columns, pa.array(route(rows))], names=[*rows.schema.names, NODE]
+                )
+            )
 
 
 def _combine(
@@ -474,13 +495,17 @@ def _combine(
     runs = [folder / f"{k - 1}-{sender}-0" for sender in range(fragments[k - 1].nodes(n))]
     parts = [run.with_name(f"{run.name}-part") for run in runs]
     outcomes = nodes.run(
-        [Work(part, None, (run,), (path,), options, None) for run, path in zip(runs, parts, strict=True)], lambda: None
+        [Work(part, None, (run,), (path,), options, None) for run, path in zip(runs, parts, strict=True)],
+        lambda: None,
     )
     if not any(outcome.error for outcome in outcomes):
         output = folder / f"{k}-0-0"
         (last,) = nodes.run([Work(merge, None, tuple(parts), (output,), options, None)], lambda: None)
         if last.error is None:
-            return [_with_rows_out(o.report, last.report.rows_out if not i else 0) for i, o in enumerate(outcomes)]
+            return [
+                _with_rows_out(o.report, last.report.rows_out if not i else 0)
+                for i, o in enumerate(outcomes)
+            ]
         output.unlink(missing_ok=True)
     return None
 
@@ -493,7 +518,9 @@ def _with_rows_out(report: Any, rows: int) -> Any:
 class _Blocks:
     """The source in blocks, with the serial of each block's first row. An error of the source ends it."""
 
-    def __init__(self, data: Any, schema: pa.Schema, block_rows: int, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self, data: Any, schema: pa.Schema, block_rows: int, progress: Callable[[int, int], None] | None
+    ) -> None:
         from ordstream._core.ground.arrow import core_schema
         from ordstream.node import source
 
@@ -545,7 +572,9 @@ def _failure(outcome: Outcome, rows: int) -> OperatorError:
     return error
 
 
-def restored(batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: int | None) -> Iterator[pa.RecordBatch]:
+def restored(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: int | None
+) -> Iterator[pa.RecordBatch]:
     """Rows in the order of their tags as output: without the tag, with `last_serial` as (_serial, _index).
 
     Parameters
@@ -565,4 +594,6 @@ def restored(batches: Iterator[pa.RecordBatch], schema: pa.Schema, last_serial: 
             continue
         serials, at_end = source_serials(tags_of(batch))
         serials[at_end] = last_serial
-        yield pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(running(serials))], schema=tagged)
+        yield pa.RecordBatch.from_arrays(
+            [*columns, pa.array(serials), pa.array(running(serials))], schema=tagged
+        )

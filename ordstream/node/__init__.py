@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ordstream.node.node import Result, Stream, run, stream
+    from ordstream.node.node import Stream, run, stream
+    from ordstream.node.result import Result
 
 __all__ = ["Result", "Stream", "run", "stream"]
 
@@ -18,6 +19,6 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module 'ordstream.node' has no attribute {name!r}")
-    from ordstream.node import node
+    from ordstream.node import node, result
 
-    return getattr(node, name)
+    return result.Result if name == "Result" else getattr(node, name)

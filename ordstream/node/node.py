@@ -36,6 +36,7 @@ from ordstream.node import source
 from ordstream.node.core_options import CoreOperator, CoreOptions
 from ordstream.node.feeder import Feeder
 from ordstream.node.report import Report, make_report
+from ordstream.node.result import Result
 from ordstream.node.run_failure import Unread, failure
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import Settings, make_settings
@@ -55,56 +56,6 @@ READ_WAIT_S = 0.05
 CLOSE_WAIT_S = 10.0
 
 _open_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-
-
-class Result:
-    """All output of a run.
-
-    Attributes
-    ----------
-    batches : list of pyarrow.RecordBatch
-        In order.
-    table : pyarrow.Table
-        The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
-    report : Report
-    shed : ShedOutcome
-        What shed stages left behind: log, dropped rows, cost models.
-    """
-
-    def __init__(
-        self, batches: list[pa.RecordBatch], schema: pa.Schema, report: Report, shed: ShedOutcome | None = None
-    ) -> None:
-        self.batches = batches
-        self.report = report
-        self.shed = outcome([])[0] if shed is None else shed
-        self._schema = schema
-
-    @property
-    def table(self) -> pa.Table:
-        """All output as one table."""
-        return pa.Table.from_batches(self.batches, schema=self._schema)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and
-        `pd.DataFrame.from_arrow` (pandas 3).
-
-        The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
-        """
-        return self.table.__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self, **options: Any) -> Any:
-        """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
-        return self.table.to_pandas(**options)
-
-    def __repr__(self) -> str:
-        dropped = "".join(
-            f", {count:,} {how}"
-            for count, how in ((self.report.skipped, "skipped"), (sum(shed.shed for shed in self.report.shedding), "shed"))
-            if count
-        )
-        return (
-            f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
-        )
 
 
 @documented(stream=False, pipeline=True)
@@ -152,7 +103,9 @@ class Stream(Reader):
         if settings.emit == "final":
             plan = final(plan)
         self._adaptive = isinstance(settings.workers, str)
-        self.workers = int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
+        self.workers = (
+            int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
+        )
         self._physical = physical(
             plan,
             workers=self.workers,
@@ -168,7 +121,9 @@ class Stream(Reader):
         self.schema = plan.output
         if settings.tags:
             names_beside(self.schema.names, TAG_NAMES, "tags=True")
-            self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(pa.field("_index", pa.int64()))
+            self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(
+                pa.field("_index", pa.int64())
+            )
         self._source_schema = core_arrow.core_schema(plan.source)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
@@ -272,8 +227,16 @@ class Stream(Reader):
             if operator.sheds:
                 self._sheds.append((operator, self._physical.operators[position + 1].operator.name, kernel))
                 self._shed_as_asked(operator, kernel)
-            keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
-            operators.append(CoreOperator(operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism))
+            keys = (
+                KeySpecOwner(list(operator.key), kernel.input_layout.types)
+                if operator.kind == "PS"
+                else None
+            )
+            operators.append(
+                CoreOperator(
+                    operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism
+                )
+            )
         return operators
 
     def _shed_as_asked(self, operator: Any, kernel: Any) -> None:
@@ -399,7 +362,9 @@ class Stream(Reader):
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
         names = [name for name, *_ in self._operators]
-        self._failure = failure(self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete)
+        self._failure = failure(
+            self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete
+        )
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)
@@ -519,7 +484,11 @@ class Stream(Reader):
                 last = self._core.last_commit_point() if self._all_taken else None
                 through = self._delivered if last is None else OrderTag(*last)
                 issued = self._core.progress()[1]
-                self._last_progress = (issued, issued, statistics["emitted_serial"] if self._all_taken else self._settled)
+                self._last_progress = (
+                    issued,
+                    issued,
+                    statistics["emitted_serial"] if self._all_taken else self._settled,
+                )
                 self._last_skips = self._core.first_skips()
                 self._last_steps = self._steps_of_core() if self._settings.steps else {}
                 self._closed = True

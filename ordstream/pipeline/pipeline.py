@@ -40,7 +40,8 @@ from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import check_no_shed
 
 if TYPE_CHECKING:
-    from ordstream.node.node import Result, Stream
+    from ordstream.node.node import Stream
+    from ordstream.node.result import Result
 
 __all__ = ["KeyedPipeline", "Pipeline"]
 

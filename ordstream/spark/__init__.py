@@ -22,9 +22,9 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from ordstream.spark.balancer import Balancer
     from ordstream.spark.batch import apply, explain, node_function, shed_log, shed_rows
     from ordstream.spark.executor import NodeFunction
-    from ordstream.spark.grouping import Balancer
     from ordstream.spark.progress import Channel, TaskKey
     from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session

@@ -14,16 +14,14 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.types as pat
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
@@ -32,8 +30,8 @@ from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordercheck import OrderCheck
 from ordstream.ground.ordertags import TAG, RunningIndex, source_serials, source_tags
-from ordstream.ground.types import is_list
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.spark.arrival import align, batches_of_rows, read_column
 from ordstream.spark.progress import Door, Reporter, TaskKey
 from ordstream.spark.shipped import Shipped
 
@@ -42,15 +40,12 @@ if TYPE_CHECKING:
 
 SERIAL = "__ordstream_serial"
 
-ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
 ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed stages
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
 # function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
 WATCH_SECONDS = 0.3  # between two looks at the connection to Spark
 GRACE_SECONDS = 10.0  # for a cancelled node to end before its worker is ended
-
-UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT")
 
 ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
 
@@ -123,12 +118,14 @@ class NodeFunction(Shipped):
         items = iter(items)
         first = list(islice(items, 1))
         if first and not isinstance(first[0], pa.RecordBatch):
-            for batch in self._run(_batches(chain(first, items), self._row_types()), ()):
+            for batch in self._run(batches_of_rows(chain(first, items), self._row_types()), ()):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         else:
             arriving = first[0].schema.names if first else self._names()
             inside = dict(zip(self.source.names, self._names(), strict=True))
-            yield from self._run(chain(first, items), tuple(name for name in self.unread if inside[name] not in arriving))
+            yield from self._run(
+                chain(first, items), tuple(name for name in self.unread if inside[name] not in arriving)
+            )
 
     def _names(self) -> Sequence[str]:
         return self.names or self.source.names
@@ -149,19 +146,25 @@ class NodeFunction(Shipped):
             node = ShedNode(node, self.part, partition)
         yield from _watched(node, self.output, self.door, {})
 
-    def _arrivals(self, batches: Iterator[pa.RecordBatch], absent: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _arrivals(
+        self, batches: Iterator[pa.RecordBatch], absent: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
         check = OrderCheck(self.ordering or self.order_by)
         for batch in batches:
             try:
                 row = check.first_violation(batch)
                 columns = [
-                    pa.nulls(batch.num_rows, column.type) if column.name in absent else _read_column(batch, name, column)
+                    pa.nulls(batch.num_rows, column.type)
+                    if column.name in absent
+                    else read_column(batch, name, column)
                     for name, column in zip(self._names(), self.source, strict=True)
                 ]
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
             if row is not None:
-                raise _out_of_order(row + 1, row, self.order_by, "partition" if self.partition is None else "source")
+                raise _out_of_order(
+                    row + 1, row, self.order_by, "partition" if self.partition is None else "source"
+                )
             yield pa.RecordBatch.from_arrays(columns, schema=self.source)
 
 
@@ -288,7 +291,12 @@ class FragmentFunction(Shipped):
                 serials = batch.column(SERIAL)
                 if row is not None:
                     at = row - before
-                    raise _out_of_order(serials[at].as_py() + 1, serials[at - 1].as_py() + 1 if at else last, self.order_by, "source")
+                    raise _out_of_order(
+                        serials[at].as_py() + 1,
+                        serials[at - 1].as_py() + 1 if at else last,
+                        self.order_by,
+                        "source",
+                    )
                 last = serials[-1].as_py() + 1
             yield pa.RecordBatch.from_arrays([*columns, tags], schema=tagged)
 
@@ -296,7 +304,7 @@ class FragmentFunction(Shipped):
         name = carried_name(number)
         if column.name in self.unread and name not in batch.schema.names:
             return pa.nulls(batch.num_rows, column.type)
-        return _read_column(batch, name, column)
+        return read_column(batch, name, column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,7 +395,8 @@ class RestoreFunction(Shipped):
                 serials[at_end] = last
                 columns = [batch.column(column.name) for column in self.schema]
                 yield pa.RecordBatch.from_arrays(
-                    [*columns, pa.array(serials), pa.array(running(serials))], names=[*self.schema.names, "_serial", "_index"]
+                    [*columns, pa.array(serials), pa.array(running(serials))],
+                    names=[*self.schema.names, "_serial", "_index"],
                 )
 
 
@@ -397,7 +406,9 @@ def _tags_of(batch: pa.RecordBatch) -> pa.Array:
     return source_tags(batch.column(SERIAL).to_numpy() + 1)
 
 
-def _watched(node: Any, output: pa.Schema, door: Door | None, more: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def _watched(
+    node: Any, output: pa.Schema, door: Door | None, more: dict[str, Any]
+) -> Iterator[pa.RecordBatch]:
     """The batches of a node, aligned, while a watchdog looks at Spark's connection and the driver is
     told.
     """
@@ -409,7 +420,7 @@ def _watched(node: Any, output: pa.Schema, door: Door | None, more: dict[str, An
         watchdog.guard(node.cancel)
         reporter = Reporter(door, _task_key(context), lambda: _processed(node), node.cancel)
         stack.callback(reporter.close)
-        yield from (_align(batch, output) for batch in node if batch.num_rows)
+        yield from (align(batch, output) for batch in node if batch.num_rows)
         node.close()
         reporter.finish(more | json.loads(node.report.to_json()))
 
@@ -428,106 +439,6 @@ def _workers(asked: int | str | None) -> dict[str, Any]:
 def _out_of_order(row: int, other: int, order_by: tuple[str, ...], of: str) -> SourceError:
     """`row`, which follows `other` (both from 1), should come before it."""
     return SourceError(f"row {row} of the {of} comes before row {other} in the order {', '.join(order_by)}")
-
-
-def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column as this type."""
-    return column if column.type.equals(kind) else column.cast(kind)
-
-
-def _read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
-    """An arriving column as the pipeline's.
-
-    Raises
-    ------
-    SourceError
-        Its values don't fit, or it is an instant and the pipeline reads a wall clock, or the other way
-        round.
-    """
-    given = batch.column(name)
-    if _mixes(given.type, column.type):
-        raise SourceError(
-            f"column {column.name!r} arrives as {given.type} and the pipeline reads {column.type}: an "
-            "instant is no reading of a wall "
-            "clock without a time zone. Cast it in Spark first, as ordstream.spark.apply does: to "
-            "TIMESTAMP_NTZ, TIMESTAMP or DATE, by "
-            "spark.sql.session.timeZone"
-        )
-    try:
-        return cast_column(given, column.type)
-    except pa.ArrowException as error:
-        raise SourceError(f"arriving rows don't fit the pipeline's source: column {column.name!r}: {error}") from error
-
-
-def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast would take an instant for a wall clock's reading, or a day, or the other way round:
-    not in UTC, where they agree.
-    """
-    if is_list(given) and is_list(wanted):
-        return _mixes(given.value_type, wanted.value_type)
-    if not pat.is_timestamp(given) and not pat.is_date(given):
-        return False
-    instant = pat.is_timestamp(wanted) and wanted.tz is not None
-    if pat.is_timestamp(given) and given.tz is not None:
-        return not instant and (pat.is_timestamp(wanted) or pat.is_date(wanted) or pat.is_time(wanted)) and given.tz not in UTC
-    return instant and _session_zone() not in UTC
-
-
-def _session_zone() -> str | None:
-    """`spark.sql.session.timeZone` of the job, where it is set."""
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
-
-
-def _align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns by position, cast to the types of `schema`."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _batches(rows: Iterator[Any], types: Mapping[str, pa.DataType | None]) -> Iterator[pa.RecordBatch]:
-    """Rows (mappings, or sequences in the order of `types`) as record batches.
-
-    Raises
-    ------
-    SourceError
-        If a row has other columns or a value of another type.
-    """
-    names = list(types)
-    while block := list(islice(rows, ROWS_PER_BATCH)):
-        try:
-            columns = zip(*(_values(row, names) for row in block), strict=True)
-            arrays = [_array(column, types[name]) for name, column in zip(names, columns, strict=True)]
-        except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
-            raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
-    """Values as an array. A datetime without zone is an instant in this process's zone, which is how
-    PySpark's rows have a TIMESTAMP.
-    """
-    element = kind.value_type if kind is not None and is_list(kind) else kind
-    if element is None or not pat.is_timestamp(element) or element.tz is None:
-        return pa.array(values, type=kind)
-    if element is kind:
-        return pa.array([_instant(value) for value in values], type=kind)
-    return pa.array([value if value is None else [_instant(one) for one in value] for value in values], type=kind)
-
-
-def _instant(value: Any) -> Any:
-    return value.astimezone() if isinstance(value, datetime) and value.tzinfo is None else value
-
-
-def _values(row: Any, names: list[str]) -> list[Any]:
-    """The named values of a mapping or of a pyspark Row with field names, else the sequence's own."""
-    if isinstance(row, Mapping) or getattr(row, "__fields__", None):
-        return [row[name] for name in names]
-    if len(row) != len(names):
-        raise ValueError(f"a row has {len(row)} values for {len(names)} columns ({', '.join(names)})")
-    return list(row)
 
 
 def _task_key(context: TaskContext | None) -> TaskKey:
@@ -605,7 +516,10 @@ def _is_closed(connection: socket.socket) -> bool:
         for table in ("/proc/net/tcp6", "/proc/net/tcp"):
             for line in Path(table).read_text().splitlines()[1:]:
                 local, remote, state = line.split()[1:4]
-                if int(local.rpartition(":")[2], 16) == theirs and int(remote.rpartition(":")[2], 16) == ours:
+                if (
+                    int(local.rpartition(":")[2], 16) == theirs
+                    and int(remote.rpartition(":")[2], 16) == ours
+                ):
                     return state != ESTABLISHED
     except OSError:
         return False
@@ -621,4 +535,6 @@ def _open_node(pipeline: Pipeline, batches: Iterator[pa.RecordBatch], options: d
     """Start a node that takes its rows on the calling thread, as Spark's streams want it."""
     from ordstream.node import node  # the compiled core, which a driver need not load
 
-    return node.stream(pipeline, batches, **{"partial_after": BATCH_SECONDS} | options | {"feeder": "caller"})
+    return node.stream(
+        pipeline, batches, **{"partial_after": BATCH_SECONDS} | options | {"feeder": "caller"}
+    )

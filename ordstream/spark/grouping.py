@@ -4,9 +4,8 @@ front.
 A grouping is declared (`"dkg"`, `od.DKG(...)`, `od.POSG(...)`, a deployed map), checked against the
 fragments of the pipeline when the job is built, and frozen before the first row moves: a row's node is then
 a pure function of the frozen model, a seed, and the rows before it in its partition, so a task that runs
-again sends every row where it went before. What the tasks of one job learn (key sketches, execution times)
-reaches the driver through an accumulator, and a `Balancer` takes it into the next job. The output does not
-depend on any of it.
+again sends every row where it went before. A `Balancer` carries a model from one job into the next. The
+output does not depend on any of it.
 
 Sources: DKG (DEBS 2015), sections 3 and 5.3; POSG, section III. What they leave open here is settled in
 docs/balance.md, "In Spark".
@@ -20,18 +19,15 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructType
 
 from ordstream.balance.baselines import PKG, Modulo
-from ordstream.balance.dkg import DKG, DKGLearner
+from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap, SplitKeyMap
 from ordstream.balance.keys import key_words
 from ordstream.balance.posg import POSG, FrozenPosg
-from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
-from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE
@@ -40,187 +36,19 @@ from ordstream.ground.types import key_type
 from ordstream.operators.operator import Operator
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
-from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, Tell, carried_name, cast_column
+from ordstream.spark.arrival import cast_column
+from ordstream.spark.balancer import Balancer, merged_learner, unbounded
+from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, carried_name
 from ordstream.spark.shipped import Shipped
 
 NAMES = ("hash", "dkg", "posg", "pkg")
-LEARN = ("sample", "all", "previous")
-ALL = 1 << 62  # tuples that a learner takes where nothing bounds them
 
-Single: TypeAlias = "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
+Single: TypeAlias = (
+    "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
+)
 """One grouping, as `apply` takes it."""
 Grouping: TypeAlias = "Single | Mapping[str, Single]"
 """A grouping for every operator it fits, or one per operator name."""
-Reports: TypeAlias = dict[tuple[int, str, int], bytes]
-
-
-class _Merged(AccumulatorParam[Any]):
-    """Reports by (job, operator, partition): a task that ran twice counts once."""
-
-    def zero(self, value: Any) -> Any:
-        return {}
-
-    def addInPlace(self, value1: Any, value2: Any) -> Any:
-        value1.update(value2)
-        return value1
-
-
-class Balancer:
-    """A grouping with what was learnt: given to one `apply` after the other, it carries a model from each
-    job into the next.
-
-    For micro-batches. Each `apply` freezes the model as it is then; while the job runs, its tasks learn and
-    report. With DKG they count the keys of the rows that they send; the next job's map is built from these.
-    With POSG they measure execution times (matrices F and W); nodes are the same program wherever they run,
-    so one pair of matrices, the sum of all tasks', stands for every instance. It replaces the pair held, or
-    is added to it where the job had fewer than N tuples.
-
-    Parameters
-    ----------
-    grouping : "dkg", "posg", DKG or POSG
-    key : str or sequence of str, optional
-        POSG: source columns that a tuple's execution time depends on. Default: all that can be a key and are
-        not in `order_by`. The operator must have them too; behind a function those of the same name and type
-        count as the same.
-    operator : str, optional
-        POSG: the stateless operator whose execution time counts. Default: the first Python or compiled
-        function, else the first operator.
-    learn : "sample", "all" or "previous"
-        DKG, where there is no model yet: from about m rows spread over the input; from all rows in a first
-        pass; or not at all: the first job's buckets go to nodes in turn.
-
-    Raises
-    ------
-    PlanError
-        An argument is none of these.
-    """
-
-    def __init__(
-        self,
-        grouping: Literal["dkg", "posg"] | DKG | POSG = "dkg",
-        *,
-        key: str | Sequence[str] | None = None,
-        operator: str | None = None,
-        learn: Literal["sample", "all", "previous"] = "sample",
-    ) -> None:
-        made = {"dkg": DKG, "posg": POSG}[grouping]() if grouping in ("dkg", "posg") else grouping
-        if not isinstance(made, DKG | POSG):
-            raise PlanError(f"a Balancer learns for 'dkg', 'posg', od.DKG(...) or od.POSG(...), not {grouping!r}")
-        if learn not in LEARN:
-            raise PlanError(f"learn is one of {', '.join(LEARN)}, not {learn!r}")
-        if isinstance(made, DKG) and (key is not None or operator is not None):
-            raise PlanError("key and operator are for POSG; DKG balances the keys of keyed operators")
-        self.grouping: DKG | POSG = made
-        self.key = (key,) if isinstance(key, str) else None if key is None else tuple(key)
-        self.operator = operator
-        self.learn = learn
-        self._maps: dict[str, KeyMap] = {}
-        self._times: ExecutionTimes | None = None
-        self._nodes = 0  # of the job whose reports are awaited
-        self._job = 0
-        self._reports: Accumulator[Any] | None = None
-
-    # ---------------------------------------------------------------------------------------- the model
-
-    @property
-    def maps(self) -> dict[str, KeyMap]:
-        """DKG: the deployed map of each keyed operator that rows were sent to, as the next job would
-        have it.
-        """
-        self._take()
-        return dict(self._maps)
-
-    @property
-    def times(self) -> ExecutionTimes | None:
-        """POSG: the matrices that the next job would schedule by, in ns; None: Round-Robin."""
-        self._take()
-        return None if self._times is None else self._times.copy()
-
-    def to_bytes(self) -> bytes:
-        """The model, not the parameters, as bytes (`ordstream.balance.serial_form`)."""
-        values: dict[str, Any] = {"maps": {name: _map_bytes(one).hex() for name, one in self.maps.items()}}
-        if self._times is not None:
-            values["times"] = self._times.to_bytes().hex()
-        return packed("Balancer", values, {})
-
-    def load(self, data: bytes) -> None:
-        """Go on with the model that `to_bytes` of a balancer with the same parameters gave.
-
-        Raises
-        ------
-        SketchBytesError
-            These are not such bytes.
-        """
-        values, _ = unpacked("Balancer", data)
-        try:
-            self._maps = {name: _map_from(bytes.fromhex(one)) for name, one in values["maps"].items()}
-            times = ExecutionTimes.from_bytes(bytes.fromhex(values["times"])) if "times" in values else None
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise SketchBytesError(f"the bytes of this Balancer cannot be read: {error}") from error
-        if times is not None and (not isinstance(self.grouping, POSG) or times.hashes != self.grouping.times().hashes):
-            raise SketchBytesError("the bytes hold matrices of another size or seed")
-        self._times, self._reports = times, None
-
-    # ---------------------------------------------------------------------------------------- jobs
-
-    def _begin(self, spark: SparkSession, nodes: int) -> None:
-        """A job is built: what the last one reported becomes the model."""
-        self._take()
-        self._nodes, self._job = nodes, self._job + 1
-        try:
-            self._reports = spark.sparkContext.accumulator({}, _Merged())
-        except Exception:  # Spark Connect has no accumulators: models come from samples and `load` only
-            self._reports = None
-
-    def _tell(self, operator: str) -> Tell | None:
-        return None if self._reports is None else Tell(self._reports, self._job, operator)
-
-    def _take(self) -> None:
-        """Take in what the last job's tasks have reported."""
-        if self._reports is None or not self._reports.value:
-            return
-        found: dict[str, list[bytes]] = {}
-        for (job, operator, _), data in sorted(self._reports.value.items()):
-            if job == self._job:
-                found.setdefault(operator, []).append(data)
-        self._reports.value = {}
-        if isinstance(self.grouping, DKG):
-            for operator, parts in found.items():
-                learner = merged_learner(parts, self.grouping)
-                if learner.learnt:
-                    self._maps[operator] = learner.build()
-            return
-        for parts in found.values():
-            times = self.grouping.times()
-            for data in parts:
-                times.merge(ExecutionTimes.from_bytes(data))
-            if self._times is not None and times.tuples < self.grouping.window:
-                times.merge(self._times)
-            if times.tuples:
-                self._times = times
-
-
-def unbounded(parameters: DKG) -> DKG:
-    """The same, taking every tuple: what bounds learning here is the sample, or the job."""
-    return replace(parameters, m=ALL)
-
-
-def merged_learner(parts: Sequence[bytes], parameters: DKG) -> DKGLearner:
-    """The learner of several tasks' (DKG's parallel learning). `parts`: at least one, of learners
-    without a bound.
-    """
-    first, *others = (DKGLearner.from_bytes(data, unbounded(parameters)) for data in parts)
-    for other in others:
-        first.merge(other)
-    return first
-
-
-def _map_bytes(one: KeyMap) -> bytes:
-    return (b"s" if isinstance(one, SplitKeyMap) else b"k") + (one.fresh() if isinstance(one, SplitKeyMap) else one).to_bytes()
-
-
-def _map_from(data: bytes) -> KeyMap:
-    return (SplitKeyMap if data[:1] == b"s" else KeyMap).from_bytes(data[1:])
 
 
 # ----------------------------------------------------------------------- checked against a pipeline
@@ -329,7 +157,9 @@ class Grouped:
         return found
 
 
-def resolve(grouping: Grouping, fragments: Sequence[Fragment], nodes: int, order_by: Sequence[str] = ()) -> Grouped:
+def resolve(
+    grouping: Grouping, fragments: Sequence[Fragment], nodes: int, order_by: Sequence[str] = ()
+) -> Grouped:
     """Check a grouping against the fragments of a pipeline.
 
     Raises
@@ -393,7 +223,11 @@ def _is_shuffle(choice: Choice) -> bool:
 
 def _splits(choice: Choice) -> bool:
     given = choice.given
-    return given == "pkg" or isinstance(given, SplitKeyMap) or (isinstance(given, DKG) and given.variant == "pkg")
+    return (
+        given == "pkg"
+        or isinstance(given, SplitKeyMap)
+        or (isinstance(given, DKG) and given.variant == "pkg")
+    )
 
 
 def _find(name: str, fragments: Sequence[Fragment]) -> tuple[int, Operator]:
@@ -419,9 +253,15 @@ def _check_fits(choice: Choice, operator: Operator, position: int, fragment: Fra
             )
         return
     if operator.kind == "SL":
-        raise PlanError(f"grouping: {operator.name!r} keeps no state by key; a grouping of keys is for keyed operators, POSG for this one")
+        raise PlanError(
+            f"grouping: {operator.name!r} keeps no state by key; a grouping of keys is for keyed "
+            "operators, POSG for this one"
+        )
     if not fragment.key:
-        raise PlanError(f"grouping: {operator.name!r} has one state for all rows and runs in one node: there is nothing to group")
+        raise PlanError(
+            f"grouping: {operator.name!r} has one state for all rows and runs in one node: there is "
+            "nothing to group"
+        )
 
 
 def _fitting(choice: Choice, fragments: Sequence[Fragment]) -> list[int]:
@@ -430,11 +270,16 @@ def _fitting(choice: Choice, fragments: Sequence[Fragment]) -> list[int]:
         if not fragments[0].operators:
             first = next((operator.name for fragment in fragments for operator in fragment.operators), None)
             begins = "has no operators" if first is None else f"begins with {first!r}, which keeps state"
-            raise PlanError(f"grouping: POSG spreads the stateless operators in front over nodes; this pipeline {begins}")
+            raise PlanError(
+                f"grouping: POSG spreads the stateless operators in front over nodes; this pipeline {begins}"
+            )
         return [0]
     found = [position for position, fragment in enumerate(fragments) if fragment.key]
     if not found:
-        raise PlanError("grouping: DKG, PKG and maps of keys are for keyed operators; this pipeline has none (POSG is for stateless ones)")
+        raise PlanError(
+            "grouping: DKG, PKG and maps of keys are for keyed operators; this pipeline has none (POSG is "
+            "for stateless ones)"
+        )
     return found
 
 
@@ -451,7 +296,10 @@ def _measured(choice: Choice, fragment: Fragment, order_by: Sequence[str]) -> No
     if asked:
         at = next((k for k, operator in enumerate(operators) if operator.name == asked), None)
         if at is None:
-            raise PlanError(f"POSG: {asked!r} is not among the stateless operators in front: {', '.join(o.name for o in operators)}")
+            raise PlanError(
+                f"POSG: {asked!r} is not among the stateless operators in front: "
+                f"{', '.join(o.name for o in operators)}"
+            )
     else:
         at = next((k for k, operator in enumerate(operators) if operator.runs_user_code), 0)
     if any(operator.sheds for operator in operators):
@@ -468,10 +316,16 @@ def _measured(choice: Choice, fragment: Fragment, order_by: Sequence[str]) -> No
         for name in asked_key:
             key_type(source.field(name).type, name)
             if source.names.index(name) not in places:
-                raise PlanError(f"POSG: column {name!r} is not there any more when rows reach {operators[at].name!r}; name another key")
+                raise PlanError(
+                    f"POSG: column {name!r} is not there any more when rows reach {operators[at].name!r}; "
+                    "name another key"
+                )
     key = tuple(name for name in key if source.names.index(name) in places)
     if not key:
-        raise PlanError("POSG: no column can tell what a tuple's execution time depends on; name one: Balancer(od.POSG(), key=...)")
+        raise PlanError(
+            "POSG: no column can tell what a tuple's execution time depends on; name one: "
+            "Balancer(od.POSG(), key=...)"
+        )
     choice.operator, choice.key = operators[at].name, key
 
 
@@ -577,7 +431,9 @@ class ScheduleFunction(Shipped):
         for batch in batches:
             columns = tuple(cast_column(batch.column(one.name), one.type) for one in self.key)
             nodes = router.route(columns[0] if len(columns) == 1 else columns)
-            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(nodes)], names=[*batch.schema.names, NODE])
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(nodes)], names=[*batch.schema.names, NODE]
+            )
 
 
 def scheduled(rows: DataFrame, choice: Choice, fragment: Fragment, nodes: int) -> DataFrame:
@@ -595,10 +451,16 @@ def sample_of(df: DataFrame, choice: Choice) -> DataFrame:
         return df
     m = choice.given.m
     rows = df.count()
-    return df if rows <= m else df.sample(withReplacement=False, fraction=m / rows, seed=choice.given.seed % (1 << 31))
+    return (
+        df
+        if rows <= m
+        else df.sample(withReplacement=False, fraction=m / rows, seed=choice.given.seed % (1 << 31))
+    )
 
 
-def learnt_map(rows: DataFrame, function: FragmentFunction, choice: Choice, key: tuple[int, ...], nodes: int) -> KeyMap:
+def learnt_map(
+    rows: DataFrame, function: FragmentFunction, choice: Choice, key: tuple[int, ...], nodes: int
+) -> KeyMap:
     """Learn from the rows that reach a fragment, on the executors, merge on the driver, and build.
 
     Parameters

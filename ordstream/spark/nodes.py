@@ -47,6 +47,7 @@ from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
+from ordstream.spark.balancer import unbounded
 from ordstream.spark.columns import Carried, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import (
@@ -56,7 +57,6 @@ from ordstream.spark.grouping import (
     resolve,
     sample_of,
     scheduled,
-    unbounded,
     with_costs,
 )
 from ordstream.spark.progress import Door

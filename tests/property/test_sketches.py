@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordstream.balance.sketches import CountMin, ExecutionTimes, SpaceSaving
+from ordstream.balance.sketches import CountMin, ExecutionTimes
+from ordstream.balance.space_saving import SpaceSaving
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 KEYS = st.one_of(st.integers(0, 12), INTS, st.text(max_size=3), st.binary(max_size=3), st.tuples(st.integers(0, 2), st.text(max_size=1)))

@@ -22,7 +22,7 @@ from ordstream.balance.baselines import PKG, Modulo, optimal_approximation, sing
 from ordstream.balance.dkg import DKG, Cost, cost_function
 from ordstream.balance.grouping import KeyMap
 from ordstream.balance.metrics import deviation, imbalance, regression, tuple_loads
-from ordstream.balance.sketches import SpaceSaving
+from ordstream.balance.space_saving import SpaceSaving
 from ordstream.lab.evaluation.experiment import (
     Chart,
     Claim,

@@ -18,7 +18,8 @@ from ordstream._core.balance import hashing
 from ordstream.balance import serial_form
 from ordstream.balance.keys import key_at, key_word, key_words
 from ordstream.balance.serial_form import SketchBytesError
-from ordstream.balance.sketches import CountMin, ExecutionTimes, SpaceSaving, count_min_size
+from ordstream.balance.sketches import CountMin, ExecutionTimes, count_min_size
+from ordstream.balance.space_saving import SpaceSaving
 from ordstream.errors import PlanError, SchemaError
 
 PRIME = 2**61 - 1

@@ -1,0 +1,67 @@
+"""All output of a run, with its report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.node.report import Report
+from ordstream.node.shedding import ShedOutcome, outcome
+
+
+class Result:
+    """All output of a run.
+
+    Attributes
+    ----------
+    batches : list of pyarrow.RecordBatch
+        In order.
+    table : pyarrow.Table
+        The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
+    report : Report
+    shed : ShedOutcome
+        What shed stages left behind: log, dropped rows, cost models.
+    """
+
+    def __init__(
+        self,
+        batches: list[pa.RecordBatch],
+        schema: pa.Schema,
+        report: Report,
+        shed: ShedOutcome | None = None,
+    ) -> None:
+        self.batches = batches
+        self.report = report
+        self.shed = outcome([])[0] if shed is None else shed
+        self._schema = schema
+
+    @property
+    def table(self) -> pa.Table:
+        """All output as one table."""
+        return pa.Table.from_batches(self.batches, schema=self._schema)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow PyCapsule interface, for `pa.table`, `pl.DataFrame`, DuckDB's queries and
+        `pd.DataFrame.from_arrow` (pandas 3).
+
+        The constructor `pd.DataFrame` takes no Arrow data, in any version: use `to_pandas`.
+        """
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        return self.table.to_pandas(**options)
+
+    def __repr__(self) -> str:
+        dropped = "".join(
+            f", {count:,} {how}"
+            for count, how in (
+                (self.report.skipped, "skipped"),
+                (sum(shed.shed for shed in self.report.shedding), "shed"),
+            )
+            if count
+        )
+        return (
+            f"<ordstream.Result {self.report.rows_out:,} rows from {self.report.tuples:,} tuples{dropped}>"
+        )
