@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ordstream.plan.columns import used_source_columns
+from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
-from ordstream.plan.rewrites import rewritten
 
 
 def explain(plan: Plan) -> str:
-    """A readable table of the operators, after the plan's rewrites."""
-    plan = rewritten(plan)
-    used = used_source_columns(plan)
+    """A readable table of the operators, as a runner takes them: after the plan's rewrites."""
+    taken = physical(plan, workers=1, unfinished=True)
+    plan, used = taken.plan, taken.used
     lines = [f"source  {_columns(plan.source)}"]
     unused = [name for name, is_used in zip(plan.source.names, used, strict=True) if not is_used]
     if unused:

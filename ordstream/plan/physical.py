@@ -2,7 +2,8 @@
 buckets.
 
 There is one `physical()`. A node runs it (`ordstream.node`); node processes and Spark's executors run it for
-their fragment of a plan; `explain` shows it; the simulator spends virtual time on the same numbers.
+their fragment of a plan; `explain` shows it; `run_serial` refuses what it refuses. The simulator, whose
+operators are costs and no functions, takes its defaults only.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def physical(
     depth: int | None = None,
     max_chunks: int | None = None,
     without: Collection[str] = (),
+    unfinished: bool = False,
 ) -> PhysicalPlan:
     """The physical plan.
 
@@ -118,13 +120,16 @@ def physical(
         See `PhysicalPlan`.
     without : collection of str
         Rewrites that are switched off (`ordstream.plan.rewrites`).
+    unfinished : bool
+        The plan is shown, not run: more operators may come, so a last shed operator may protect nothing.
 
     Raises
     ------
     PlanError
         A shed operator protects nothing, or a range partition can't be.
     """
-    check_protected(plan)
+    if not unfinished:
+        check_protected(plan)
     plan = rewritten(plan, without)
     operators = tuple(_spread(operator, workers, buckets, chunk_rows) for operator in plan.operators)
     split = None

@@ -20,6 +20,7 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+from ordstream.plan.physical import physical
 from ordstream.reference.base import Row, SerialOperator
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ def run_serial(
     SourceError
         The data does not match the source schema.
     SchemaError, PlanError
-        The punctuation does not.
+        The punctuation does not; or a plan that no node takes (`ordstream.plan.physical`).
     """
+    physical(pipeline.plan, workers=0)
     run = _SerialRun(pipeline.plan)
     run.shed_by(shed_log, shed_partition)
     clock = (
