@@ -103,6 +103,15 @@ def test_files_that_are_linked_exist():
     assert not [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
 
 
+def test_files_that_are_named_exist():
+    """A path from the top of the repository; how it was is the laboratory diary's and the changelog's matter."""
+    named = re.compile(r"\b(?:tests|ordstream|bench|docs|tools|examples)/[\w/.]+\.(?:py|pyx|pxd|hpp|pml|md)\b")
+    now = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "lab"]
+    found = [(page.name, path) for page in now for path in named.findall(TEXTS[page])]
+    assert len(found) > 40
+    assert not [one for one in found if not (ROOT / one[1]).exists()]
+
+
 def test_headings_that_are_linked_exist():
     links = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", TEXTS[page])]
     assert len(links) > 5
