@@ -110,7 +110,7 @@ def main(scratch):
         found[f"equal {nodes}"] = rows_of(result.drop(["_serial", "_index"])) == rows_of(expected.table)
         tags = list(zip(result["_serial"].to_pylist(), result["_index"].to_pylist(), strict=True))
         found[f"tags {nodes}"] = tags == expected.tags
-        found[f"reports {nodes}"] = sorted((r["piece"], k.partition, r["tuples"]) for k, r in channel.latest.items())
+        found[f"reports {nodes}"] = sorted((r["fragment"], k.partition, r["tuples"]) for k, r in channel.latest.items())
         found[f"attempts {nodes}"] = max(key.attempt for key in channel.reports)
     front, posg = "enriched", Balancer("posg", key="item")
     dkg = Balancer("dkg", learn="previous")

@@ -37,7 +37,8 @@ def test_the_example_of_the_readme_is_a_sequential_run():
 def test_what_a_page_shows_is_compared(monkeypatch, capsys, tmp_path):
     """A block's output, names that an earlier block made, and the marks of Spark."""
     page = tmp_path / "page.md"
-    first, second = "```python\nx = 1\n```\ntext\n\n```\nnot its output\n```\n", "```python\nprint(x)\n```\n\n```\n{}\n```\n"
+    first = "```python\nx = 1\n```\ntext\n\n```\nnot its output\n```\n"
+    second = "```python\nprint(x)\n```\n\n```\n{}\n```\n"
     text = f"{first}\n{second}\n```python spark\nabsent\n```\n"
     monkeypatch.setitem(TEXTS, page, text.format(1))
     assert run_blocks(page, capsys, spark=False) == 2
@@ -71,7 +72,8 @@ def test_commands_parse():
 def test_commands_and_options_in_the_text_exist():
     """`ordstream run q2 --emit all` in a sentence: the command, and each option of some command."""
     known = options(_parser())
-    named = [text for page in PAGES for text in re.findall(r"`(?:\.venv/bin/)?ordstream ([a-z][^`]*)`", TEXTS[page])]
+    shown = re.compile(r"`(?:\.venv/bin/)?ordstream ([a-z][^`]*)`")
+    named = [text for page in PAGES for text in shown.findall(TEXTS[page])]
     assert len(named) > 5
     wrong = [text for text in named if text.split()[0] not in known]
     assert not wrong

@@ -158,7 +158,7 @@ def test_the_stack_grows_with_the_recursion_limit() -> None:
     limit = sys.getrecursionlimit()
     try:
         sizes = []
-        for levels in (limit, 2_000, 8_000, 10**9):
+        for levels in (1_000, 2_000, 8_000, 10**9):
             sys.setrecursionlimit(min(levels, 2**31 - 1))
             sizes.append(worker_threads.stack_bytes())
     finally:
