@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ordstream.balance.posg import POSG
     from ordstream.errors import (
         Cancelled,
+        CheckpointError,
         NodeLost,
         OperatorError,
         OrdstreamError,
@@ -43,6 +44,7 @@ __all__ = [
     "DKG",
     "POSG",
     "Cancelled",
+    "CheckpointError",
     "Frozen",
     "KeyedPipeline",
     "NodeLost",
@@ -80,6 +82,7 @@ _HOMES = {
     "balance.posg": ("POSG",),
     "errors": (
         "Cancelled",
+        "CheckpointError",
         "NodeLost",
         "OperatorError",
         "OrdstreamError",

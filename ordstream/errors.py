@@ -2,7 +2,7 @@
 expect.
 
 When a pipeline is built: `SchemaError` (columns and types), `PlanError` (structure and arguments).
-When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `Cancelled`.
+When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `CheckpointError`, `Cancelled`.
 """
 
 from __future__ import annotations
@@ -80,6 +80,12 @@ class SinkError(OrdstreamError, RuntimeError):
 
 class NodeLost(OrdstreamError, RuntimeError):
     """A process that ran a node ended before its work did: it was killed, or it crashed."""
+
+
+class CheckpointError(OrdstreamError, RuntimeError):
+    """A checkpoint can't be written, read, or does not fit the pipeline. Nothing was lost: the message says
+    which file, and where there is one which key group, and what to do.
+    """
 
 
 class Cancelled(OrdstreamError):

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ordstream.operators",),
     ("ordstream.plan",),
     ("ordstream.reference.run_serial",),
+    ("ordstream.snapshots",),
     ("ordstream.node",),
     ("ordstream.fragments",),
     ("ordstream.pipeline",),  # above what it starts: Pipeline.run, .stream, .explain(nodes)

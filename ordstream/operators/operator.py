@@ -184,6 +184,13 @@ class Operator:
             return None
         raise PlanError(f"operator {self.name!r} ({self.op}): its state can't be exported yet")
 
+    def state_identity(self) -> dict[str, str]:
+        """What a stored state must have in common with the operator that goes on from it, beside the
+        columns (`state_schema`). A difference is refused with both texts.
+        """
+        key = ", ".join(f"{self.input.field(i).name}: {self.input.field(i).type}" for i in self.key)
+        return {"operator": self.op, "key": key or "none", "parameters": self.describe()}
+
     # ------------------------------------------------------------------------------------------ columns
 
     def columns_read(self) -> set[int]:

@@ -1,0 +1,96 @@
+"""Snapshot: what a run knows at a point of the order.
+
+Because the order is total, the state behind tuple `serial` is what tuples 1..serial have made, and nothing
+else. It is independent of workers, buckets, chunk sizes, nodes and of how the core stores a key: a run of
+any other configuration goes on from it, and gives what the first would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ordstream.ground.ordertags import OrderTag
+
+
+class StateRows(Protocol):
+    """The state of one operator as rows (key columns, then its own), in any order.
+
+    Attributes
+    ----------
+    identity : mapping of str to str
+        `Operator.state_identity` of the operator that it was taken from.
+    schema : pyarrow.Schema
+        Its `state_schema`.
+    num_rows : int
+    """
+
+    @property
+    def identity(self) -> Mapping[str, str]: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows; of some key groups only, where they are given."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """`StateRows` in memory, as a run exported them."""
+
+    identity: Mapping[str, str]
+    schema: pa.Schema
+    parts: Sequence[pa.RecordBatch] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(part.num_rows for part in self.parts)
+
+    def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows. ValueError where key groups are asked for: these rows are not sorted by them yet."""
+        if groups is not None:
+            raise ValueError("rows in memory are not in key groups: write them to a checkpoint first")
+        return iter(self.parts)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a run knows behind one tuple.
+
+    Attributes
+    ----------
+    serial : int
+        The last tuple that it knows of; the next one has serial + 1. 0: none.
+    emitted_through : OrderTag
+        The commit point there: tag of the last output, its index included, or (serial, -1).
+    latest_time : int or None
+        Of the column of `punctuate=`: the largest value so far, in the column's storage units. None: none,
+        or no punctuations.
+    position : Any
+        What the source's `position()` said there: a JSON value. None: it has none.
+    states : mapping of str to StateRows
+        Operator name -> its state, of every operator that keeps one.
+    models : mapping of str to bytes
+        Shed operator's name -> what it has learnt (`od.LAS` bytes). Approximate: learning goes on beside
+        the order.
+    """
+
+    serial: int
+    emitted_through: OrderTag
+    latest_time: int | None = None
+    position: Any = None
+    states: Mapping[str, StateRows] = field(default_factory=dict)
+    models: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of state, of all operators."""
+        return sum(rows.num_rows for rows in self.states.values())
