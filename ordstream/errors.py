@@ -2,7 +2,8 @@
 expect.
 
 When a pipeline is built: `SchemaError` (columns and types), `PlanError` (structure and arguments).
-When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `CheckpointError`, `Cancelled`.
+When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `CheckpointError`,
+`Cancelled`.
 """
 
 from __future__ import annotations
