@@ -127,6 +127,10 @@ class Aggregate(Operator):
     def describe(self) -> str:
         return f"aggregate{self.by_key}: {calls(self.input.names, self.aggregates)}, {self.emit}"
 
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")
 

@@ -120,6 +120,10 @@ class Count(Operator):
             f"{self.name} hands over only the {self.best} best counts of its keys (combined early, exactly)"
         ]
 
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         if self.window is not None:
             raise PlanError(

@@ -267,6 +267,11 @@ class Operator:
             "emit out"
         )
 
+    @property
+    def only_at_end(self) -> bool:
+        """It emits at the end of the stream only."""
+        return False
+
     def halves(self) -> Halves | None:
         """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,
         or not known to be.

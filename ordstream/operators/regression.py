@@ -68,6 +68,10 @@ class Regression(Operator):
         names = self.input.names
         return f"regression{self.by_key} of {names[self.y]} on {names[self.x]}, {self.emit}"
 
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")
 

@@ -64,6 +64,10 @@ class TopValues(Operator):
     def describe(self) -> str:
         return f"top {self.k} values of {self.input.names[self.column]}{self.by_key}, {self.emit}"
 
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")
 
