@@ -1,39 +1,48 @@
-"""The moments of a snapshot at which a process is killed: before and after each use of the disk."""
+"""The moments of a snapshot at which a process is killed: before and after each use of the disk.
+
+`Files` (ordstream/snapshots/files.py) has one method for each. Here its methods are replaced in the process
+that is to be killed; the package itself knows nothing of faults.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ordstream.snapshots import checkpoint
+from ordstream.snapshots.files import Files
 
-#: (method of `Files`, what the path is) -> the step's name.
-FILE_STEPS = {
-    ("write", "state"): "state written",
-    ("sync", "state"): "state synced",
-    ("write", "manifest"): "manifest written",
-    ("sync", "manifest"): "manifest synced",
-    ("link", "manifest"): "manifest linked",
-    ("sync_folder", "checkpoint"): "folder synced",
-    ("unlink", "commit"): "collected",
+#: Method of `Files` -> what was done.
+DONE = {
+    "create": "created",
+    "write": "written",
+    "sync": "synced",
+    "link": "linked",
+    "sync_folder": "synced",
+    "remove": "removed",
 }
 
 
-def install(reached: Callable[[str, str], None]) -> None:
-    class Faulty(checkpoint.Files):
-        pass
+def step_of(method: str, place: Any) -> str:
+    """Name of a step: "state written", "commit linked", "state folder synced"."""
+    path = Path(getattr(place, "name", place))
+    if method == "sync_folder":
+        return f"{path.name if path.name in ('state', 'commits') else 'top'} folder synced"
+    kind = {"state": "state", "commits": "commit"}.get(path.parent.name, "top")
+    return f"{kind} {DONE[method]}"
 
-    def wrap(name):
-        plain = getattr(checkpoint.Files, name)
-        def call(self, path, *rest):
-            kind = Path(path).name.split("-")[0].split(".")[0]
-            step = FILE_STEPS.get((name, kind))
-            if step: reached("before", step)
-            r = plain(self, path, *rest)
-            if step: reached("after", step)
-            return r
-        setattr(Faulty, name, call)
-    for name in ("write", "sync", "link", "sync_folder", "unlink"):
-        wrap(name)
-    checkpoint.Files = Faulty
+
+def install(reached: Callable[[str, str], None]) -> None:
+    """From now on `reached("before" or "after", step)` is called around each step of this process."""
+    for method in DONE:
+        plain = getattr(Files, method)
+
+        def around(self: Files, place: Any, *rest: Any, plain: Any = plain, method: str = method) -> Any:
+            step = step_of(method, place)
+            reached("before", step)
+            found = plain(self, place, *rest)
+            reached("after", step)
+            return found
+
+        setattr(Files, method, functools.wraps(plain)(around))
