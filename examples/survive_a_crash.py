@@ -8,7 +8,6 @@ delivered before is not delivered again.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,7 @@ def main() -> int:
         folder = Path(name)
         clicks = pa.table({"user": [k * k % 1009 for k in range(500_000)]}, schema=CLICKS)
         pq.write_table(clicks, folder / "clicks-1.parquet", row_group_size=10_000)
-        command = [sys.executable, os.path.abspath(__file__), name]
+        command = [sys.executable, str(Path(__file__).resolve()), name]
         with subprocess.Popen(command) as process:
             while process.poll() is None and len(list(folder.glob("*.count"))) < 5:
                 time.sleep(0.01)
@@ -51,7 +50,8 @@ def main() -> int:
         subprocess.run(command, check=True)
         files = sorted(folder.glob("*.count"))
         same = pa.concat_tables(map(pq.read_table, files)).equals(COUNTS.run(clicks).table)
-        print(f"killed after {before} of {len(files)} files; the output is {'the same' if same else 'WRONG'}")
+        word = "the same" if same else "WRONG"
+        print(f"killed after {before} of {len(files)} files; the output is {word}")
         return 0 if same and before < len(files) else 1
 
 

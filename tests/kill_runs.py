@@ -11,6 +11,7 @@ how far the output came, by looking at the names alone.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +37,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "tests" / "kills" / "node_process.py"
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("item", pa.string()), ("cents", pa.int64())])
-FILES, GROUPS, GROUP_ROWS = 4, 10, 250
+FILES, GROUPS, GROUP_ROWS = 4, 20, 250
 ROWS = FILES * GROUPS * GROUP_ROWS
 PATIENCE_S = 60.0
 
-#: Moments of the process itself: `node_process.py`. Those of the checkpoint's files are in `FILE_STEPS`.
-OWN_STEPS = ("marker met", "outputs read", "output written", "output named")
+#: Moments of the process itself (tests/kills/node_process.py), beside those of the checkpoint's files.
+OWN_STEPS = ("output written", "output named")
 
 
 # ------------------------------------------------------------ the job
@@ -138,7 +140,7 @@ def compare(folder: Path, which: str, table: pa.Table) -> None:
         assert mine == theirs, f"output {number} of {len(wanted)} is {mine}, and run_serial gives {theirs}"
     assert len(got) == len(wanted), f"{len(got)} outputs, and run_serial gives {len(wanted)}"
     assert len(wanted) > ROWS // 10, "a job without output shows nothing"
-    for (_, last), (first, _) in zip(ranges, ranges[1:], strict=False):
+    for (_, last), (first, _) in itertools.pairwise(ranges):
         assert first == last, f"a file begins at {first} where the one before ends at {last}"
 
 
@@ -218,7 +220,8 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])},
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)])},
             )
         try:
             if fault is not None and not fault.step:
@@ -257,15 +260,16 @@ class Job:
         compare(self.folder / "output", self.which, self.table)
 
 
-def drawn(steps: list[tuple[str, str]], kills: int, seed: int) -> list[Fault]:
-    """So many faults in random order: three of four at a step, each step as often as any other, and the
-    rest at random moments.
+def drawn(steps: Sequence[str], kills: int, seed: int) -> list[Fault]:
+    """So many faults in random order: one of six at a random moment, the others before or after a step,
+    each step as often as any other; what does not go into the last round are the last steps.
     """
     rng = random.Random(seed)
-    at_steps = kills - kills // 4
-    rounds = [rng.sample(steps, len(steps)) for _ in range(-(-at_steps // len(steps)))]
-    chosen = [step for one in rounds for step in one][:at_steps]
-    faults = [Fault(step, when, rng.choice((1, 1, 2))) for when, step in chosen]
-    faults += [Fault(seconds=rng.uniform(0.0, 0.12)) for _ in range(kills - at_steps)]
+    at_random = kills // 6
+    faults = [Fault(seconds=rng.uniform(0.0, 0.04)) for _ in range(at_random)]
+    for number in range(kills - at_random):
+        step = steps[number % len(steps)]
+        most = 12 if step == "state written" else 2
+        faults.append(Fault(step, rng.choice(("before", "after")), rng.randint(1, most)))
     rng.shuffle(faults)
     return faults

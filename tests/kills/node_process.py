@@ -22,7 +22,7 @@ from snapshot_faults import install
 
 import ordstream as od
 
-PACE_S = 0.002  # per source batch: else a run ends before a random kill
+PACE_S = 0.004  # per source batch: else a run ends before a random kill
 
 
 class Faults:
@@ -73,12 +73,14 @@ class Output:
         """Add one file. When this returns it survives a crash of the machine."""
         final = self._folder / output_name(self.through or od.OrderTag(0), through)
         begun = final.with_suffix(".part")
+        self._faults.reached("before", "output written")
         with begun.open("wb") as file:
             with pa.ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
             file.flush()
             os.fsync(file.fileno())
         self._faults.reached("after", "output written")
+        self._faults.reached("before", "output named")
         begun.rename(final)
         folder = os.open(self._folder, os.O_RDONLY)
         os.fsync(folder)

@@ -26,7 +26,7 @@ DONE = {
 
 def step_of(method: str, place: Any) -> str:
     """Name of a step: "state written", "commit linked", "state folder synced"."""
-    path = Path(getattr(place, "name", place))
+    path = place if isinstance(place, Path) else Path(place.name)
     if method == "sync_folder":
         return f"{path.name if path.name in ('state', 'commits') else 'top'} folder synced"
     kind = {"state": "state", "commits": "commit"}.get(path.parent.name, "top")
