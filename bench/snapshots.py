@@ -451,7 +451,8 @@ def latency(kind: str, keys: int, workers: int, rounds: int) -> list[Figure]:
 
 
 def figure(
-    bench: str, what: str, value: float, unit: str, at_most: float | None = None, at_least: float | None = None,
+    bench: str, what: str, value: float, unit: str, at_most: float | None = None,
+    at_least: float | None = None,
     quiet: bool = True, counted: int = 0, not_counted: int = 0, **detail: Any,
 ) -> Figure:  # fmt: skip
     """A figure, printed as soon as it is known."""

@@ -210,7 +210,8 @@ def _listed(paths: Paths) -> list[str]:
     if isinstance(paths, str | os.PathLike):
         path = os.fspath(paths)
         if glob.has_magic(path) and not Path(path).exists():
-            found = sorted(one for one in glob.glob(path, recursive=True) if Path(one).is_file())  # noqa: PTH207
+            matches = glob.glob(path, recursive=True)  # noqa: PTH207
+            found = sorted(match for match in matches if Path(match).is_file())
             if not found:
                 raise SourceError(f"no file matches {path!r}")
             return found

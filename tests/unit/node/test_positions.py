@@ -1,4 +1,6 @@
-"""Sources with positions: what `at` says of any serial, and that `resume` gives exactly the rows behind it."""
+"""Sources with positions: what `at` says of any serial, and that `resume` gives exactly the rows behind
+it.
+"""
 
 from __future__ import annotations
 
