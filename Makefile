@@ -29,7 +29,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java spin test test-quick lint mutants bench bench-tpcxbb bench-queries bench-grouping bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java spin test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 mutants: develop ## take lines out of the core one by one: the tests that should see it must fail [ARGS=options of tools/mutants.py]
 	@$(PY) tools/mutants.py $(ARGS)
 
+kills: develop ## kill processes at each step of a snapshot and at random moments, compare the output [ARGS="node --kills 100"]
+	@$(PY) tools/kills.py $(or $(ARGS),node)
+
 bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
 	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)
 
@@ -100,6 +103,9 @@ $(PEERS)/.installed: bench/rivals/requirements.txt
 
 bench-grouping: java develop ## hash against DKG, even split against POSG in Spark, rows and time per node [ARGS="--tuples 5000"]
 	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/grouping.py $(ARGS)
+
+bench-snapshots: develop ## export, files, restore; throughput and latency beside a snapshot every second [ARGS="--rounds 3"]
+	@PYTHONPATH="$(CURDIR)" $(PY) bench/snapshots.py $(ARGS)
 
 bench-compare: develop ## compare the saved benchmark runs
 	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name --columns=min,median,iqr,rounds

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from ordstream.expressions.expr import col, if_else, lit, when
     from ordstream.ground.ordertags import OrderTag
+    from ordstream.node.file_sources import IpcSource, ParquetSource
     from ordstream.node.result import Result
     from ordstream.operators.aggregation import count, first, last, max, mean, min, sum
     from ordstream.operators.codec import codec
@@ -46,11 +47,13 @@ __all__ = [
     "Cancelled",
     "CheckpointError",
     "Frozen",
+    "IpcSource",
     "KeyedPipeline",
     "NodeLost",
     "OperatorError",
     "OrderTag",
     "OrdstreamError",
+    "ParquetSource",
     "Pipeline",
     "PlanError",
     "Result",
@@ -92,6 +95,7 @@ _HOMES = {
         "SourceError",
     ),
     "expressions.expr": ("col", "if_else", "lit", "when"),
+    "node.file_sources": ("IpcSource", "ParquetSource"),
     "node.result": ("Result",),
     "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "sum"),
     "operators.codec": ("codec",),

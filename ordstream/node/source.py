@@ -56,7 +56,7 @@ def batches(
         For data of another kind, or a batch that does not fit the schema.
     """
     before = 0
-    for batch in _pieces(data):
+    for batch in batches_of(data):
         fitting = _fitting(batch, schema, most)
         while True:
             try:
@@ -125,7 +125,7 @@ def _halves(
     yield from each(batch.slice(middle))
 
 
-def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         yield data
     elif isinstance(data, pa.Table):
@@ -150,7 +150,7 @@ def _pieces(data: Any) -> Iterator[pa.RecordBatch]:
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
                 text = f"the source must yield Arrow record batches, it gave {type(item).__name__}"
                 raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)
-            yield from _pieces(item)
+            yield from batches_of(item)
     else:
         raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
 

@@ -1,0 +1,243 @@
+"""Sources in files that know their place: Parquet, and Arrow IPC files and streams.
+
+A place is (files read whole, part of the next one, row in it). A part is a row group of a Parquet file, or a
+batch of an IPC file. Going there opens no earlier file and reads no earlier part. The place also says which
+files were read, by name and size; a list that differs there is refused. Files may be added behind it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from ordstream.errors import OrdstreamError, SourceError
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+Read = tuple[tuple[int, int] | None, pa.RecordBatch]
+
+#: Rows that are read at a time from a part: row groups of any size are streamed.
+READ_ROWS = 65_536
+
+
+class FileSource:
+    """Files in order, one part after the other. Subclasses say what a part is.
+
+    Parameters
+    ----------
+    paths : path, sequence of paths, or a pattern
+        A pattern (with `*`, `?` or `[`) is taken once, now, sorted by name; a sequence in its order.
+
+    Raises
+    ------
+    SourceError
+        A file does not exist, or no file matches.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = _listed(paths)
+        self._sizes = [_size(path) for path in self.paths]
+        self._start = (0, 0, 0)
+        self._place = (0, 0, 0)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Batches from the place that was sought last; without one, from the first file's start."""
+        self._place = self._start
+        return self._from(*self._start)
+
+    def _from(self, file: int, part: int, row: int) -> Iterator[pa.RecordBatch]:
+        for number in range(file, len(self.paths)):
+            path = self.paths[number]
+            try:
+                for place, batch in self._read(path, part, row):
+                    # Behind the last part a snapshot needs nothing of this file any more.
+                    self._place = (number + 1, 0, 0) if place is None else (number, *place)
+                    yield batch
+            except OrdstreamError:
+                raise
+            except (OSError, pa.ArrowException) as error:
+                raise SourceError(f"{path} can't be read: {error}") from error
+            part = row = 0
+            self._place = (number + 1, 0, 0)
+
+    def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
+        """Batches of one file from a place on, each with the (part, row) behind it; None: the end."""
+        raise NotImplementedError
+
+    def position(self) -> dict[str, Any]:
+        """The place behind the last batch: files that were read whole, part and row in the next one, and
+        which files these are.
+        """
+        number, part, row = self._place
+        begun = number + bool(part or row)
+        return {
+            "file": number,
+            "part": part,
+            "row": row,
+            "name": Path(self.paths[begun - 1]).name if begun else "",
+            "size": self._sizes[begun - 1] if begun else 0,
+            "files": self._digest(begun),
+        }
+
+    def seek(self, position: Any) -> None:
+        """Go to a place that `position` gave; iterating begins there. Opens nothing.
+
+        Raises
+        ------
+        SourceError
+            It is no such place, or the files before it are not the ones that were read.
+        """
+        number, part, row, name, size, digest = _checked(position)
+        begun = number + bool(part or row)
+        if begun > len(self.paths):
+            raise SourceError(
+                f"the snapshot lies in file {begun} of the source ({name!r}), but there are "
+                f"{len(self.paths)} files: give all that were there, and new ones behind them"
+            )
+        if self._digest(begun) != digest:
+            last, now = Path(self.paths[begun - 1]).name, self._sizes[begun - 1]
+            if (last, now) == (name, size):
+                told = "one before it was renamed, left out or changed in size"
+            else:
+                told = f"now it is {last!r} with {now} bytes"
+            raise SourceError(
+                f"the source's files are not those that the snapshot was taken of: number {begun} was "
+                f"{name!r} with {size} bytes, {told}; put the files back as they were, new ones behind them"
+            )
+        self._start = self._place = (number, part, row)
+
+    def _digest(self, files: int) -> str:
+        """Of names and sizes of the first files: short, however many there are."""
+        known = hashlib.blake2b(digest_size=8)
+        for path, size in zip(self.paths[:files], self._sizes, strict=False):
+            name = os.fsencode(Path(path).name)
+            known.update(b"%d:%b:%d;" % (len(name), name, size))
+        return known.hexdigest()
+
+
+class ParquetSource(FileSource):
+    """Parquet files, row group by row group, as a source that knows its place.
+
+    Parameters
+    ----------
+    paths : path, sequence of paths, or a pattern
+        See `FileSource`.
+    columns : sequence of str, default None
+        Columns to read; None: all.
+
+    Examples
+    --------
+    >>> source = od.ParquetSource("clicks/*.parquet")  # doctest: +SKIP
+    >>> stream = pipeline.stream(source, checkpoint="state")  # doctest: +SKIP
+    """
+
+    def __init__(self, paths: Paths, columns: Sequence[str] | None = None) -> None:
+        super().__init__(paths)
+        self._columns = None if columns is None else list(columns)
+
+    def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            if self._columns is not None:
+                missing = [name for name in self._columns if name not in schema.names]
+                if missing:
+                    raise SourceError(
+                        f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, schema.names))}"
+                    )
+            groups = file.num_row_groups
+            if part > groups or (row and (part == groups or row > file.metadata.row_group(part).num_rows)):
+                raise SourceError(
+                    f"{path} has {groups} row groups, and the snapshot lies in row {row} of group {part}: "
+                    "the file was rewritten"
+                )
+            for group in range(part, groups):
+                rows = file.metadata.row_group(group).num_rows
+                start = row if group == part else 0
+                behind = 0
+                for batch in file.iter_batches(READ_ROWS, row_groups=[group], columns=self._columns):
+                    first, behind = behind, behind + batch.num_rows
+                    if behind > start:
+                        place = (group, behind) if behind < rows else (group + 1, 0)
+                        rest = batch.slice(start - first) if start > first else batch
+                        yield (place if place[0] < groups else None), rest
+
+
+class IpcSource(FileSource):
+    """Arrow IPC files ("Feather 2") and streams, batch by batch, as a source that knows its place.
+
+    A stream has no index: going to a place in the middle of one reads the messages before it.
+
+    Parameters
+    ----------
+    paths : path, sequence of paths, or a pattern
+        See `FileSource`. Each file is recognized by its first bytes.
+    """
+
+    def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
+        with pa.OSFile(path) as data:
+            indexed = data.read(6) == b"ARROW1"
+            data.seek(0)
+            if indexed:
+                file = pa.ipc.open_file(data)
+                if part > file.num_record_batches:
+                    raise _shorter(path, part)
+                for number in range(part, file.num_record_batches):
+                    last = number + 1 == file.num_record_batches
+                    yield None if last else (number + 1, 0), file.get_batch(number)
+                return
+            number = 0
+            for batch in pa.ipc.open_stream(data):
+                number += 1
+                if number > part:
+                    yield (number, 0), batch
+            if number < part:
+                raise _shorter(path, part)
+
+
+def _shorter(path: str, part: int) -> SourceError:
+    return SourceError(f"{path} has fewer batches than the {part} that were read: the file was rewritten")
+
+
+def _listed(paths: Paths) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        path = os.fspath(paths)
+        if glob.has_magic(path) and not Path(path).exists():
+            matches = glob.glob(path, recursive=True)  # noqa: PTH207
+            found = sorted(match for match in matches if Path(match).is_file())
+            if not found:
+                raise SourceError(f"no file matches {path!r}")
+            return found
+        return [path]
+    return [os.fspath(one) for one in paths]
+
+
+def _size(path: str) -> int:
+    try:
+        if not Path(path).is_dir():
+            return Path(path).stat().st_size
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error.strerror}") from error
+    raise SourceError(f"{path} is a folder: give its files, for example {str(Path(path) / '*')!r}")
+
+
+def _checked(position: Any) -> tuple[int, int, int, str, int, str]:
+    kinds = {"file": int, "part": int, "row": int, "name": str, "size": int, "files": str}
+    if (
+        not isinstance(position, dict)
+        or set(position) != set(kinds)
+        or any(type(position[name]) is not kind for name, kind in kinds.items())
+        or min(position["file"], position["part"], position["row"]) < 0
+    ):
+        raise SourceError(
+            f"the snapshot's position is {position!r:.200}, which is no place in files: give the source "
+            "that the snapshot was taken of"
+        )
+    return tuple(position[name] for name in kinds)

@@ -1,0 +1,48 @@
+"""The moments of a snapshot at which a process is killed: before and after each use of the disk.
+
+`Files` (ordstream/snapshots/files.py) has one method for each. Here its methods are replaced in the process
+that is to be killed; the package itself knows nothing of faults.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ordstream.snapshots.files import Files
+
+#: Method of `Files` -> what was done.
+DONE = {
+    "create": "created",
+    "write": "written",
+    "sync": "synced",
+    "link": "linked",
+    "sync_folder": "synced",
+    "remove": "removed",
+}
+
+
+def step_of(method: str, place: Any) -> str:
+    """Name of a step: "state written", "commit linked", "state folder synced"."""
+    path = place if isinstance(place, Path) else Path(place.name)
+    if method == "sync_folder":
+        return f"{path.name if path.name in ('state', 'commits') else 'top'} folder synced"
+    kind = {"state": "state", "commits": "commit"}.get(path.parent.name, "top")
+    return f"{kind} {DONE[method]}"
+
+
+def install(reached: Callable[[str, str], None]) -> None:
+    """From now on `reached("before" or "after", step)` is called around each step of this process."""
+    for method in DONE:
+        plain = getattr(Files, method)
+
+        def around(self: Files, place: Any, *rest: Any, plain: Any = plain, method: str = method) -> Any:
+            step = step_of(method, place)
+            reached("before", step)
+            found = plain(self, place, *rest)
+            reached("after", step)
+            return found
+
+        setattr(Files, method, functools.wraps(plain)(around))
