@@ -90,7 +90,7 @@ def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema) -> Groups:
         for group in range(first, last + 1):
             count = int(ends[group]) - low - at
             if count:
-                yield group, block.slice(at, count)
+                yield group, _alone(block.slice(at, count))
                 at += count
 
 
@@ -102,6 +102,11 @@ def _blocks(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
             yield first, group - 1
             first = group
     yield first, len(ends) - 2
+
+
+def _alone(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy that has nothing of the rows beside it: what is written of a slice depends on them."""
+    return pa.record_batch([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)
 
 
 def _narrowed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -449,8 +449,10 @@ class _Attempt:
         target = self._at(checkpoint._manifest_path(self.number), "linking")
         try:
             files.link(beside, target)
-        except FileExistsError:  # over a network a link that was made may be told of as one that was there
-            self._check_alone(beside.samefile(target))
+        except (FileExistsError, FileNotFoundError):  # not found: collected, since others are further
+            if not _one_file(beside, target):  # over a network a link that was made may be told of so
+                self._check_alone(checkpoint._newest() < self.number)
+                raise
         self._made.append(target)
         # A manifest that was collected since leaves its name free: then there are later ones.
         self._check_alone(checkpoint._newest() == self.number)
@@ -507,6 +509,13 @@ def _numbered(folder: Path, *patterns: re.Pattern[str]) -> list[tuple[str, int]]
         if match:
             found.append((name, int(match[1])))
     return found
+
+
+def _one_file(a: Path, b: Path) -> bool:
+    try:
+        return a.samefile(b)
+    except OSError:
+        return False
 
 
 def _names(folder: Path) -> list[str]:

@@ -349,7 +349,8 @@ def test_the_second_writer_loses(tmp_path):
         one.write(snapshot(serial=5))
 
 
-def test_a_writer_that_was_overtaken_while_it_wrote(tmp_path):
+@pytest.mark.parametrize("leftovers_stay", [False, True])
+def test_a_writer_that_was_overtaken_while_it_wrote(tmp_path, leftovers_stay):
     """Its number is free again, since the snapshot of that number was collected: it loses all the same."""
     one = Checkpoint(tmp_path)
 
