@@ -153,21 +153,24 @@ class Checkpoint:
             try:
                 written = made.write(snapshot)
             except BaseException as error:
-                if not made.take_back():  # whole, and seen, though the disk may not have it yet
+                gone = made.take_back()
+                refusal = self._unwritten(made, error, gone) if isinstance(error, OSError) else None
+                if not gone:
                     self._last = self._parent = number
-                if isinstance(error, OSError):
-                    raise self._unwritten(made, error) from error
+                if refusal is not None:
+                    raise refusal from error
                 raise
             self._last = self._parent = number
             self._collect(number)
             return written
 
-    def _unwritten(self, made: _Attempt, error: OSError) -> CheckpointError:
+    def _unwritten(self, made: _Attempt, error: OSError, gone: bool) -> CheckpointError:
+        which = f"Snapshot {made.number}"
+        what = "was not made" if gone else "is whole, but it is not sure that the disk has it"
         before = f"snapshot {self._parent} still stands" if self._parent else "there is none before it"
         return CheckpointError(
-            f"{made.path}: {made.step} failed: {error.strerror or error}. Snapshot {made.number} was not "
-            f"made; {before}. Make room, or name a folder on another disk; the next snapshot is tried all "
-            "the same"
+            f"{made.path}: {made.step} failed: {error.strerror or error}. {which} {what}; {before}. Make "
+            "room, or name a folder on another disk; the next snapshot is tried all the same"
         )
 
     def _manifest_path(self, number: int) -> Path:

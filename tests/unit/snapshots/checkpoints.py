@@ -27,7 +27,10 @@ def memory(batch: pa.RecordBatch, keys: int = 1, parts: int = 1, **identity: str
 def counts(keys: int, first: int = 0) -> pa.RecordBatch:
     """int64 keys and counts."""
     return pa.record_batch(
-        [pa.array(range(first, first + keys), pa.int64()), pa.array([7 * k for k in range(keys)], pa.int64())],
+        [
+            pa.array(range(first, first + keys), pa.int64()),
+            pa.array([7 * k for k in range(keys)], pa.int64()),
+        ],
         names=["k", "count"],
     )
 
@@ -51,7 +54,9 @@ def columns(rows: int) -> pa.RecordBatch:
         "day": pa.array(but(7, [day + datetime.timedelta(i) for i in some]), pa.date32()),
         "time": pa.array([i * 10**6 for i in some], pa.timestamp("us", "UTC")),
         "list": pa.array(but(8, [list(range(i % 4)) for i in some]), pa.list_(pa.int64())),
-        "texts": pa.array(but(9, [["a", None, "b" * (i % 3)][: i % 4] for i in some]), pa.list_(pa.string())),
+        "texts": pa.array(
+            but(9, [["a", None, "b" * (i % 3)][: i % 4] for i in some]), pa.list_(pa.string())
+        ),
     }
     return pa.record_batch(list(data.values()), names=list(data))
 

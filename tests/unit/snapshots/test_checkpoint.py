@@ -15,7 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.snapshots import checkpoints
-from unit.snapshots.checkpoints import all_files, columns, contents, counts, memory, same_rows, snapshot, table
+from unit.snapshots.checkpoints import (
+    all_files,
+    columns,
+    contents,
+    counts,
+    memory,
+    same_rows,
+    snapshot,
+    table,
+)
 
 from ordstream.errors import CheckpointError, PlanError
 
@@ -67,7 +76,9 @@ def test_any_number_of_rows(tmp_path, rows):
 
 def test_a_state_without_a_key(tmp_path):
     row = pa.record_batch([pa.array([[1.5, None, 2.5]]), pa.array([3])], names=["values", "count"])
-    Checkpoint(tmp_path).write(snapshot({"op": memory(row, keys=0), "none": memory(row.slice(0, 0), keys=0)}))
+    Checkpoint(tmp_path).write(
+        snapshot({"op": memory(row, keys=0), "none": memory(row.slice(0, 0), keys=0)})
+    )
     found = Checkpoint(tmp_path).latest().states
     assert table(found["op"]).to_pylist() == row.to_pylist()
     assert [batch.num_rows for batch in found["op"].batches([0])] == [1]
@@ -102,7 +113,13 @@ def test_what_no_row_says_is_not_in_the_bytes(tmp_path):
         state_bytes(
             tmp_path / str(i),
             pa.record_batch(
-                [pa.array([1, 2, 3]), pa.Array.from_buffers(pa.int64(), 3, [valid, values[i]]), texts[i], lists[i], bits[i]],
+                [
+                    pa.array([1, 2, 3]),
+                    pa.Array.from_buffers(pa.int64(), 3, [valid, values[i]]),
+                    texts[i],
+                    lists[i],
+                    bits[i],
+                ],
                 names=list("kvtlb"),
             ),
         )
@@ -161,7 +178,9 @@ def test_more_strings_than_32_bits_can_count(tmp_path, monkeypatch):
     batch = columns(300)
     narrow = state_bytes(tmp_path / "narrow", batch, keys=2)
     monkeypatch.setattr(canonical.one_batch, "__defaults__", (1,))
-    assert canonical.one_batch(memory(batch, 2)).schema.field("texts").type == pa.large_list(pa.large_string())
+    assert canonical.one_batch(memory(batch, 2)).schema.field("texts").type == pa.large_list(
+        pa.large_string()
+    )
     assert state_bytes(tmp_path / "wide", batch, keys=2, parts=3) == narrow
 
 
@@ -181,18 +200,41 @@ def test_a_million_keys(tmp_path):
     assert found.sort_by("k").equals(pa.Table.from_batches([batch]))
 
 
-NAMES = ["a/b", "..", ".", "", "A", "a", "Ä", "名前", "x" * 5000, "con", "a\x00b", "a\nb", "\ud800", "-", "a b", "%s{}"]
+NAMES = [
+    "a/b",
+    "..",
+    ".",
+    "",
+    "A",
+    "a",
+    "Ä",
+    "名前",
+    "x" * 5000,
+    "con",
+    "a\x00b",
+    "a\nb",
+    "\ud800",
+    "-",
+    "a b",
+    "%s{}",
+]
 
 
 def test_any_name_of_an_operator(tmp_path):
     states = {name: memory(counts(1 + i)) for i, name in enumerate(NAMES)}
     Checkpoint(tmp_path).write(snapshot(states))
     found = Checkpoint(tmp_path).latest(verify=True).states
-    assert {name: rows.num_rows for name, rows in found.items()} == {name: 1 + i for i, name in enumerate(NAMES)}
+    assert {name: rows.num_rows for name, rows in found.items()} == {
+        name: 1 + i for i, name in enumerate(NAMES)
+    }
     names = [path.name for path in all_files(tmp_path / "state")]
     assert len({name.lower() for name in names}) == len(NAMES)
     assert all(name.isascii() and len(name) < 160 for name in names)
-    assert {path.parent for path in all_files(tmp_path)} == {tmp_path, tmp_path / "state", tmp_path / "commits"}
+    assert {path.parent for path in all_files(tmp_path)} == {
+        tmp_path,
+        tmp_path / "state",
+        tmp_path / "commits",
+    }
 
 
 @pytest.mark.parametrize("position", [{1}, math.nan, (1, 2), {1: 2}, object(), b"x"], ids=repr)
@@ -215,7 +257,9 @@ def test_a_state_that_does_not_say_its_key(tmp_path, keys):
 def test_a_key_twice_and_a_part_of_another_schema(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     twice = pa.record_batch([[1, 2, 1], [1, 1, 1]], names=["k", "count"])
-    with pytest.raises(CheckpointError, match="operator 'op': its state can't be stored: row .: its key is there twice"):
+    with pytest.raises(
+        CheckpointError, match="operator 'op': its state can't be stored: row .: its key is there twice"
+    ):
         checkpoint.write(snapshot({"op": memory(twice)}))
     other = checkpoints.MemoryRows({}, counts(1).schema, [pa.record_batch([["a"]], names=["k"])], 1)
     with pytest.raises(CheckpointError, match="operator 'op': its state can't be stored"):
@@ -249,7 +293,9 @@ def test_a_folder_of_another_version(tmp_path, name, value):
     from ordstream.snapshots.files import checked_json
 
     (tmp_path / "STREAM.json").write_bytes(checked_json({**STREAM_CONTENT, name: value}))
-    with pytest.raises(CheckpointError, match=f"STREAM.json: {name} is {value!r}; this version of ordstream reads"):
+    with pytest.raises(
+        CheckpointError, match=f"STREAM.json: {name} is {value!r}; this version of ordstream reads"
+    ):
         Checkpoint(tmp_path)
 
 
@@ -259,7 +305,10 @@ def test_files_are_json_and_never_pickled(tmp_path):
     for path in [tmp_path / "STREAM.json", *all_files(tmp_path / "commits")]:
         assert json.loads(path.read_text())["version"] == 1
     code = "import sys, ordstream.snapshots.checkpoint, ordstream.snapshots.fit; print('pickle' in vars(sys.modules['ordstream.snapshots.checkpoint']))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "False\n"
+    )
     import ast
     from pathlib import Path
 
@@ -272,7 +321,9 @@ def test_files_are_json_and_never_pickled(tmp_path):
             if isinstance(node, ast.Import | ast.ImportFrom)
             for name in [*node.names, ast.alias(getattr(node, "module", None) or "")]
         }
-        assert not imported & {"pickle", "marshal", "shelve", "cloudpickle", "ordstream.udf.pickling"}, source
+        assert not imported & {"pickle", "marshal", "shelve", "cloudpickle", "ordstream.udf.pickling"}, (
+            source
+        )
 
 
 # ------------------------------------------------------------------------------------------ kept, collected
@@ -294,7 +345,9 @@ def test_the_last_ones_are_kept(tmp_path):
         assert [info.rows for info in infos] == [40] * keep
         assert all(info.time.endswith("+00:00") for info in infos)
         assert checkpoint.read(5).serial == 50
-        with pytest.raises(CheckpointError, match=r"there is no snapshot 1 in this checkpoint; there are: .*5, 6"):
+        with pytest.raises(
+            CheckpointError, match=r"there is no snapshot 1 in this checkpoint; there are: .*5, 6"
+        ):
             checkpoint.read(1)
 
 
@@ -339,7 +392,9 @@ def test_the_second_writer_loses(tmp_path):
     assert one.write(snapshot(serial=1)).number == 1
     before = contents(tmp_path)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match="another run has written snapshot 1 to this checkpoint.*Stop one"):
+        with pytest.raises(
+            CheckpointError, match="another run has written snapshot 1 to this checkpoint.*Stop one"
+        ):
             other.write(snapshot(serial=2))
         assert contents(tmp_path) == before
     assert one.write(snapshot(serial=3)).number == 2

@@ -23,7 +23,20 @@ FULL = (1 << 64) - 1
 LOW, HIGH = -(2**63), 2**63 - 1
 REALS = st.sampled_from([0.0, -0.0, math.nan, -math.nan, math.inf, -math.inf, 1.5, -5e-324]) | st.floats()
 TEXTS = st.sampled_from(
-    ["", "a", "a\x00", "ab", "a" * 7, "a" * 8, "a" * 8 + "\x00", "a" * 9, "a" * 300, "a" * 299 + "b", "ä", "\U0001f600"]
+    [
+        "",
+        "a",
+        "a\x00",
+        "ab",
+        "a" * 7,
+        "a" * 8,
+        "a" * 8 + "\x00",
+        "a" * 9,
+        "a" * 300,
+        "a" * 299 + "b",
+        "ä",
+        "\U0001f600",
+    ]
 ) | st.text(max_size=12)
 VALUES = {
     pa.int8(): st.integers(-128, 127),
@@ -178,7 +191,8 @@ def test_the_group_of_a_key_never_changes(types, key, group):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(0.0, -0.0), (math.nan, -math.nan), (math.nan, np.uint64(0x7FF0000000000001).view("f8"))]
+    ("one", "other"),
+    [(0.0, -0.0), (math.nan, -math.nan), (math.nan, np.uint64(0x7FF0000000000001).view("f8"))],
 )
 def test_equal_floats_are_one_key(one, other):
     batch = pa.record_batch([pa.array(np.array([one, other]))], names=["k"])
@@ -218,7 +232,9 @@ def test_slices_and_threads():
     apart = pa.record_batch([pa.array(piece.column(0).to_pylist())], names=["k"])
     expected = key_groups.order(apart, 1)
     found = {}
-    threads = [threading.Thread(target=lambda i=i: found.update({i: key_groups.order(piece, 1)})) for i in range(3)]
+    threads = [
+        threading.Thread(target=lambda i=i: found.update({i: key_groups.order(piece, 1)})) for i in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
