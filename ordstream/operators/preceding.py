@@ -115,9 +115,9 @@ class Preceding(Operator):
         return PrecedingReference(self)
 
     def state_schema(self) -> pa.Schema | None:
-        """The entries of the ring as lists side by side, oldest first: with `within` their times; with `where`
-        whether they count; the values of each column, and which of them are there (null: all; in the place
-        of the others lies 0).
+        """The entries of the ring as lists side by side, oldest first: with `within` their times; with
+        `where` whether they count; the values of each column, and which of them are there (null: all; in
+        the place of the others lies 0).
         """
         own = []
         if self.time is not None:

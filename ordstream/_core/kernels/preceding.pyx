@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure, LayoutOwner, View, Worker, chunk_reserve,
-    chunk_set_valid, failure_set,
+    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure,
+    LayoutOwner, View, Worker, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.expression cimport Evaluation, Value, evaluate
@@ -395,7 +395,9 @@ cdef const char* read_entries(const PrecedingContext* x, const Chunk* rows, int3
         return NOT_SIDE_BY_SIDE
     for j in range(x.ncolumns):
         l = row_list(rows, column, slot)
-        if l == NULL or l.size != ring.n or read_flags(x, ring, 9 + j, row_list(rows, column + 1, slot)) != 0:
+        if l == NULL or l.size != ring.n:
+            return NOT_SIDE_BY_SIDE
+        if read_flags(x, ring, 9 + j, row_list(rows, column + 1, slot)) != 0:
             return NOT_SIDE_BY_SIDE
         for i in range(ring.n):
             word = <int64_t*> (entry_at(x, ring, i) + x.values) + j

@@ -6,9 +6,9 @@ a) A key's record holds the open session: its times, its count, the aggregates (
    move to blocks of the bucket, in sizes of powers of two, which are recycled when the session closes.
    Without lists a session allocates nothing.
 b) A closed session is copied into the output chunk: lists and the key's strings are views into that chunk's
-   arena, never into the state, which forgets a key while its session is on its way. If there are no lists and every output is a 64-bit value of the record, emitting is one
-   copy per column (`Copied`). Columns that no operator downstream reads are then not made: they have width 0
-   in the output layout.
+   arena, never into the state, which forgets a key while its session is on its way. If there are no lists
+   and every output is a 64-bit value of the record, emitting is one copy per column (`Copied`). Columns that
+   no operator downstream reads are then not made: they have width 0 in the output layout.
 c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow
    check, a key and its session lie in one slot (session_slots.pxd), with functions of their own. For a row
    that only counts, the functions here take four times as long.
@@ -33,8 +33,8 @@ from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.row_values cimport list_room
 from ordstream._core.state.session_rows cimport (
-    CLOSED, FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext, aggregates_of,
-    collected_of, earlier, sessions_export, sessions_install, sessions_leave, sessions_remove,
+    CLOSED, FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext,
+    aggregates_of, collected_of, earlier, sessions_export, sessions_install, sessions_leave, sessions_remove,
 )
 from ordstream._core.state.session_slots cimport (
     LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new, slots_prepare, slots_process,
@@ -316,6 +316,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
         if (final and s.count > 0) or is_due(x, s, punctuation.time):
             due += 1
     if due == 0:
+        if not final:
+            sessions_leave(x, w, b, 0, b.keyed.count, listed)
         return 0
     if due > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> due) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -454,8 +456,10 @@ cdef class SessionKernel(KernelOwner):
         return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
 
     cdef int use_slots(self, operator) except -1:
-        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found. Their
-        state can leave where it has every value: not where the plan says what is needed behind it."""
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found.
+
+        Their state can leave where it has every value: not where the plan says what is needed behind it.
+        """
         cdef SlotContext* s = &self.slots
         cdef const SessionContext* x = &self.context
         cdef SlotColumn* one

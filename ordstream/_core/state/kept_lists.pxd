@@ -12,7 +12,7 @@ from ordstream._core.ground.chunk cimport Arena, Block, arena_alloc, arena_free
 from ordstream._core.state.keyed_state cimport KeyedState, keyed_state
 
 cdef enum:
-    PACK_FROM = 1 << 16        # bytes of blocks that are not worth copying
+    PACK_FROM = 1 << 13        # bytes of blocks that are not worth copying
 
 cdef struct KeptList:
     # Part of a state; zeroed memory is an empty one. Behind it lie the bytes of a short list.
@@ -41,7 +41,7 @@ cdef inline void list_clear(ListBlocks* b, KeptList* l) noexcept nogil:
 
 
 cdef inline int list_move(ListBlocks* b, KeptList* l, int64_t bytes, int32_t larger) noexcept nogil:
-    """Move the `bytes` bytes of a list to a block of a larger class. 0, or -1: no memory, nothing changed."""
+    """Move the `bytes` bytes of a list to a block of a larger class. 0, or -1: no memory, as before."""
     cdef char* block = block_take(&b.blocks, larger)
     if block == NULL:
         return -1

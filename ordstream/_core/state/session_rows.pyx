@@ -33,7 +33,9 @@ cdef void sessions_leave(const SessionContext* x, Worker* w, SessionBucket* b, i
     cdef char* record
     cdef int64_t kept = 0
     cdef int64_t i = 0
-    if 2 * closed < b.keyed.count:
+    if closed == 0:
+        pass
+    elif 2 * closed < b.keyed.count:
         while i < b.keyed.count:
             if stop_due(w, i):
                 return

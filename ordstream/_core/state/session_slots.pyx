@@ -113,9 +113,11 @@ cdef int slots_room(const SlotContext* x, SlotBucket* b, int64_t more) noexcept 
 
 
 cdef void slots_settle(const SlotContext* x, SlotBucket* b, int64_t most) noexcept nogil:
-    """Give memory back after keys were forgotten, but for the room that `most` keys need: where the table has
-    eight times as many slots. Without memory to move into it stays. Thread safety: the bucket's holder. Cost:
-    nothing, or a pass over the table."""
+    """Give memory back after keys were forgotten, but for the room that `most` keys need: where the table
+    has eight times as many slots. Without memory to move into it stays.
+
+    Thread safety: the bucket's holder. Cost: nothing, or a pass over the table.
+    """
     cdef int64_t capacity = b.capacity
     while capacity > FIRST_SLOTS and 8 * most <= capacity:
         capacity //= 2
@@ -464,6 +466,8 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
             closed += 1
             due += x.passes[slot[META_WORD] & 255] != 0
     if closed == 0:
+        if not final:
+            slots_settle(x, b, keys)
         return 0
     record = NULL
     if due <= 0x7fffffff and flush_reserve(w, out, k.output, <int32_t> due) == 0:

@@ -122,7 +122,7 @@ def test_a_key_is_forgotten_when_a_punctuation_closed_its_session():
         agree(built, expected, run_core(built, data, punctuate=od.every("t", 20), workers=2, chunk_rows=1))
         without = run_serial(built, data)
         assert without.error.serial == 4
-        assert "column 'of' runs backwards: 9 after 10 in the row before it of the same key" in str(without.error)
+        assert "'of' runs backwards: 9 after 10 in the row before it of the same key" in str(without.error)
         agree(built, without, run_core(built, data, workers=2, chunk_rows=1))
 
 
