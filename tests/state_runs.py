@@ -140,7 +140,11 @@ def keys_of(table: pa.Table, n: int) -> list[Any]:
 
 
 def exact(value: Any) -> Any:
-    """A value that equals another one only where both are the same: NaN is NaN, -0.0 is not 0.0."""
+    """A value that equals another one only where both are the same: NaN is NaN, -0.0 is not 0.0; in lists
+    too.
+    """
+    if isinstance(value, list):
+        return tuple(map(exact, value))
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else (value, math.copysign(1.0, value))
     return value
