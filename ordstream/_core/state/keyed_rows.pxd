@@ -20,5 +20,6 @@ cdef enum:
 cdef int64_t keyed_find(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
 cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
 cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
+cdef void keyed_remove_slot(KeyedState* s, int64_t slot) noexcept nogil
 cdef void keyed_shrink(KeyedState* s) noexcept nogil
 cdef int key_put(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil

@@ -107,16 +107,36 @@ cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t
     there. Cost: four cache misses.
     """
     cdef int64_t at = cell_of(s, by, c, row)
-    cdef int64_t mask = s.capacity - 1
-    cdef int64_t last = s.count - 1
-    cdef int64_t slot
-    cdef const char* record
-    cdef const View* v
-    cdef int32_t j
     if at < 0:
         return False
-    slot = s.table[at].record - 1
-    record = keyed_record(s, slot)
+    remove_cell(s, at)
+    return True
+
+
+cdef void keyed_remove_slot(KeyedState* s, int64_t slot) noexcept nogil:
+    """keyed_remove of the key in a slot; the last record moves there.
+
+    Thread safety: the bucket's holder. Ownership: none. Cost: three cache misses.
+    """
+    remove_cell(s, cell_of_slot(s, slot))
+
+
+cdef inline int64_t cell_of_slot(KeyedState* s, int64_t slot) noexcept nogil:
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at = <int64_t> (<uint32_t> key_hash_record(s.keys, keyed_record(s, slot))) & mask
+    while s.table[at].record != slot + 1:
+        at = (at + 1) & mask
+    return at
+
+
+cdef void remove_cell(KeyedState* s, int64_t at) noexcept nogil:
+    """Empty a cell, and move the last record into its record's slot."""
+    cdef const KeySpec* by = s.keys
+    cdef int64_t last = s.count - 1
+    cdef int64_t slot = s.table[at].record - 1
+    cdef const char* record = keyed_record(s, slot)
+    cdef const View* v
+    cdef int32_t j
     if by.has_views:
         for j in range(by.ncols):
             v = <const View*> (record + by.offset[j])
@@ -124,13 +144,9 @@ cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t
                 s.unused += rounded(v.size)
     vacate(s, at)
     if slot != last:
-        at = <int64_t> (<uint32_t> key_hash_record(s.keys, keyed_record(s, last))) & mask
-        while s.table[at].record != last + 1:
-            at = (at + 1) & mask
-        s.table[at].record = <int32_t> slot + 1
+        s.table[cell_of_slot(s, last)].record = <int32_t> slot + 1
         memcpy(keyed_record(s, slot), keyed_record(s, last), <size_t> s.stride)
     s.count = last
-    return True
 
 
 cdef void shrink_table(KeyedState* s) noexcept nogil:
