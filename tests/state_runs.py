@@ -101,13 +101,13 @@ class Segment:
         return {name: self.state_of(name, most) for name in self.stages}
 
     def state_of(self, name: str, most: int = 1000, keys: pa.RecordBatch | None = None) -> pa.Table:
-        """The state of an operator, sorted by key; `keys`: only that of these."""
+        """The state of an operator, sorted; `keys`: only that of these."""
         index, stage = self.stages[name]
         schema = stage.state_schema()
         found = pa.Table.from_batches(self.door.export(index, schema, most, keys), schema=schema)
         for batch in found.to_batches():
             batch.validate(full=True)
-        keys = keys_of(found, len(stage.key))
+        keys = keys_of(found, stage.state_order())
         return found.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
 
     def install(self, state: dict[str, pa.Table]) -> None:

@@ -172,8 +172,8 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} has no reference")
 
     def state_schema(self) -> pa.Schema | None:
-        """Columns of its exported state, one row per key: the key columns, then the state's. None: it has no
-        state.
+        """Columns of its exported state: the key columns, then the state's. One row per key, or several
+        that differ in the columns behind it (`state_order`). None: it has no state.
 
         Raises
         ------
@@ -183,6 +183,12 @@ class Operator:
         if not self.stateful:
             return None
         raise PlanError(f"operator {self.name!r} ({self.op}): its state can't be exported yet")
+
+    def state_order(self) -> int:
+        """How many leading columns of `state_schema` tell its rows apart: by these the rows of a stored
+        state are sorted. Those of the key; more where a key has several rows.
+        """
+        return len(self.key)
 
     def state_identity(self) -> dict[str, str]:
         """What a stored state must have in common with the operator that goes on from it, beside the
