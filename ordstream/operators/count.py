@@ -97,6 +97,12 @@ class Count(Operator):
             return super().state_schema()
         return state_rows(self, [pa.field("count", pa.int64())])
 
+    def state_identity(self) -> dict[str, str]:
+        """Without what only chooses which counts are shown: `emit`, and `best`, which a rewrite sets."""
+        if self.emit == "updates" and not self.best:
+            return super().state_identity()
+        return self.changed(emit="updates", best=0).state_identity()
+
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)}
 
