@@ -75,9 +75,8 @@ class AggregateState(Operator):
         older = self.changed(aggregates=aggregates[:stored], output=pa.schema(list(self.output)[:before]))
         Operator.adapt_state(older, identity, schema)
         added = list(wanted or ())[len(schema) :]
-        empty: list[int | None] = []
-        for aggregate in aggregates[stored:]:
-            empty += {"count": [0], "mean": [None, 0]}.get(aggregate.function, [None])
+        forms: dict[str, list[int | None]] = {"count": [0], "mean": [None, 0]}
+        empty = [value for a in aggregates[stored:] for value in forms.get(a.function, [None])]
 
         def adapt(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = [

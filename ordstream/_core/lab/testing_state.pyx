@@ -15,8 +15,8 @@ from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_fr
 from ordstream._core.ground.output_batch cimport Output, output_append, output_new
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free, chunk_new, pool_free,
-    pool_init, scratch_reset, worker_free, worker_init,
+    DATA, FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,
+    chunk_new, pool_free, pool_init, scratch_reset, worker_free, worker_init,
 )
 from ordstream._core.ground.kernel cimport PS, KernelOwner, StateCursor
 from ordstream._core.flow.operator cimport Operator

@@ -7,7 +7,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.state.keyed_rows cimport (
-    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
+    key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport key_read, keyed_record, keyed_state
 from ordstream._core.state.python_state cimport State, StateSpec
@@ -208,7 +208,8 @@ cdef class PythonRows:
                              int32_t n) noexcept:
         """state_remove, which can't fail.
 
-        Thread safety: the bucket's holder, GIL held. Ownership: references are dropped. Cost: kernel.pxd (f).
+        Thread safety: the bucket's holder, GIL held. Ownership: references are dropped. Cost: kernel.pxd
+        (f).
         """
         cdef list states = <list> b.states
         cdef int64_t* record

@@ -53,12 +53,10 @@ cdef int32_t read_fields(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
     cdef int32_t column = first_field(k)
     cdef int32_t width
     cdef int32_t j
-    for j in range(x.n):
-        if rows.cols[column].valid != NULL and rows.cols[column].valid[slot] == 0:
+    for j in range(column, column + x.n):
+        if rows.cols[j].valid != NULL and rows.cols[j].valid[slot] == 0:
             failure_set(f, slot, FAIL_STATE, "a column is null, which no state has")
             return FAIL_STATE
-        column += 1
-    column = first_field(k)
     for j in range(x.n):
         width = k.state.width[column]
         memcpy(state + x.liveness + x.offset[j], rows.cols[column].data + <int64_t> slot * width, width)
