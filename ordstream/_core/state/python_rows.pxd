@@ -39,10 +39,11 @@ cdef class PythonRows:
                               Failure* f) noexcept
     cdef int32_t remove_rows(self, Kernel* k, PythonBucket* b, Chunk* keys, const int32_t* slots,
                              int32_t n) noexcept
-    cdef bint install_row(self, Kernel* k, PythonBucket* b, Chunk* rows, int32_t slot, tuple values,
+    cdef bint install_row(self, Kernel* k, PythonBucket* b, Chunk* rows, int32_t slot, list values,
                           Failure* f) except -1
     cdef bytes encoded(self, Kernel* k, const char* record, object state)
-    cdef tuple read_row(self, Chunk* rows, int32_t slot)
+    cdef object state_of(self, Kernel* k, Chunk* rows, int32_t slot, list values)
+    cdef list read_row(self, Chunk* rows, int32_t slot)
     cdef object of_key(self, Kernel* k, const char* record)
     cdef object of_row(self, Kernel* k, Chunk* rows, int32_t slot)
     cdef object wrong(self, str what, object key, object error)

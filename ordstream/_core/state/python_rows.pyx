@@ -7,7 +7,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.state.keyed_rows cimport (
-    key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
+    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport key_read, keyed_record, keyed_state
 from ordstream._core.state.python_state cimport State, StateSpec
@@ -133,17 +133,21 @@ cdef class PythonRows:
         """
         cdef int32_t i = 0
         cdef int32_t j
-        columns = None
+        cdef list columns = None
+        cdef list values
         try:
             try:
-                columns = list(zip(*[
+                columns = [
                     (<ColumnReader> self.readers[j]).read(&rows.cols[self.first + j], slots, n)
                     for j in range(<int32_t> len(self.readers))
-                ]))
+                ]
             except Exception:
                 columns = None                           # some value can't be read: find it one by one
             while i < n:
-                values = self.read_row(rows, slots[i]) if columns is None else columns[i]
+                if columns is None:
+                    values = self.read_row(rows, slots[i])
+                else:
+                    values = [column[i] for column in columns]
                 if not self.install_row(k, b, rows, slots[i], values, f):
                     break
                 i += 1
@@ -161,48 +165,57 @@ cdef class PythonRows:
                 failure_set(f, slots[i], FAIL_MEMORY, "out of memory")
             return i
 
-    cdef tuple read_row(self, Chunk* rows, int32_t slot):
+    cdef list read_row(self, Chunk* rows, int32_t slot):
         """The own columns of one row."""
         cdef int32_t j
-        return tuple([
+        return [
             (<ColumnReader> self.readers[j]).read(&rows.cols[self.first + j], &slot, 1)[0]
             for j in range(<int32_t> len(self.readers))
-        ])
+        ]
 
-    cdef bint install_row(self, Kernel* k, PythonBucket* b, Chunk* rows, int32_t slot, tuple values,
+    cdef bint install_row(self, Kernel* k, PythonBucket* b, Chunk* rows, int32_t slot, list values,
                           Failure* f) except -1:
-        """Take one row in. False: it can't be, and `f` is filled. Raises: MemoryError; CheckpointError
-        where the codec raised. Nothing changed in these cases."""
+        """Take one row in. `values`: of its own columns; the state keeps the list.
+
+        Returns: False: it can't be, and `f` is filled. Raises: MemoryError; CheckpointError where the codec
+        raised. The states are as before in these cases.
+        """
         cdef int64_t* record = &b.single
         cdef int64_t at
+        cdef bint done = False
         cdef list states = <list> b.states
         if k.state_keys != NULL:
-            at = keyed_find(&b.keyed, k.state_keys, rows, slot)
-            record = <int64_t*> NULL if at < 0 else <int64_t*> keyed_state(&b.keyed, at)
-        if record != NULL and record[0] != 0:
+            at = keyed_install(&b.keyed, k.state_keys, rows, slot)
+            if at == KEY_IS_THERE:
+                at = keyed_find(&b.keyed, k.state_keys, rows, slot)
+            if at < 0:
+                raise MemoryError
+            record = <int64_t*> keyed_state(&b.keyed, at)
+        if record[0] != 0:
             failure_set(f, slot, FAIL_STATE, "the key is there already" if k.state_keys != NULL
                         else "the operator has one state, and it is there already")
             return False
-        if None in values:
-            failure_set(f, slot, FAIL_STATE, "a column is null, which no state has")
-            return False
-        if self.spec is not None:
-            state = self.spec.new_state(list(values))
-        else:
-            try:
-                state = self.codec.decode(values[0])
-            except Exception as error:
-                raise self.wrong("decode of its codec", self.of_row(k, rows, slot), error) from error
-        states.append(state)
-        if record == NULL:
-            at = keyed_install(&b.keyed, k.state_keys, rows, slot)
-            if at < 0:
-                states.pop()
-                raise MemoryError
-            record = <int64_t*> keyed_state(&b.keyed, at)
-        record[0] = len(states)
-        b.count += 1
+        try:
+            if None in values:
+                failure_set(f, slot, FAIL_STATE, "a column is null, which no state has")
+                return False
+            states.append(self.state_of(k, rows, slot, values))
+            record[0] = len(states)
+            b.count += 1
+            done = True
+        finally:
+            if not done and k.state_keys != NULL:
+                keyed_remove(&b.keyed, k.state_keys, rows, slot)
         return True
+
+    cdef object state_of(self, Kernel* k, Chunk* rows, int32_t slot, list values):
+        """The state that a row's own columns say. CheckpointError where the codec raises."""
+        if self.spec is not None:
+            return self.spec.new_state(values)
+        try:
+            return self.codec.decode(values[0])
+        except Exception as error:
+            raise self.wrong("decode of its codec", self.of_row(k, rows, slot), error) from error
 
     cdef int32_t remove_rows(self, Kernel* k, PythonBucket* b, Chunk* keys, const int32_t* slots,
                              int32_t n) noexcept:
