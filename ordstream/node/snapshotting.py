@@ -212,7 +212,9 @@ class Snapshotting:
                 fitting = adapt(batch)
                 try:
                     core.install(index, fitting)
-                except (ValueError, TypeError) as error:
+                except CheckpointError:
+                    raise
+                except Exception as error:
                     at = f"row {taken + error.row + 1} of its state: " if hasattr(error, "row") else ""
                     raise CheckpointError(
                         f"operator {name!r} ({operator.op}) can't go on from the snapshot at serial "

@@ -115,10 +115,9 @@ cdef int install_rows(Operator* op, KernelOwner owner, Worker* w, batch) except 
 
 
 cdef int refuse(Failure* f) except -1:
-    cdef object cause = None
-    if f.exc != NULL:
-        cause = <object> <PyObject*> f.exc
-        Py_DECREF(cause)
-        f.exc = NULL
-    error = StateRowError(f.message.decode("utf-8", "replace") if cause is None else str(cause), f.slot)
-    raise error from cause
+    """Raise why a row was not taken in: the user's exception, or StateRowError."""
+    if f.exc == NULL:
+        raise StateRowError(f.message.decode("utf-8", "replace"), f.slot)
+    error = <object> <PyObject*> f.exc
+    Py_DECREF(error)
+    raise error

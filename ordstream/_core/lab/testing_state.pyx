@@ -6,6 +6,7 @@ the egress (`RunDoor.emitted` says so), and nothing is pushed meanwhile. Then no
 reading the egress's serial (acquire) makes visible what they wrote.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -14,8 +15,8 @@ from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_fr
 from ordstream._core.ground.output_batch cimport Output, output_append, output_new
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free, chunk_new, pool_free,
-    pool_init, scratch_reset, worker_free, worker_init,
+    DATA, FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,
+    chunk_new, pool_free, pool_init, scratch_reset, worker_free, worker_init,
 )
 from ordstream._core.ground.kernel cimport PS, KernelOwner, StateCursor
 from ordstream._core.flow.operator cimport Operator
@@ -45,6 +46,15 @@ cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):
             if not inside:
                 return False
     return True
+
+
+cdef int raise_failure(Failure* f) except -1:
+    """Raise the exception of a failure, and drop its reference; MemoryError where it has none."""
+    if f.code != FAIL_PYTHON:
+        raise MemoryError
+    error = <object> <PyObject*> f.exc
+    Py_DECREF(error)
+    raise error
 
 
 cdef class StateDoor:
@@ -134,7 +144,7 @@ cdef class StateDoor:
             n = op.kernel.state_export(op.kernel, &self.worker, state, cursor, out, &f)
         try:
             if n < 0:
-                raise MemoryError
+                raise_failure(&f)
             assert n == out.n and n <= cursor.most
             assert owns_its_bytes(out, op.kernel.state)
             if n == 0:
