@@ -5,10 +5,12 @@ goes on in runs that have nothing in common with the ones before, gives what an 
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from state_runs import Segment, configurations, exact_rows, keys_of, run_cut, same_states
@@ -196,6 +198,38 @@ def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
         emitted = len(exact_rows(segment.batches, pipeline.schema))
     result = expected(pipeline, pa.concat_tables([stayed, behind]), None)
     assert found == exact_rows([result.table], pipeline.schema)[emitted:]
+
+
+@pytest.mark.parametrize("way", [{"workers": 0, "buckets": 1}, {"workers": 2, "buckets": 3}], ids=str)
+@pytest.mark.parametrize("share", [0.02, 0.4, 0.9])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda p: p.key_by("k").sessionize("t", 3, aggregate={"n": od.count()}),
+        lambda p: p.key_by("k").sessionize("t", 3, {"all": "t"}),
+        lambda p: p.key_by("s").sessionize("t", 3, {"all": "t"}),
+    ],
+)
+def test_keys_that_stay_are_found_behind_those_that_leave(build, share, way):
+    """Many keys in one table: of those that were there a share leaves at each punctuation, others come."""
+    rng = random.Random(share)
+    rows, time = [], 0
+    for _ in range(12):
+        time += 5
+        if rows:
+            rows += [(key, time - 1) for key in sorted({key for key, _ in rows}) if rng.random() > share]
+        rows += [(rng.randrange(3000), time) for _ in range(300)]
+    keys, times = zip(*rows, strict=True)
+    data = pa.table({"k": keys, "s": list(map(str, keys)), "t": times})
+    pipeline = build(od.Pipeline(data.schema))
+    punctuate = od.every("t", 5)
+    result = run_serial(pipeline, data, time_punctuation=punctuate)
+    assert result.error is None
+    wanted = exact_rows([result.table], pipeline.schema)
+    for cut in (0, 2000):
+        cut += next(i for i in range(len(rows)) if times[cut + i] // 5 == times[max(cut + i, 1) - 1] // 5)
+        batches, _ = run_cut(pipeline, data, [cut], [{**way, "punctuate": punctuate}])
+        assert exact_rows(batches, pipeline.schema) == wanted
 
 
 def options_of(configuration: dict[str, Any]) -> dict[str, Any]:

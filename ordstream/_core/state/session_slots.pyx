@@ -2,7 +2,7 @@
 word."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
@@ -137,28 +137,34 @@ cdef int64_t slot_find(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
     return at if slot[META_WORD] != 0 else -1
 
 
-cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
-    """Forget the key of the i-th slot (slot_at), which is taken. Slots behind it move up where their chains
-    would have a gap: one that was behind it may lie there now.
+cdef inline void slot_up(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
+    """Move a taken slot to the first free one of its chain, if one lies before it."""
+    cdef uint64_t* slot = slot_at(b, shift, i)
+    cdef int64_t at = <int64_t> slot_hash(slot[KEY_WORD]) & (b.capacity - 1)
+    while at != i and slot_at(b, shift, at)[META_WORD] != 0:
+        at = (at + 1) & (b.capacity - 1)
+    if at != i:
+        memcpy(slot_at(b, shift, at), slot, <size_t> 1 << shift)
+        slot[META_WORD] = 0
+        slot[LAST_WORD] = 0
 
-    Thread safety: the bucket's holder. Cost: a pass over the taken slots that follow.
+
+cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
+    """Forget the key of the i-th slot (slot_at), which is taken; slots behind it may move up.
+
+    Thread safety: the bucket's holder. Cost: a hash for each taken slot that follows.
     """
-    cdef int64_t mask = b.capacity - 1
     cdef int64_t at = i
-    cdef uint64_t* slot
+    slot_at(b, shift, i)[META_WORD] = 0
+    slot_at(b, shift, i)[LAST_WORD] = 0
     if i == b.capacity:
-        memset(b.null_slot, 0, sizeof(b.null_slot))
         return
     b.count -= 1
     while True:
-        at = (at + 1) & mask
-        slot = slot_at(b, shift, at)
-        if slot[META_WORD] == 0:
+        at = (at + 1) & (b.capacity - 1)
+        if slot_at(b, shift, at)[META_WORD] == 0:
             break
-        if ((at - <int64_t> slot_hash(slot[KEY_WORD])) & mask) >= ((at - i) & mask):
-            memcpy(slot_at(b, shift, i), slot, <size_t> 1 << shift)
-            i = at
-    memset(slot_at(b, shift, i), 0, <size_t> 1 << shift)
+        slot_up(b, shift, at)
 
 
 cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
@@ -441,7 +447,7 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     could still extend, whose keys are then forgotten.
 
     Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no
-    memory. Cost: a pass over the bucket's slots; per key that is forgotten one over the slots behind it.
+    memory. Cost: a pass over the bucket's slots; a hash per key that lies behind one that is forgotten.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
@@ -454,8 +460,11 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     cdef int64_t keys = b.count
     cdef int64_t due = 0
     cdef int64_t closed = 0
+    cdef int64_t start
+    cdef int64_t at
     cdef int64_t i
     cdef int32_t n = 0
+    cdef bint gap = False                                    # a key went behind the last slot that was free
     if not final and punctuation.kind != TIME:
         return 0
     for i in range(b.capacity + 1):
@@ -475,14 +484,18 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     if record == NULL or validity(x, w, NULL, out) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
-    i = 0
-    while i <= b.capacity:
+    # One way round, from a free slot on: where a key went, those behind it that belong before the gap move.
+    start = 0
+    while slot_at(b, x.shift, start)[META_WORD] != 0:
+        start += 1
+    for i in range(b.capacity + 1):
         if stop_due(w, i):
             return 0
-        slot = slot_at(b, x.shift, i)
-        if not is_due(x, slot, final, time):
-            i += 1
-        else:
+        at = (start + i) & (b.capacity - 1) if i < b.capacity else b.capacity
+        slot = slot_at(b, x.shift, at)
+        if slot[META_WORD] == 0:
+            gap = False
+        elif is_due(x, slot, final, time):
             if x.passes[slot[META_WORD] & 255] != 0:
                 record[0] = slot[META_WORD] & IS_NULL != 0   # a key record: keyed_state.pxd
                 record[1] = slot[KEY_WORD]
@@ -492,12 +505,13 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
                 record += 2
                 memcpy(&staged.words[n * words], slot, <size_t> words * 8)
                 n += 1
-            if final:                                        # no more tuples: nothing looks for a key
-                slot[META_WORD] &= TAKEN | IS_NULL
-                i += 1
-            else:
-                slot_free(b, x.shift, i)                     # another key may lie there now
-        if n == LOOKUP_BLOCK or (n and i > b.capacity):
+            slot[META_WORD] = 0
+            slot[LAST_WORD] = 0
+            b.count -= i < b.capacity
+            gap = True
+        elif gap and i < b.capacity:
+            slot_up(b, x.shift, at)
+        if n == LOOKUP_BLOCK or (n and i == b.capacity):
             write_sessions(x, staged.words, n, out)
             n = 0
     if not final:
