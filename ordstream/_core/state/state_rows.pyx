@@ -8,7 +8,8 @@ from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_rows cimport (
-    INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_remove, keyed_shrink,
+    INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_remove,
+    keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport KeyedState, keyed_record, keyed_state
 
