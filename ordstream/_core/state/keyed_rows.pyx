@@ -5,9 +5,8 @@ from ordstream._core.ground.chunk cimport (
     PT_VIEW, Arena, Block, Chunk, View, Worker, arena_alloc, arena_free, chunk_alloc,
 )
 from ordstream._core.state.keyed_state cimport (
-    FIRST_CAPACITY, FIRST_RECORDS, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, key_equals, key_hash_record,
-    key_hash_row, key_read,
-    key_store, keyed_record, keyed_reserve,
+    FIRST_CAPACITY, FIRST_RECORDS, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, key_equals,
+    key_hash_record, key_hash_row, key_read, key_store, keyed_record, keyed_reserve,
 )
 from ordstream._core.ground.threads cimport prefetch_write
 

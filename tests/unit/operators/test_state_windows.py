@@ -5,6 +5,7 @@ refused, and that removed keys give their memory back.
 from __future__ import annotations
 
 import math
+import random
 import re
 
 import pyarrow as pa
@@ -103,6 +104,14 @@ def test_only_the_best_are_kept_where_the_counts_grow():
     assert grown.state_identity()["parameters"].endswith("rows of the 2 best")
 
 
+def test_columns_that_nobody_reads_later_are_kept_all_the_same():
+    pipeline = PLAIN.top_k(1, "t", "s")
+    name = pipeline.plan.operators[0].name
+    with Segment(pipeline.select("t"), **WAYS[0]) as segment:
+        segment.push(DATA)
+        assert same_states({name: segment.state_of(name)}, {name: state_of(pipeline)})
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_ties_of_a_ranking_and_its_window_are_kept(way):
     """Rows with equal `by` in any order; then a row of an earlier window, and one that ends the window."""
@@ -134,6 +143,32 @@ def test_only_the_named_keys_leave_with_all_their_values(emit):
             for most in (1, 2, 100):
                 key = named.slice(1, 1).combine_chunks().to_batches()[0]
                 assert segment.state_of(name, most, key).equals(named)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(("k", "emit"), [(2, "updates"), (9, "updates"), (9, "final")])
+def test_values_of_the_keys_that_stay_are_ranked_on(way, k, emit):
+    """Keys that leave take their values out of the middle; those that stay find theirs, and their ranks."""
+    draw = random.Random(7)
+    rows = [{"k": draw.randrange(24), "s": "v" * draw.randrange(14)} for _ in range(3000)]
+    data = pa.Table.from_pylist(rows, pa.schema([("k", pa.int64()), ("s", pa.string())]))
+    pipeline = od.Pipeline(data.schema).key_by("k").top_values("s", k, emit=emit)
+    before, behind = data.slice(0, 1500), data.slice(1500)
+    with Segment(pipeline, **way) as segment:
+        (name,) = segment.stages
+        segment.push(before)
+        state = segment.state_of(name)
+        for turn in (0, 1):
+            gone = pa.array([key % 3 == turn for key in state["k"].to_pylist()])
+            assert segment.remove(name, state.filter(gone)) == 8
+        seen = sum(batch.num_rows for batch in segment.batches)
+        segment.push(behind)
+        segment.finish()
+        found = exact_rows(segment.batches, pipeline.schema)[seen:]
+    stayed = before.filter(pa.array([key % 3 == 2 for key in before["k"].to_pylist()]))
+    result = run_serial(pipeline, pa.concat_tables([stayed, behind]))
+    wanted = exact_rows([result.table], pipeline.schema)
+    assert found == [row for row, (n, _) in zip(wanted, result.tags, strict=True) if n > len(stayed)]
 
 
 # ---------------------------------------------------------------------------------------------- refusals
