@@ -11,8 +11,9 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import column_index, is_fixed_number, is_temporal
-from ordstream.operators.arguments import column_names, emission, given, key_columns, nonempty, positive_int
+from ordstream.operators.arguments import column_names, emission, key_columns, nonempty, positive_int
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Ranking, Row, SerialOperator, Step, sort_key
 
 
@@ -96,8 +97,27 @@ class TopK(Operator):
     def reference(self) -> SerialOperator:
         return TopKReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """The latest row of each ranked key. All rows are one state; order and window follow from them."""
+        return state_rows(self, [self.input.field(index) for index in self.state_columns()])
+
+    def state_columns(self) -> list[int]:
+        """Input columns in the order of `state_schema`: the ranked key's first."""
+        return [*self.ranked_key, *(i for i in range(len(self.input)) if i not in self.ranked_key)]
+
+    def state_order(self) -> int:
+        return len(self.ranked_key)
+
+    def state_identity(self) -> dict[str, str]:
+        # how many are shown, and when, is nothing that the latest rows depend on; k says which are kept
+        # where `by` grows
+        window = "" if self.window is None else f" per {self.input.names[self.window]}"
+        kept = f"the {self.k} best" if self.by_grows else "all"
+        ranks = f"by {self.input.names[self.by]}, keys {self.columns_named(self.ranked_key)}"
+        return {**super().state_identity(), "parameters": f"top_k{window} {ranks}, rows of {kept}"}
+
     def columns_read(self) -> set[int]:
-        return {self.by, *self.ranked_key, *given(self.window)}
+        return set(range(len(self.input)))  # its state is whole rows, whatever is read of them later
 
     def columns_passed(self) -> dict[int, int]:
         return self.input_passed()

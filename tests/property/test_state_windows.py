@@ -95,13 +95,40 @@ def valuing(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeli
     return of(pipeline, key).top_values(column, k, emit=draw(st.sampled_from(["updates", "final"])))
 
 
-LAST = [passing, counting, regressing, valuing]
-WITH_KEY = [regressing, valuing]
+@st.composite
+def ranking(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
+    """Ranks by a column that falls too, in windows or in all; the key is that of the ranking."""
+    by = draw(st.sampled_from([name for name in NUMBERS if name not in key]))
+    windows = [None, *(name for name in (*CLOCKS, "j") if name != by)]
+    return pipeline.top_k(
+        draw(st.sampled_from([1, 2, 3, 7, 40])),
+        by,
+        key,
+        window=draw(st.sampled_from(windows)),
+        emit=draw(st.sampled_from(["updates", "final"])),
+        rank=draw(st.sampled_from([None, "place"])),
+        on_error="skip",
+    )
 
 
 @st.composite
-def stateful(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
-    kinds = [kind for kind in LAST if key or kind not in WITH_KEY]
+def ranking_counts(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
+    """Ranks by a count, which never falls: only the best rows are kept."""
+    counts = pipeline.key_by(*key).count("how_often")
+    k, emit = draw(st.sampled_from([1, 2, 3, 7])), draw(st.sampled_from(["updates", "final"]))
+    return counts.top_k(k, "how_often", draw(st.permutations(key)), emit=emit)
+
+
+LAST = (passing, counting, regressing, valuing, ranking, ranking_counts)
+WITH_KEY = (regressing, valuing, ranking, ranking_counts)
+BY_KEY = LAST[:4]
+
+
+@st.composite
+def stateful(
+    draw: Any, pipeline: od.Pipeline, key: tuple[str, ...], kinds: tuple[Any, ...] = LAST
+) -> od.Pipeline:
+    kinds = [kind for kind in kinds if key or kind not in WITH_KEY]
     return draw(draw(st.sampled_from(kinds))(pipeline, key))
 
 
@@ -131,7 +158,7 @@ def test_a_cut_stream_goes_on_anywhere(data, table, pipeline):
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from([key for key in KEYS if key]))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = data.draw(stateful(od.Pipeline(SCHEMA), key))
+    pipeline = data.draw(stateful(od.Pipeline(SCHEMA), key, BY_KEY))
     name = pipeline.plan.operators[0].name
     cut = data.draw(st.integers(1, len(table) - 1))
     one, other, *_ = some_configurations(data.draw)
@@ -159,3 +186,25 @@ def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
     with Segment(pipeline, **options_of(other)) as segment:
         segment.push(stayed)
         assert same_states(segment.state(), left)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
+def test_what_stands_behind_an_operator_does_not_show_in_its_state(data, table, key):
+    alone = data.draw(stateful(od.Pipeline(SCHEMA), key))
+    one, other, *_ = some_configurations(data.draw)
+    names = alone.schema.names
+    behind = alone.select(data.draw(st.sampled_from(names)))
+    if data.draw(st.booleans()):
+        behind = (
+            behind.key_by(behind.schema.names[0]).count("seen")
+            if names[0] in behind.schema.names
+            else behind
+        )
+    found = []
+    for pipeline, way in ((alone, one), (behind, other)):
+        with Segment(pipeline, **options_of(way)) as segment:
+            segment.push(table)
+            state = segment.state()
+            found.append({name: state[name] for name in (stage.name for stage in alone.plan.operators)})
+    assert same_states(*found)

@@ -23,7 +23,8 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_rows cimport (
-    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_forget, keyed_shrink,
+    INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_forget,
+    keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store, keyed_bytes, keyed_free,
@@ -429,6 +430,9 @@ cdef int32_t values_install(Kernel* k, Worker* w, void* state, Chunk* rows, cons
     cdef int64_t key
     cdef int32_t i
     for i in range(n):
+        if i + INSTALL_AHEAD < n:
+            keyed_prefetch(&b.pairs, x.rows, rows, slots[i + INSTALL_AHEAD])
+            keyed_prefetch(&b.keyed, k.state_keys, rows, slots[i + INSTALL_AHEAD])
         count = (<const int64_t*> rows.cols[x.pairs.ncols].data)[slots[i]]
         if count < 1 or not is_there(rows, x.pairs.ncols, slots[i]):
             failure_set(f, slots[i], FAIL_STATE, "a count is null, 0 or negative")

@@ -20,8 +20,10 @@ from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
 
 cdef enum:
     KEY_IS_THERE = -2      # of keyed_install
+    INSTALL_AHEAD = 16     # rows between a keyed_prefetch and the keyed_install that it is for
 
 cdef int64_t keyed_find(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
+cdef void keyed_prefetch(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
 cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
 cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil
 cdef void keyed_bury(KeyedState* s, const char* record) noexcept nogil

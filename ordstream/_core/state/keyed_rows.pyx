@@ -5,10 +5,10 @@ from ordstream._core.ground.chunk cimport (
     PT_VIEW, Arena, Block, Chunk, View, Worker, arena_alloc, arena_free, chunk_alloc,
 )
 from ordstream._core.state.keyed_state cimport (
-    FIRST_CAPACITY, FIRST_RECORDS, KeyedState, KeyEntry, KeySpec, key_equals, key_hash_record,
-    key_hash_row, key_read,
-    key_store, keyed_record, keyed_reserve,
+    FIRST_CAPACITY, FIRST_RECORDS, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, key_equals,
+    key_hash_record, key_hash_row, key_read, key_store, keyed_record, keyed_reserve,
 )
+from ordstream._core.ground.threads cimport prefetch_write
 
 cdef extern from "map_memory.hpp" nogil:
     void* ord_block(size_t size)
@@ -42,6 +42,12 @@ cdef int64_t keyed_find(KeyedState* s, const KeySpec* by, const Chunk* c, int32_
     return s.table[at].record - 1 if at >= 0 else -1
 
 
+cdef void keyed_prefetch(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil:
+    """Begin to load the cell of a row's key. Thread safety: the bucket's holder. Cost: a hash."""
+    if s.capacity >= PREFETCH_ENTRIES:
+        prefetch_write(&s.table[<uint32_t> key_hash_row(by, c, row) & (s.capacity - 1)])
+
+
 cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil:
     """Take a row's key in, with a state of zero bytes.
 
@@ -50,17 +56,21 @@ cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int
     the map grows.
     """
     cdef int64_t slot = s.count
+    cdef uint32_t tag = <uint32_t> key_hash_row(by, c, row)
     cdef int64_t mask
     cdef int64_t at
-    cdef uint32_t tag
     cdef char* record
     cdef char* bytes
     cdef View* v
     cdef int32_t j
-    if cell_of(s, by, c, row) >= 0:
-        return KEY_IS_THERE
-    if keyed_reserve(s, 1) != 0:
+    if keyed_reserve(s, 1) != 0:                             # first, so that one walk finds key or cell
         return -1
+    mask = s.capacity - 1
+    at = tag & mask
+    while s.table[at].record != 0:
+        if s.table[at].tag == tag and key_equals(by, c, row, keyed_record(s, s.table[at].record - 1)):
+            return KEY_IS_THERE
+        at = (at + 1) & mask
     record = keyed_record(s, slot)
     key_read(by, c, row, record)
     if by.has_views:
@@ -73,11 +83,6 @@ cdef int64_t keyed_install(KeyedState* s, const KeySpec* by, const Chunk* c, int
                 memcpy(bytes, v.data, v.size)
                 v.data = bytes
     memset(record + by.size, 0, s.state_size)
-    tag = <uint32_t> key_hash_row(by, c, row)
-    mask = s.capacity - 1
-    at = tag & mask
-    while s.table[at].record != 0:
-        at = (at + 1) & mask
     s.table[at].tag = tag
     s.table[at].record = <int32_t> slot + 1
     s.count = slot + 1

@@ -8,7 +8,8 @@ from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_rows cimport (
-    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
+    INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_remove,
+    keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport KeyedState, keyed_record, keyed_state
 
@@ -56,6 +57,8 @@ cdef int32_t rows_install(Kernel* k, void* bucket, KeyedState* s, const StateCal
     cdef int64_t slot
     cdef int32_t i
     for i in range(n):
+        if i + INSTALL_AHEAD < n:
+            keyed_prefetch(s, k.state_keys, rows, slots[i + INSTALL_AHEAD])
         slot = keyed_install(s, k.state_keys, rows, slots[i])
         if slot == KEY_IS_THERE:
             slot = keyed_find(s, k.state_keys, rows, slots[i])
