@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.carry cimport carry_values
+from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure,
     LayoutOwner, View, Worker, chunk_reserve, chunk_set_valid, failure_set,
@@ -213,7 +214,7 @@ cdef void preceding_free(Kernel* k, void* state) noexcept nogil:
 
 cdef int64_t preceding_bytes(Kernel* k, void* state) noexcept nogil:
     cdef PrecedingBucket* b = <PrecedingBucket*> state
-    return keyed_bytes(&b.keyed) + b.entry_bytes
+    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes) + b.entry_bytes   # statistic; no partner
 
 
 cdef int32_t preceding_process(

@@ -130,6 +130,8 @@ def test_appended_aggregates_begin_empty_and_cover_what_comes(method, key):
     now = pipeline.plan.operators[0]
     rows = pa.Table.from_batches([adapted(old, now)(batch) for batch in stored.to_batches()])
     assert rows.schema.equals(now.state_schema())
+    empty = {"t": None, "q.sum": None, "q.count": 0, "c": 0, "f": None}  # as where no value came
+    assert rows.select(list(empty)).to_pylist() == [empty] * len(stored)
     with Segment(pipeline, workers=0) as segment:
         segment.install({"a": rows})
         assert segment.state_of("a").equals(rows)

@@ -12,9 +12,11 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
-from state_runs import Segment, exact_rows
+from state_runs import Segment, configurations, exact_rows, run_cut, same_states
 
 import ordstream as od
+from ordstream._core.lab import testing_udf
+from ordstream.testing import run_serial
 
 WAYS = [{"workers": 0, "buckets": 3}, {"workers": 2, "buckets": 1}]
 DATA = pa.table({"k": ["a", "b", None, "a", "c"], "x": [1, 2, 3, 4, -5]})
@@ -132,6 +134,32 @@ def test_every_declared_type_comes_back_exactly():
         )
         segment.push(DATA.slice(1))
         assert exact_rows(segment.batches, pipeline.schema) == [before[i] for i in (1, 2, 0, 4)]
+
+
+def test_a_c_function_goes_on_behind_cuts():
+    """Against the same in Python; there is no reference of a C function."""
+
+    def totals(row, state, emit):
+        state.n += 1
+        state.total += row.x
+        if row.x == -1:
+            raise ValueError("after the state was changed")
+        emit(row.k, state.n, state.total)
+
+    fields = {"n": pa.int64(), "total": pa.int64()}
+    out = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("k", *fields)])
+    source = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("k", "x")])
+    numbers = np.arange(400)
+    data = pa.table([numbers * 7 % 23, numbers * 13 % 11 - 1], schema=source)
+    options = {"schema": out, "state": fields, "on_error": "skip", "name": "fold"}
+    keyed = od.Pipeline(source).key_by("k")
+    native = keyed.process(testing_udf.__pyx_capi__["native_total"], compiled=True, **options)
+    expected = exact_rows([run_serial(keyed.process(totals, **options), data).table], out)
+    batches, states = run_cut(native, data, [1, 150, 399], configurations())
+    assert exact_rows(batches, out) == expected
+    batches, others = run_cut(keyed.process(totals, **options), data, [1, 150, 399], configurations()[1:])
+    assert exact_rows(batches, out) == expected
+    assert all(same_states(one, other) for one, other in zip(states, others, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------- refusals

@@ -1,0 +1,49 @@
+"""Every keyed operator counts the strings of its keys among the bytes of its state, once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+
+KEYS, SIZE = 4_000, 400
+
+OPERATORS = {
+    "count": lambda keyed: keyed.count(),
+    "count of windows": lambda keyed: keyed.count(window=10, time="t"),
+    "scan": lambda keyed: keyed.scan(n=od.sum("t")),
+    "aggregate": lambda keyed: keyed.aggregate(n=od.sum("t")),
+    "lag": lambda keyed: keyed.lag({"before": "t"}),
+    "forward_fill": lambda keyed: keyed.forward_fill("t"),
+    "assert_ordered": lambda keyed: keyed.assert_ordered("t"),
+    "sessionize": lambda keyed: keyed.sessionize("t", timeout=5),
+    "sessionize, lists": lambda keyed: keyed.sessionize("t", 5, ["t"]),
+    "pair_up": lambda keyed: keyed.pair_up("t"),
+    "preceding": lambda keyed: keyed.preceding(3, ["t"]),
+    "top_values": lambda keyed: keyed.top_values("t", 3),
+    "regression": lambda keyed: keyed.regression("t", "t"),
+    "process": lambda keyed: keyed.process(nothing, schema={"n": int}, state={"n": int}),
+    "compiled": lambda keyed: keyed.process(nothing, schema={"n": int}, state={"n": int}, compiled=True),
+}
+
+
+def nothing(row, state, emit):
+    state.n += 1
+
+
+def state_bytes(build, size):
+    keys = [f"{n:0{size}}" for n in range(KEYS)]
+    data = pa.table({"k": keys, "t": np.arange(KEYS)})
+    built = build(od.Pipeline(data.schema).key_by("k", buckets=4))
+    return built.run(data, workers=0).report.operators[-1].state_bytes
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_strings_of_keys_count_once(name):
+    if name == "compiled":
+        pytest.importorskip("numba")
+    more = state_bytes(OPERATORS[name], SIZE) - state_bytes(OPERATORS[name], 4)
+    kept = KEYS * SIZE * (2 if name == "top_values" else 1)  # which has each key in two maps
+    assert 0.95 * kept < more < 1.5 * kept  # blocks of memory are larger than what lies in them
