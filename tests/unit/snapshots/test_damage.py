@@ -5,6 +5,7 @@ group, and the snapshot before is offered. And full disks: every step of writing
 from __future__ import annotations
 
 import errno
+import os
 import random
 import re
 import shutil
@@ -28,7 +29,7 @@ from unit.snapshots.checkpoints import (
 from ordstream.errors import CheckpointError
 
 pytest.importorskip("ordstream._core.state.key_groups", reason="the core is not built")
-from ordstream.snapshots.checkpoint import Checkpoint  # noqa: E402
+from ordstream.snapshots.checkpoint import Checkpoint
 
 STATES = {"count": memory(counts(120)), "a/b": memory(columns(20), 2), "none": memory(counts(0))}
 FLIPS = 200
@@ -171,7 +172,7 @@ def test_nothing_intact_is_before(tmp_path):
     checkpoint = made(tmp_path, 3)
     for path in all_files(tmp_path / "commits"):
         path.write_bytes(b"{}")
-    with pytest.raises(CheckpointError, match="manifest: damaged: .*there is no intact snapshot before it"):
+    with pytest.raises(CheckpointError, match=r"manifest: damaged: .*there is no intact snapshot before it"):
         checkpoint.latest()
     assert [(info.serial, info.intact) for info in checkpoint.snapshots()] == [(None, False)] * 2
 
@@ -275,10 +276,12 @@ def test_each_step_of_a_new_folder_fails(tmp_path):
         files = FailingFiles(at)
         try:
             Checkpoint._with_files(folder, files)
-        except CheckpointError as error:
-            assert str(folder) in str(error)
+        except CheckpointError as raised:
+            text = str(raised)
         else:
+            text = str(folder)
             assert files.fired.startswith("remove")
+        assert str(folder) in text
         assert files.fired
         assert Checkpoint(folder).latest() is None
         assert Checkpoint(folder).write(snapshot()).number == 1
@@ -307,8 +310,11 @@ def test_a_real_limit(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
-        capture_output=True, text=True, check=True, env={**__import__("os").environ, "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert re.search(
         r"arrows: writing failed: File too large\. Snapshot 2 was not made; snapshot 1 still stands",
         run.stdout,
