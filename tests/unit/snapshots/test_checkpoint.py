@@ -184,12 +184,18 @@ def test_more_strings_than_32_bits_can_count(tmp_path, monkeypatch):
     assert state_bytes(tmp_path / "wide", batch, keys=2, parts=3) == narrow
 
 
-def test_gathered_in_blocks(tmp_path, monkeypatch):
-    batch = columns(3000)
-    once = state_bytes(tmp_path / "once", batch, keys=2)
+def few_nulls(rows):
+    values = pa.array([None if k % 500 == 3 else k for k in range(rows)])
+    return pa.record_batch([pa.array(range(rows)), values], names=["k", "v"])
+
+
+@pytest.mark.parametrize(("batch", "keys"), [(columns(3000), 2), (few_nulls(3000), 1), (counts(3000), 1)])
+def test_gathered_in_blocks(tmp_path, monkeypatch, batch, keys):
+    """The bytes of a group do not depend on the rows that are gathered with it."""
+    once = state_bytes(tmp_path / "once", batch, keys)
     for most in (1, 100):
         monkeypatch.setattr(canonical, "ROWS", most)
-        assert state_bytes(tmp_path / str(most), batch, keys=2) == once
+        assert state_bytes(tmp_path / str(most), batch, keys) == once
 
 
 @pytest.mark.slow
