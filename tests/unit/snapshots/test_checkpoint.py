@@ -408,9 +408,13 @@ def test_a_writer_that_was_overtaken_while_it_wrote(tmp_path, leftovers_stay):
     class Slow(checkpoints.FailingFiles):
         def link(self, source, target):
             if target.name != "STREAM.json":
+                content = source.read_bytes()
                 for serial in range(1, 5):
                     one.write(snapshot(serial=serial))
                 assert not target.exists()
+                assert not source.exists()
+                if leftovers_stay:
+                    source.write_bytes(content)
             super().link(source, target)
 
     files = Slow()

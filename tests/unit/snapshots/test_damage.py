@@ -187,6 +187,18 @@ def test_a_damaged_snapshot_does_not_count_as_kept(tmp_path):
     assert [(info.number, info.intact) for info in again.snapshots(verify=True)] == [(2, True), (4, True)]
 
 
+def test_a_writer_that_does_not_know_of_the_damage(tmp_path):
+    checkpoint = made(tmp_path, 3)
+    next(
+        path for path in (tmp_path / "state").iterdir() if path.name.startswith("000000000003")
+    ).write_bytes(b"")
+    checkpoint.write(snapshot(STATES, serial=40))
+    assert [(info.number, info.intact) for info in checkpoint.snapshots(verify=True)] == [
+        (2, True),
+        (4, True),
+    ]
+
+
 def test_the_missing_constants(tmp_path):
     made(tmp_path)
     stream = tmp_path / "STREAM.json"
@@ -268,6 +280,39 @@ def test_each_step_fails(tmp_path, error, for_good):
     assert silent < len(steps) / 2
 
 
+def test_a_manifest_that_can_not_be_taken_back(tmp_path):
+    """It stays, and with it all that it names."""
+
+    class Files(FailingFiles):
+        failing = False
+
+        def sync_folder(self, path):
+            if self.failing and path.name == "commits":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().sync_folder(path)
+
+        def remove(self, path):
+            if self.failing and path.suffix == ".json":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().remove(path)
+
+    files = Files()
+    checkpoint = Checkpoint._with_files(tmp_path, files)
+    checkpoint.write(snapshot(STATES, serial=10))
+    files.failing = True
+    with pytest.raises(
+        CheckpointError, match="Snapshot 2 is whole, but it is not sure that the disk has it; snapshot 1"
+    ):
+        checkpoint.write(snapshot(STATES, serial=20))
+    files.failing = False
+    assert Checkpoint(tmp_path).latest(verify=True).serial == 20
+    assert checkpoint.write(snapshot(STATES, serial=30)).number == 3
+    assert [(info.number, info.intact) for info in checkpoint.snapshots(verify=True)] == [
+        (2, True),
+        (3, True),
+    ]
+
+
 def test_each_step_of_a_new_folder_fails(tmp_path):
     whole = FailingFiles()
     Checkpoint._with_files(tmp_path / "whole", whole)
@@ -321,6 +366,30 @@ def test_a_real_limit(tmp_path):
     )
     assert run.stdout.endswith("\n10 2\n")
     assert len(all_files(tmp_path)) == 5
+
+
+def test_a_real_full_disk(tmp_path):
+    """A file system of 256 KiB, where this process may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not shutil.which("mount"):
+        pytest.skip("no mount on this system")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this process may not mount a file system")
+    try:
+        checkpoint = Checkpoint(disk / "checkpoint")
+        checkpoint.write(snapshot(serial=10))
+        for _ in range(3):
+            with pytest.raises(
+                CheckpointError, match=r"No space left on device.*snapshot 1 still stands.*Make room"
+            ):
+                checkpoint.write(snapshot({"op": memory(counts(50_000))}, serial=20))
+            assert Checkpoint(disk / "checkpoint").latest(verify=True).serial == 10
+        assert checkpoint.write(snapshot(serial=30)).number == 2
+        assert len(all_files(disk)) == 5
+    finally:
+        subprocess.run(["umount", str(disk)], check=True, capture_output=True)
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):
