@@ -107,7 +107,7 @@ def _blocks(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _plain(batch: pa.RecordBatch) -> bool:
-    """Whether a slice is written as a copy of it would be: numbers and times of whole bytes, without nulls."""
+    """Whether a slice is written as its copy would be: numbers and times of whole bytes, without nulls."""
     return all(
         pat.is_primitive(column.type) and not pat.is_boolean(column.type) and column.null_count == 0
         for column in batch.columns
