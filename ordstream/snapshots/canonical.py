@@ -86,11 +86,13 @@ def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema) -> Groups:
     for first, last in _blocks([0, *ends.tolist()], most):
         low = int(ends[first - 1]) if first else 0
         block = _narrowed(batch.take(pa.array(rows[low : ends[last]])), schema)
+        plain = _plain(block)
         at = 0
         for group in range(first, last + 1):
             count = int(ends[group]) - low - at
             if count:
-                yield group, _alone(block.slice(at, count))
+                part = block.slice(at, count)
+                yield group, part if plain else _alone(part)
                 at += count
 
 
@@ -102,6 +104,14 @@ def _blocks(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
             yield first, group - 1
             first = group
     yield first, len(ends) - 2
+
+
+def _plain(batch: pa.RecordBatch) -> bool:
+    """Whether a slice is written as its copy would be: numbers and times of whole bytes, without nulls."""
+    return all(
+        pat.is_primitive(column.type) and not pat.is_boolean(column.type) and column.null_count == 0
+        for column in batch.columns
+    )
 
 
 def _alone(batch: pa.RecordBatch) -> pa.RecordBatch:

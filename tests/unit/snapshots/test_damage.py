@@ -5,6 +5,7 @@ group, and the snapshot before is offered. And full disks: every step of writing
 from __future__ import annotations
 
 import errno
+import os
 import random
 import re
 import shutil
@@ -28,7 +29,7 @@ from unit.snapshots.checkpoints import (
 from ordstream.errors import CheckpointError
 
 pytest.importorskip("ordstream._core.state.key_groups", reason="the core is not built")
-from ordstream.snapshots.checkpoint import Checkpoint  # noqa: E402
+from ordstream.snapshots.checkpoint import Checkpoint
 
 STATES = {"count": memory(counts(120)), "a/b": memory(columns(20), 2), "none": memory(counts(0))}
 FLIPS = 200
@@ -171,7 +172,7 @@ def test_nothing_intact_is_before(tmp_path):
     checkpoint = made(tmp_path, 3)
     for path in all_files(tmp_path / "commits"):
         path.write_bytes(b"{}")
-    with pytest.raises(CheckpointError, match="manifest: damaged: .*there is no intact snapshot before it"):
+    with pytest.raises(CheckpointError, match=r"manifest: damaged: .*there is no intact snapshot before it"):
         checkpoint.latest()
     assert [(info.serial, info.intact) for info in checkpoint.snapshots()] == [(None, False)] * 2
 
@@ -184,6 +185,18 @@ def test_a_damaged_snapshot_does_not_count_as_kept(tmp_path):
     assert again.read(2).serial == 20
     assert again.write(snapshot(STATES, serial=40)).number == 4
     assert [(info.number, info.intact) for info in again.snapshots(verify=True)] == [(2, True), (4, True)]
+
+
+def test_a_writer_that_does_not_know_of_the_damage(tmp_path):
+    checkpoint = made(tmp_path, 3)
+    next(
+        path for path in (tmp_path / "state").iterdir() if path.name.startswith("000000000003")
+    ).write_bytes(b"")
+    checkpoint.write(snapshot(STATES, serial=40))
+    assert [(info.number, info.intact) for info in checkpoint.snapshots(verify=True)] == [
+        (2, True),
+        (4, True),
+    ]
 
 
 def test_the_missing_constants(tmp_path):
@@ -267,6 +280,39 @@ def test_each_step_fails(tmp_path, error, for_good):
     assert silent < len(steps) / 2
 
 
+def test_a_manifest_that_can_not_be_taken_back(tmp_path):
+    """It stays, and with it all that it names."""
+
+    class Files(FailingFiles):
+        failing = False
+
+        def sync_folder(self, path):
+            if self.failing and path.name == "commits":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().sync_folder(path)
+
+        def remove(self, path):
+            if self.failing and path.suffix == ".json":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().remove(path)
+
+    files = Files()
+    checkpoint = Checkpoint._with_files(tmp_path, files)
+    checkpoint.write(snapshot(STATES, serial=10))
+    files.failing = True
+    with pytest.raises(
+        CheckpointError, match="Snapshot 2 is whole, but it is not sure that the disk has it; snapshot 1"
+    ):
+        checkpoint.write(snapshot(STATES, serial=20))
+    files.failing = False
+    assert Checkpoint(tmp_path).latest(verify=True).serial == 20
+    assert checkpoint.write(snapshot(STATES, serial=30)).number == 3
+    assert [(info.number, info.intact) for info in checkpoint.snapshots(verify=True)] == [
+        (2, True),
+        (3, True),
+    ]
+
+
 def test_each_step_of_a_new_folder_fails(tmp_path):
     whole = FailingFiles()
     Checkpoint._with_files(tmp_path / "whole", whole)
@@ -275,10 +321,12 @@ def test_each_step_of_a_new_folder_fails(tmp_path):
         files = FailingFiles(at)
         try:
             Checkpoint._with_files(folder, files)
-        except CheckpointError as error:
-            assert str(folder) in str(error)
+        except CheckpointError as raised:
+            text = str(raised)
         else:
+            text = str(folder)
             assert files.fired.startswith("remove")
+        assert str(folder) in text
         assert files.fired
         assert Checkpoint(folder).latest() is None
         assert Checkpoint(folder).write(snapshot()).number == 1
@@ -307,14 +355,41 @@ def test_a_real_limit(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
-        capture_output=True, text=True, check=True, env={**__import__("os").environ, "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert re.search(
         r"arrows: writing failed: File too large\. Snapshot 2 was not made; snapshot 1 still stands",
         run.stdout,
     )
     assert run.stdout.endswith("\n10 2\n")
     assert len(all_files(tmp_path)) == 5
+
+
+def test_a_real_full_disk(tmp_path):
+    """A file system of 256 KiB, where this process may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not shutil.which("mount"):
+        pytest.skip("no mount on this system")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this process may not mount a file system")
+    try:
+        checkpoint = Checkpoint(disk / "checkpoint")
+        checkpoint.write(snapshot(serial=10))
+        for _ in range(3):
+            with pytest.raises(
+                CheckpointError, match=r"No space left on device.*snapshot 1 still stands.*Make room"
+            ):
+                checkpoint.write(snapshot({"op": memory(counts(50_000))}, serial=20))
+            assert Checkpoint(disk / "checkpoint").latest(verify=True).serial == 10
+        assert checkpoint.write(snapshot(serial=30)).number == 2
+        assert len(all_files(disk)) == 5
+    finally:
+        subprocess.run(["umount", str(disk)], check=True, capture_output=True)
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):

@@ -97,6 +97,6 @@ def test_a_state_that_is_not_declared():
 
     pipeline = od.Pipeline(SOURCE).key_by("k").process(step, init=dict, schema=SOURCE, name="mine")
     with pytest.raises(
-        PlanError, match="'mine' .*its state is not declared; declare its fields, or give it a codec"
+        PlanError, match=r"'mine' .*its state is not declared; declare its fields, or give it a codec"
     ):
         check_can_snapshot(pipeline.plan)
