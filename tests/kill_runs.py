@@ -42,7 +42,7 @@ ROWS = FILES * GROUPS * GROUP_ROWS
 PATIENCE_S = 60.0
 
 #: Moments of the process itself (tests/kills/node_process.py), beside those of the checkpoint's files.
-OWN_STEPS = ("output written", "output named")
+OWN_STEPS = ("marker met", "output written", "output named")
 
 
 # ------------------------------------------------------------ the job
