@@ -101,13 +101,13 @@ class Segment:
         return {name: self.state_of(name, most) for name in self.stages}
 
     def state_of(self, name: str, most: int = 1000, keys: pa.RecordBatch | None = None) -> pa.Table:
-        """The state of an operator, sorted by key; `keys`: only that of these."""
+        """The state of an operator, sorted; `keys`: only that of these."""
         index, stage = self.stages[name]
         schema = stage.state_schema()
         found = pa.Table.from_batches(self.door.export(index, schema, most, keys), schema=schema)
         for batch in found.to_batches():
             batch.validate(full=True)
-        keys = keys_of(found, len(stage.key))
+        keys = keys_of(found, stage.state_order())
         return found.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
 
     def install(self, state: dict[str, pa.Table]) -> None:
@@ -140,7 +140,11 @@ def keys_of(table: pa.Table, n: int) -> list[Any]:
 
 
 def exact(value: Any) -> Any:
-    """A value that equals another one only where both are the same: NaN is NaN, -0.0 is not 0.0."""
+    """A value that equals another one only where both are the same: NaN is NaN, -0.0 is not 0.0; in lists
+    too.
+    """
+    if isinstance(value, list):
+        return tuple(map(exact, value))
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else (value, math.copysign(1.0, value))
     return value

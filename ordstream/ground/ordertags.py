@@ -165,10 +165,16 @@ def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class RunningIndex:
-    """Position of each row among those of its serial, over batches of rows in order."""
+    """Position of each row among those of its serial, over batches of rows in order.
 
-    def __init__(self) -> None:
-        self._serial, self._index = -1, 0
+    Parameters
+    ----------
+    after : OrderTag, optional
+        Of the row in front of the first one.
+    """
+
+    def __init__(self, after: OrderTag | None = None) -> None:
+        self._serial, self._index = (-1, 0) if after is None else (after.serial, after.index)
 
     def __call__(self, serials: Int64s) -> Int64s:
         """The positions, from 0, of the next rows."""

@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.node.settings import Settings
+from ordstream.plan.physical import PhysicalPlan
+from ordstream.snapshots.snapshot import Snapshot
+
 
 class CoreOperator(NamedTuple):
     """One operator of a run's chain."""
@@ -74,6 +79,10 @@ class CoreOptions:
     """Tuples from one latency marker to the next; 0: none."""
     snapshot_every: int
     """Tuples from one snapshot marker to the next; 0: none."""
+    snapshots: bool
+    """Snapshot markers take the state along, and the reader is told where they stand."""
+    begin: Snapshot
+    """Serial, order tag and time behind which the run begins."""
     time_column: int | None
     """Input column whose advance makes time punctuations; None: none."""
     time_every: int
@@ -86,3 +95,64 @@ class CoreOptions:
     """Parts of a keyed operator between two that are timed row by row; 0: none."""
     shake: bool
     """Tests: chunk sizes and the number of workers vary at random."""
+
+
+def core_options(
+    settings: Settings,
+    physical: PhysicalPlan,
+    *,
+    workers: int,
+    max_bytes: int,
+    clock: tuple[int | None, int],
+    overloads: bool,
+    begin: Snapshot,
+    snapshot_rows: int,
+) -> CoreOptions:
+    """The options of a run.
+
+    Parameters
+    ----------
+    settings : Settings
+    physical : PhysicalPlan
+    workers, max_bytes : int
+    clock : (int or None, int)
+        Source column whose advance makes time punctuations, and the units from one to the next.
+    overloads : bool
+        The source gives tuples when they come, and not when they are asked for.
+    begin : Snapshot
+    snapshot_rows : int
+        Tuples from one snapshot to the next; 0: not by tuples.
+    """
+    return CoreOptions(
+        workers=workers,
+        adaptive=isinstance(settings.workers, str),
+        spin=workers < allowed_cpus(),
+        scheduler=settings.scheduler,
+        partitioning=settings.partitioning,
+        reorder=settings.reorder,
+        slice_ns=settings.slice_us * 1e3,
+        window_ns=settings.window_us * 1e3,
+        capacity=settings.capacity,
+        seed=settings.seed,
+        chunk_rows=settings.chunk_rows,
+        chunk_ns=settings.chunk_us * 1e3 * physical.chunk_factor,
+        min_rows=physical.min_rows,
+        max_rows=physical.max_rows,
+        depth=physical.depth,
+        max_queued=1 << 17,
+        max_chunks=physical.max_chunks,
+        max_bytes=max_bytes,
+        max_ready=settings.max_ready,
+        tags=settings.tags or settings.emitted_through is not None,
+        steps=settings.steps,
+        marker_every=settings.marker_every,
+        snapshot_every=snapshot_rows or settings.snapshot_every or 0,
+        snapshots=settings.keeps_state,
+        begin=begin,
+        time_column=clock[0],
+        time_every=clock[1],
+        arrivals=settings.arrivals,
+        stamp=1 if overloads else 2,
+        sample_every=settings.sample_every or 0,
+        shake=settings.debug,
+    )

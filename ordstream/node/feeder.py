@@ -40,7 +40,12 @@ class Feeder:
     """
 
     def __init__(
-        self, core: Any, batches: Iterator[pa.RecordBatch], names: list[str], arrivals: Any
+        self,
+        core: Any,
+        batches: Iterator[pa.RecordBatch],
+        names: list[str],
+        arrivals: Any,
+        suspends: bool = False,
     ) -> None:
         self.core = core
         self.lock = threading.RLock()  # a signal handler may cancel while this very thread holds it
@@ -52,6 +57,8 @@ class Feeder:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._rows = 0
+        self._before = core.first_serial - 1
+        self._suspends = suspends
         # What the core still has pinned, with the serial of its first row.
         self._pinned: deque[tuple[int, pa.RecordBatch]] = deque()
 
@@ -95,7 +102,7 @@ class Feeder:
             if self.closed or self.core.source_ended:
                 return
             if batch is None:
-                self.core.finish()
+                self.core.finish(self._suspends)
                 return
             if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
                 self.core.fail_source(
@@ -104,7 +111,7 @@ class Feeder:
                 return
             try:
                 self.core.push(batch)
-                self._pinned.append((self._rows + 1, batch))
+                self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
                 self.core.fail_source(

@@ -33,19 +33,24 @@ from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
 from ordstream.node import source
-from ordstream.node.core_options import CoreOperator, CoreOptions
+from ordstream.node.core_options import CoreOperator, core_options
 from ordstream.node.feeder import Feeder
+from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
 from ordstream.node.run_failure import Unread, failure
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import Settings, make_settings
-from ordstream.node.shedding import ShedOutcome, outcome
+from ordstream.node.shedding import ShedOutcome, learnt, outcome
+from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.operators.shed import log_of
 from ordstream.plan.final import final
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
+from ordstream.plan.rewrites import ALWAYS
+from ordstream.reference.run_serial import refuse_suspend
+from ordstream.snapshots.snapshot import Snapshot
 
 # Default cap on what is in flight, and how many input batches it should hold at least.
 MAX_BYTES = 512 << 20
@@ -65,7 +70,7 @@ def run(pipeline: Any, data: Any, **options: Unpack[RunOptions]) -> Result:
     check_whole(given)
     with stream(pipeline, data, partial=False, **given) as out:
         batches = list(out)
-        return Result(batches, out.schema, out.report, out.shed)
+        return Result(batches, out.schema, out.report, out.shed, out.snapshot)
 
 
 def check_whole(options: dict[str, Any]) -> None:
@@ -102,6 +107,13 @@ class Stream(Reader):
         plan: Plan = getattr(pipeline, "plan", pipeline)
         if settings.emit == "final":
             plan = final(plan)
+        if settings.end == "suspend":
+            refuse_suspend(plan)
+        self._snapshots: Snapshotting | None = None
+        if settings.keeps_state:
+            self._snapshots = Snapshotting(plan, settings.checkpoint, settings.every, settings.restore)
+            plan = self._snapshots.with_models(plan)
+        begin = self._snapshots.begin if self._snapshots is not None else BEGINNING
         self._adaptive = isinstance(settings.workers, str)
         self.workers = (
             int(settings.max_workers or allowed_cpus()) if self._adaptive else int(settings.workers)
@@ -115,7 +127,8 @@ class Stream(Reader):
             max_chunks=settings.max_chunks,
             # With steps each key of a flush is logged, so rows that a filter behind drops must be made all
             # the same.
-            without=("dropped_rows",) if settings.steps else (),
+            # State must not depend on what stands behind an operator.
+            without=ALWAYS if settings.keeps_state else ("dropped_rows",) if settings.steps else (),
         )
         self._plan = plan = self._physical.plan
         self.schema = plan.output
@@ -129,12 +142,19 @@ class Stream(Reader):
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
         self._operators: list[CoreOperator] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
-        self._core = self._make_core()
+        self._core = self._make_core(begin)
+        if self._snapshots is not None:
+            self._snapshots.install(self._core, self._stateful)
         without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
         # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
         most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+        self._positions: Positions | None = None
+        if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
+            data = self._positions = Positions(data, begin.serial, begin.position)
         batches = source.batches(data, self._source_schema, without_nulls, most)
-        self._feeder = Feeder(self._core, batches, self._source_schema.names, settings.arrivals)
+        self._feeder = Feeder(
+            self._core, batches, self._source_schema.names, settings.arrivals, settings.end == "suspend"
+        )
         self._workers = WorkerThreads(self._core)
         self._started = 0.0
         self._seconds = 0.0
@@ -144,13 +164,16 @@ class Stream(Reader):
         self._markers: npt.NDArray[np.int64] = np.empty((0, 4), np.int64)
         self._shed: ShedOutcome | None = None
         self._failure: BaseException | None = None
-        self._last_progress: tuple[int, int | None, int] = (0, 0, 0)  # of a closed stream
-        self._running_index = RunningIndex()
+        # of a closed stream
+        self._last_progress: tuple[int, int | None, int] = (begin.serial, begin.serial, begin.serial)
+        self._running_index = RunningIndex(begin.emitted_through)
+        self._suppressed = settings.emitted_through  # None: what comes now was not delivered yet
+        self._read_by: int | None = None
         self._last_steps: dict[str, Any] = {}
         self._last_skips: list[tuple[str, int, bool, int, str]] = []
         self._told = 0.0
-        self._settled = 0  # serial all of whose outputs are in batches that were taken
-        self._offered = self._delivered = OrderTag(0)
+        self._settled = begin.serial  # all of whose outputs are in batches that were taken
+        self._offered = self._delivered = begin.emitted_through
         self._rows_taken = 0
         self._taken_at = 0.0  # when the last batch was handed over
         self._giving_back = False
@@ -159,7 +182,7 @@ class Stream(Reader):
 
     # ---------------------------------------------------------------------------------------- building
 
-    def _make_core(self) -> Any:
+    def _make_core(self, begin: Snapshot) -> Any:
         settings, plan = self._settings, self._plan
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
@@ -175,47 +198,25 @@ class Stream(Reader):
             used,
             core_chunk.layout_of(plan.output),
             core_arrow.core_schema(plan.output),
-            self._core_options(time_column, time_every),
-        )
-
-    def _core_options(self, time_column: int | None, time_every: int) -> CoreOptions:
-        settings, physical = self._settings, self._physical
-        return CoreOptions(
-            workers=self.workers,
-            adaptive=self._adaptive,
-            spin=self.workers < allowed_cpus(),
-            scheduler=settings.scheduler,
-            partitioning=settings.partitioning,
-            reorder=settings.reorder,
-            slice_ns=settings.slice_us * 1e3,
-            window_ns=settings.window_us * 1e3,
-            capacity=settings.capacity,
-            seed=settings.seed,
-            chunk_rows=settings.chunk_rows,
-            chunk_ns=settings.chunk_us * 1e3 * physical.chunk_factor,
-            min_rows=physical.min_rows,
-            max_rows=physical.max_rows,
-            depth=physical.depth,
-            max_queued=1 << 17,
-            max_chunks=physical.max_chunks,
-            max_bytes=self._max_bytes,
-            max_ready=settings.max_ready,
-            tags=settings.tags,
-            steps=settings.steps,
-            marker_every=settings.marker_every,
-            snapshot_every=settings.snapshot_every or 0,
-            time_column=time_column,
-            time_every=time_every,
-            arrivals=settings.arrivals,
-            stamp=1 if self._overloads else 2,
-            sample_every=settings.sample_every or 0,
-            shake=settings.debug,
+            core_options(
+                settings,
+                self._physical,
+                workers=self.workers,
+                max_bytes=self._max_bytes,
+                clock=(time_column, time_every),
+                overloads=self._overloads,
+                begin=begin,
+                snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,
+            ),
         )
 
     def _core_operators(self, source: Any) -> list[CoreOperator]:
         """What the core makes its operators of; `source`: its layout."""
         operators: list[CoreOperator] = []
         self._unmade: dict[str, Any] = {}
+        # Those that keep a state, by name, with their index in the core; and the schemas of their rows.
+        self._stateful: dict[str, tuple[int, Any]] = {}
+        self._state_schemas: dict[int, pa.Schema] = {}
         self._sheds: list[tuple[Any, str, Any]] = []
         if self._physical.split is not None:
             name, parallelism = self._physical.split
@@ -232,6 +233,9 @@ class Stream(Reader):
                 if operator.kind == "PS"
                 else None
             )
+            if operator.stateful and self._snapshots is not None:
+                self._stateful[operator.name] = len(operators), operator
+                self._state_schemas[len(operators)] = operator.state_schema()
             operators.append(
                 CoreOperator(
                     operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism
@@ -292,20 +296,25 @@ class Stream(Reader):
         """The next output batch; None at the end (the failure, if any, is in self._failure)."""
         self._start()
         core_run = self._core
+        self._read_by = threading.get_ident()
         until = time.monotonic() + self._patience if self._patience else 0.0
         while True:
             item = core_run.take()
-            if item is not None:
-                return self._shape(*item)
-            if core_run.ended:
+            if item is None and core_run.ended:
                 item = core_run.take()
-                if item is not None:
-                    return self._shape(*item)
-                self._finish()
-                return None
+                if item is None:
+                    self._finish()
+                    return None
+            if item is not None:
+                batch = self._passed(item[1]) if item[0] is None else self._shape(*item)
+                if batch is not None:
+                    return batch
+                continue
             if until and time.monotonic() > until:
                 return pa.RecordBatch.from_pylist([], schema=self.schema)
             self._tell_progress()
+            if self._snapshots is not None:
+                self._snapshots.tick(core_run)
             self._feeder.retire()
             if core_run.active > len(self._workers) and self.workers:
                 self._start()
@@ -330,8 +339,60 @@ class Stream(Reader):
         after = self._settings.partial_after
         return self._settings.partial and (not after or time.monotonic() - self._taken_at >= after)
 
-    def _shape(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None) -> pa.RecordBatch:
-        """The batch with the pipeline's types, and its order tags where asked for."""
+    def _passed(self, number: int) -> None:
+        """The reader meets a snapshot marker."""
+        core_run, snapshots = self._core, self._snapshots
+        assert snapshots is not None
+        states = {index: operator for index, operator in self._stateful.values()}
+        snapshots.passed(
+            core_run.exported(number, self._state_schemas),
+            states,
+            core_run.emitted_through,
+            OrderTag(*core_run.commit_point),
+            self._position,
+            learnt(self._sheds),
+        )
+
+    def _position(self, serial: int) -> Any:
+        """Where the source stood behind a serial."""
+        if self._positions is None:
+            return None
+        found = self._positions.at(serial)
+        self._positions.forget(serial)
+        return found
+
+    def request_snapshot(self) -> SnapshotFuture:
+        """Have a snapshot taken where the stream is now, without a pause. Any thread.
+
+        The future resolves once the outputs in front of it were read and, where there is a checkpoint, it
+        lies on the disk.
+
+        Raises
+        ------
+        PlanError
+            The stream was not started for that.
+        """
+        if self._snapshots is None:
+            raise PlanError(
+                "this stream takes no snapshots: start it with checkpoint='folder', or with snapshots=True"
+            )
+        with self._feeder.lock:  # close() frees the core under the same lock
+            if not self._closed:
+                return self._snapshots.request(self._core, lambda: self._read_by)
+        self._snapshots.end()
+        return self._snapshots.request(None, lambda: self._read_by)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot that was taken: of a suspended run, its end."""
+        return self._snapshots.last if self._snapshots is not None else None
+
+    def _shape(
+        self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None
+    ) -> pa.RecordBatch | None:
+        """The batch with the pipeline's types, and its order tags where asked for; without what was
+        delivered before (None: all of it was).
+        """
         self._settled = self._core.emitted_through
         self._offered = OrderTag(*self._core.commit_point)
         self._rows_taken += batch.num_rows
@@ -347,7 +408,18 @@ class Stream(Reader):
         if serials is None:
             return pa.RecordBatch.from_arrays(columns, schema=schema)
         index = self._running_index(serials)
-        return pa.RecordBatch.from_arrays([*columns, pa.array(serials), pa.array(index)], schema=self.schema)
+        if self._settings.tags:
+            columns += [pa.array(serials), pa.array(index)]
+        shaped = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if self._suppressed is None:
+            return shaped
+        through = self._suppressed
+        known = int(np.count_nonzero(
+            (serials < through.serial) | ((serials == through.serial) & (index <= through.index))
+        ))
+        if known < len(serials):
+            self._suppressed = None
+        return shaped.slice(known) if known < len(serials) else None
 
     def _tell_progress(self) -> None:
         if self._settings.progress is None:
@@ -365,6 +437,9 @@ class Stream(Reader):
         self._failure = failure(
             self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete
         )
+        if self._snapshots is not None:
+            self._snapshots.end()
+            self._failure = self._failure or self._snapshots.error
         if self._failure is None and self._settings.progress is not None:
             _, issued, emitted, _ = self._core.progress()
             self._settings.progress(issued, emitted)
@@ -461,6 +536,8 @@ class Stream(Reader):
         if os.getpid() == self._pid:
             self._workers.join()
             self._feeder.stop()
+            if self._snapshots is not None:
+                self._snapshots.end()
         # Another thread may be reading: it has been cancelled, and must have left the core before the core
         # goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
@@ -508,6 +585,7 @@ class Stream(Reader):
             within=settings.marker_percentiles,
             shedding=shedding,
             split=self._physical.split[0] if self._physical.split else None,
+            snapshots=tuple(self._snapshots.figures) if self._snapshots is not None else (),
         )
         _open_streams.discard(self)
         if settings.debug and leaked:

@@ -32,6 +32,36 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class SnapshotFigures:
+    """What one snapshot took.
+
+    Attributes
+    ----------
+    serial : int
+        The last tuple that it knows of.
+    rows : int
+        Of state, of all operators.
+    bytes : int
+        On disk; without a checkpoint those of the rows in memory.
+    seconds : float
+        From the time when the reader met its marker until it was complete.
+    stall_seconds : float
+        Worker time that the copies took while the stream waited for them: the sum over all buckets.
+    sort_seconds, write_seconds, sync_seconds : float
+        Of the background thread; 0 without a checkpoint.
+    """
+
+    serial: int
+    rows: int
+    bytes: int
+    seconds: float
+    stall_seconds: float
+    sort_seconds: float = 0.0
+    write_seconds: float = 0.0
+    sync_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class OperatorReport:
     """Figures of one operator.
 
@@ -166,6 +196,8 @@ class Report:
         Throughput between the first and the last marker of `marker_percentiles` at the egress (all markers
         without it): how the ordered paper measures (section 7), start and end left out. None with fewer than
         two markers.
+    snapshots : tuple of SnapshotFigures
+        In order.
     shedding : tuple of ShedReport
         What the shed stages dropped, when and why.
     """
@@ -193,6 +225,7 @@ class Report:
     peak_bytes: int = 0
     marker_tuples_per_second: float | None = None
     shedding: tuple[ShedReport, ...] = ()
+    snapshots: tuple[SnapshotFigures, ...] = ()
     elastic: ElasticReport | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -335,6 +368,7 @@ def make_report(
     within: tuple[float, float] | None,
     shedding: tuple[ShedReport, ...] = (),
     split: str | None = None,
+    snapshots: tuple[SnapshotFigures, ...] = (),
 ) -> Report:
     """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the
     operator that is none.
@@ -394,6 +428,7 @@ def make_report(
         leaked_chunks=leaked_chunks,
         marker_tuples_per_second=marker_throughput(samples, within),
         shedding=shedding,
+        snapshots=snapshots,
         elastic=None if statistics["elastic"] is None else ElasticReport(**statistics["elastic"]),
         options=settings,
     )

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ordstream.node.report import Report
 from ordstream.node.shedding import ShedOutcome, outcome
+from ordstream.snapshots.snapshot import Snapshot
 
 
 class Result:
@@ -22,6 +23,8 @@ class Result:
     report : Report
     shed : ShedOutcome
         What shed stages left behind: log, dropped rows, cost models.
+    snapshot : Snapshot or None
+        The last one that was taken; of a run with end="suspend", the one at its end.
     """
 
     def __init__(
@@ -30,10 +33,12 @@ class Result:
         schema: pa.Schema,
         report: Report,
         shed: ShedOutcome | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.batches = batches
         self.report = report
         self.shed = outcome([])[0] if shed is None else shed
+        self.snapshot = snapshot
         self._schema = schema
 
     @property

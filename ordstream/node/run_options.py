@@ -11,10 +11,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+    from os import PathLike
+
     import numpy.typing as npt
     import pyarrow as pa
 
+    from ordstream.ground.ordertags import OrderTag
     from ordstream.operators.punctuation import Every
+    from ordstream.snapshots.checkpoint import Checkpoint
+    from ordstream.snapshots.snapshot import Snapshot
 
 __all__ = ["OPTIONS", "RunOptions", "StreamOptions", "documented"]
 
@@ -55,6 +61,12 @@ class _Options(TypedDict, total=False):
     shed_partition: int | None
     absent: tuple[str, ...] | None
     steps: bool | None
+    checkpoint: str | PathLike[str] | Checkpoint | None
+    every: str | timedelta | int | None
+    restore: Snapshot | Checkpoint | str | PathLike[str] | None
+    emitted_through: OrderTag | None
+    end: Literal["finish", "suspend"] | None
+    snapshots: bool | None
 
 
 class RunOptions(_Options, total=False):
@@ -141,6 +153,22 @@ absent : tuple of str, default ()
     failing row.
 steps : bool, default False
     Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
+checkpoint : path or Checkpoint, default None
+    Folder in which snapshots are kept. The run goes on from the newest one there, if there is one: the
+    source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything with
+    `position()` and `seek(position)`).
+every : str, timedelta or int, default None
+    How often a snapshot goes to `checkpoint`: "10s", "500ms", a timedelta, or a number of tuples. None: when
+    `request_snapshot` is called.
+restore : Snapshot, Checkpoint or path, default None
+    Go on from this snapshot: `data` are the tuples behind it, or a source with `seek`, which goes there.
+emitted_through : OrderTag, default None
+    With a snapshot: outputs up to this order tag were delivered already and are not delivered again.
+end : "finish" or "suspend", default "finish"
+    "suspend": the data ends, the stream does not. Nothing is flushed, and the state is in `result.snapshot`
+    (and in `checkpoint`).
+snapshots : bool, default False
+    `stream.request_snapshot()` may be called, without a `checkpoint`.
 """
 
 _RUN_ONLY = """\

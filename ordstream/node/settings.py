@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 
 from ordstream.errors import PlanError
+from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 PARTITIONINGS = ("hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "lock")
 EMITS = ("updates", "final")
+ENDS = ("finish", "suspend")
+#: Options that say where state comes from and goes to.
+OF_STATE = ("checkpoint", "every", "restore", "emitted_through", "end", "snapshots")
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,22 @@ class Settings:
     shed_partition: int = 0
     absent: tuple[str, ...] = ()
     steps: bool = False
+    checkpoint: Any = None
+    every: Any = None
+    restore: Any = None
+    emitted_through: Any = None
+    end: str = "finish"
+    snapshots: bool = False
+
+    @property
+    def keeps_state(self) -> bool:
+        """The run's state comes from somewhere, or goes somewhere."""
+        given = (self.checkpoint, self.every, self.restore, self.emitted_through)
+        return self.snapshots or self.end == "suspend" or any(one is not None for one in given)
 
     def described(self, workers: int) -> dict[str, Any]:
         """Plain values for the report."""
-        skipped = ("progress", "arrivals", "punctuate", "shed_log")
+        skipped = ("progress", "arrivals", "punctuate", "shed_log", *OF_STATE)
         described = {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in skipped
         }
@@ -102,6 +118,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     _choice("partitioning", settings.partitioning, PARTITIONINGS)
     _choice("reorder", settings.reorder, REORDERS)
     _choice("emit", settings.emit, EMITS)
+    _choice("end", settings.end, ENDS)
     _choice("feeder", settings.feeder, ("thread", "caller"))
     _workers(settings.workers)
     _whole("max_workers", settings.max_workers, 1, 1024)
@@ -122,9 +139,14 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
             raise PlanError(f"{name} must be a positive number, got {value!r}")
     if not _is_number(settings.partial_after) or not 0 <= settings.partial_after < float("inf"):
         raise PlanError(f"partial_after must be seconds from 0, got {settings.partial_after!r}")
-    for name in ("tags", "debug", "partial", "steps"):
+    for name in ("tags", "debug", "partial", "steps", "snapshots"):
         if not isinstance(getattr(settings, name), bool):
             raise PlanError(f"{name} must be True or False, got {getattr(settings, name)!r}")
+    if settings.emitted_through is not None and not isinstance(settings.emitted_through, OrderTag):
+        raise PlanError(
+            "emitted_through must be an order tag, od.OrderTag(serial, index), such as "
+            f"stream.emitted_through; got {settings.emitted_through!r}"
+        )
     if settings.progress is not None and not callable(settings.progress):
         raise PlanError(f"progress must be callable, got {settings.progress!r}")
     within: Any = settings.marker_percentiles

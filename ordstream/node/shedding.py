@@ -117,6 +117,19 @@ def _log_table(stage: str, partition: int, columns: Sequence[Any]) -> pa.Table:
     return pa.table([*where, serial, index, at, latency / 1e6, cost / 1e6], schema=LOG_SCHEMA)
 
 
+def learnt(shed: Sequence[tuple[Any, str, Any]]) -> dict[str, bytes]:
+    """What live shed operators have learnt so far, as bytes, by name. `shed`: as for `outcome`."""
+    if not shed:
+        return {}
+    from ordstream.balance.sketches import ExecutionTimes
+
+    return {
+        stage.name: ExecutionTimes.of_matrices(kernel.model()).to_bytes()
+        for stage, _, kernel in shed
+        if kernel.figures()["mode"] == "live"
+    }
+
+
 def outcome(
     shed: Sequence[tuple[Any, str, Any]], partition: int = 0
 ) -> tuple[ShedOutcome, tuple[ShedReport, ...]]:

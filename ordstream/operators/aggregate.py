@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-import pyarrow as pa
-
 from ordstream.errors import PlanError
 from ordstream.operators.aggregation import (
     Accumulators,
@@ -20,14 +18,14 @@ from ordstream.operators.aggregation import (
 from ordstream.operators.arguments import emission
 from ordstream.operators.halves import Halves, combined, is_exact
 from ordstream.operators.operator import Operator, Site
-from ordstream.operators.state import accumulator_fields, state_rows
+from ordstream.operators.state import AggregateState
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
 Half = Literal["", "part", "merge"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Scan(Operator):
+class Scan(AggregateState):
     """Output: input columns, then one column per aggregate.
 
     Attributes
@@ -55,9 +53,6 @@ class Scan(Operator):
     def reference(self) -> SerialOperator:
         return ScanReference(self)
 
-    def state_schema(self) -> pa.Schema | None:
-        return state_rows(self, accumulator_fields(self, self.aggregates))
-
     def columns_read(self) -> set[int]:
         return set(self.key) | columns_of_aggregates(self.aggregates)
 
@@ -78,7 +73,7 @@ def _bound(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Aggregate(Operator):
+class Aggregate(AggregateState):
     """Output: key columns, one column per aggregate.
 
     Attributes
@@ -115,9 +110,6 @@ class Aggregate(Operator):
     def reference(self) -> SerialOperator:
         return AggregateReference(self)
 
-    def state_schema(self) -> pa.Schema | None:
-        return state_rows(self, accumulator_fields(self, self.aggregates))
-
     def columns_read(self) -> set[int]:
         return set(self.key) | columns_of_aggregates(self.aggregates)
 
@@ -126,6 +118,10 @@ class Aggregate(Operator):
 
     def describe(self) -> str:
         return f"aggregate{self.by_key}: {calls(self.input.names, self.aggregates)}, {self.emit}"
+
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
 
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")

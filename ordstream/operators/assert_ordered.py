@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import pyarrow as pa
+
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import column_index, is_fixed_number
 from ordstream.operators.arguments import MOST_KEY_COLUMNS, flat
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, sort_key
 
 
@@ -54,6 +57,10 @@ class AssertOrdered(Operator):
 
     def reference(self) -> SerialOperator:
         return AssertOrderedReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """The columns of the last tuple, as they compare: -0.0 is 0.0."""
+        return state_rows(self, [self.input.field(index).with_nullable(True) for index in self.columns])
 
     def columns_read(self) -> set[int]:
         return {*self.key, *self.columns}

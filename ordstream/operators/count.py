@@ -93,9 +93,19 @@ class Count(Operator):
         return CountReference(self)
 
     def state_schema(self) -> pa.Schema | None:
-        if self.window is not None or self.above is not None:
-            return super().state_schema()
-        return state_rows(self, [pa.field("count", pa.int64())])
+        """The count of the key or of its current window; with windows the time of its latest tuple too."""
+        last = [self.input.field(index) for index in given(self.time)]
+        return state_rows(self, [pa.field("count", pa.int64()), *last])
+
+    def state_identity(self) -> dict[str, str]:
+        # when a count is shown (emit, above, best) is nothing that it depends on
+        return {**super().state_identity(), "parameters": f"count{self.by_key}{self._windows()}"}
+
+    def state_identity(self) -> dict[str, str]:
+        """Without what only chooses which counts are shown: `emit`, and `best`, which a rewrite sets."""
+        if self.emit == "updates" and not self.best:
+            return super().state_identity()
+        return self.changed(emit="updates", best=0).state_identity()
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)}
@@ -104,14 +114,14 @@ class Count(Operator):
         return self.key_passed()
 
     def describe(self) -> str:
-        window = (
-            ""
-            if self.window is None
-            else f", windows of {self.window} in {self.columns_named(given(self.time))}"
-        )
         above = "" if self.above is None else f", above {self.above}"
         best = f", the {self.best} best of each bucket" if self.best else ""
-        return f"count{self.by_key}{window}{above}, {self.emit}{best}"
+        return f"count{self.by_key}{self._windows()}{above}, {self.emit}{best}"
+
+    def _windows(self) -> str:
+        if self.window is None:
+            return ""
+        return f", windows of {self.window} in {self.columns_named(given(self.time))}"
 
     def in_every_node(self) -> list[str]:
         if not self.best:
@@ -119,6 +129,10 @@ class Count(Operator):
         return [
             f"{self.name} hands over only the {self.best} best counts of its keys (combined early, exactly)"
         ]
+
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
 
     def final(self) -> Operator:
         if self.window is not None:

@@ -13,6 +13,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import column_index, is_fixed_number
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator
 
 
@@ -59,6 +60,10 @@ class Lag(Operator):
 
     def reference(self) -> SerialOperator:
         return LagReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """The columns' values in the last tuple, under their names in the input."""
+        return state_rows(self, [self.input.field(index).with_nullable(True) for index in self.columns])
 
     def columns_read(self) -> set[int]:
         return {*self.key, *self.columns}

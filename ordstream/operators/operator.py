@@ -13,13 +13,14 @@ An operator is stateless ("SL"), keeps one state per key ("PS", partitioned stat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import CheckpointError, PlanError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.ground.types import unique_names
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ordstream.reference.base import SerialOperator
 
 Kind = Literal["SL", "PS", "SF"]
+AdaptState = Callable[[pa.RecordBatch], pa.RecordBatch]
 OnError = Literal["fail", "skip"]
 
 
@@ -172,8 +174,8 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} has no reference")
 
     def state_schema(self) -> pa.Schema | None:
-        """Columns of its exported state, one row per key: the key columns, then the state's. None: it has no
-        state.
+        """Columns of its exported state: the key columns, then the state's. One row per key, or several
+        that differ in the columns behind it (`state_order`). None: it has no state.
 
         Raises
         ------
@@ -184,12 +186,74 @@ class Operator:
             return None
         raise PlanError(f"operator {self.name!r} ({self.op}): its state can't be exported yet")
 
+    def state_order(self) -> int:
+        """How many leading columns of `state_schema` tell its rows apart: by these the rows of a stored
+        state are sorted. Those of the key; more where a key has several rows.
+        """
+        return len(self.key)
+
     def state_identity(self) -> dict[str, str]:
         """What a stored state must have in common with the operator that goes on from it, beside the
         columns (`state_schema`). A difference is refused with both texts.
         """
+        return {**self.operator_and_key(), "parameters": self.describe()}
+
+    def operator_and_key(self) -> dict[str, str]:
+        """What every `state_identity` begins with."""
         key = ", ".join(f"{self.input.field(i).name}: {self.input.field(i).type}" for i in self.key)
-        return {"operator": self.op, "key": key or "none", "parameters": self.describe()}
+        return {"operator": self.op, "key": key or "none"}
+
+    def adapt_state(self, identity: Mapping[str, str], schema: pa.Schema) -> AdaptState:
+        """How rows of a stored state become rows of `state_schema`, so that this operator can go on from
+        them.
+
+        Unless an operator knows better, the stored state must be its own in every item and column.
+
+        Parameters
+        ----------
+        identity : mapping of str to str
+            `state_identity` of the operator that left the state.
+        schema : pyarrow.Schema
+            Of its rows.
+
+        Returns
+        -------
+        callable
+            Stored batch -> batch of `state_schema`; no row is copied.
+
+        Raises
+        ------
+        CheckpointError
+            It is the state of another operator: says what is stored and what the pipeline has, item by item.
+        PlanError
+            As `state_schema`.
+        """
+        wanted = self.state_schema()
+        mine = {} if wanted is None else self.state_identity()
+        differences = [
+            f"{item}: stored {identity.get(item, 'nothing')}, the pipeline has {mine.get(item, 'nothing')}"
+            for item in [*mine, *(item for item in identity if item not in mine)]
+            if mine.get(item) != identity.get(item)
+        ]
+        columns = [] if wanted is None else [f"{field.name}: {field.type}" for field in wanted]
+        stored = [f"{field.name}: {field.type}" for field in schema]
+        differences += [
+            f"column {place}: stored {one or 'nothing'}, the pipeline has {other or 'nothing'}"
+            for place, (one, other) in enumerate(zip_longest(stored, columns), start=1)
+            if one != other
+        ]
+        if differences or wanted is None:
+            raise CheckpointError(
+                "\n  ".join(
+                    [
+                        f"operator {self.name!r} can't go on from the stored state, which is another's:",
+                        *differences,
+                        "Run the pipeline that stored it, or give the operator another name: it then begins "
+                        "with an empty state",
+                    ]
+                )
+            )
+        return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     # ------------------------------------------------------------------------------------------ columns
 
@@ -266,6 +330,11 @@ class Operator:
             "one that takes emit=, such as count, aggregate or top_k. Run with emit='updates', or leave "
             "emit out"
         )
+
+    @property
+    def only_at_end(self) -> bool:
+        """It emits at the end of the stream only."""
+        return False
 
     def halves(self) -> Halves | None:
         """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,

@@ -12,6 +12,7 @@ from ordstream.errors import SchemaError
 from ordstream.ground.types import column_index, is_fixed_number
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Operator, Site, named_once
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, normal, sort_key
 
 
@@ -53,6 +54,11 @@ class PairUp(Operator):
 
     def reference(self) -> SerialOperator:
         return PairUpReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """The list of the distinct values, in order of arrival, floats in their normal form."""
+        field = self.input.field(self.column)
+        return state_rows(self, [pa.field(field.name, pa.list_(field.type))])
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.column}

@@ -26,6 +26,7 @@ from ordstream.operators.arguments import (
     where_text,
 )
 from ordstream.operators.operator import Operator, Site, named_once
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, true_of
 
 #: Most tuples that `preceding` keeps per key: each key has room for all of them.
@@ -112,6 +113,27 @@ class Preceding(Operator):
 
     def reference(self) -> SerialOperator:
         return PrecedingReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """The entries of the ring as lists side by side, oldest first: with `within` their times; with
+        `where` whether they count; the values of each column, and which of them are there (null: all; in
+        the place of the others lies 0).
+        """
+        own = []
+        if self.time is not None:
+            field = self.input.field(self.time)
+            own.append(pa.field("time", pa.list_(field.type)))
+        if self.where is not None:
+            own.append(pa.field("counts", pa.list_(pa.bool_())))
+        for index in self.columns:
+            field = self.input.field(index)
+            own.append(pa.field(field.name, pa.list_(field.type)))
+            own.append(pa.field(f"{field.name}.there", pa.list_(pa.bool_())))
+        return state_rows(self, own)
+
+    def state_identity(self) -> dict[str, str]:
+        """Without `when`: which rows look says nothing of what lies in a ring."""
+        return {**super().state_identity(), "parameters": self.changed(when=None).describe()}
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time), *self.columns} | columns_of(self.when, self.where)

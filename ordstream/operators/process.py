@@ -17,11 +17,14 @@ from ordstream.operators.codec import Codec
 from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 from ordstream.udf.compiled_function import CompiledFunction
 from ordstream.udf.functions import compile_process, is_native, native_function, resolve_callable
 
 Function = Callable[..., Any]
+
+CODEC_COLUMN = pa.field("state", pa.binary())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,6 +41,8 @@ class Process(FunctionText):
     fan_out : int
         Outputs per tuple; a hint.
     on_flush, on_time : callable or None
+    version : str, int or None
+        Which function a stored state is for.
     """
 
     op: ClassVar[str] = "python_process"
@@ -51,6 +56,7 @@ class Process(FunctionText):
     fan_out: int = 1
     on_flush: Function | None = None
     on_time: Function | None = None
+    version: str | int | None = None
 
     @property
     def can_snapshot(self) -> bool:
@@ -69,6 +75,26 @@ class Process(FunctionText):
     def reference(self) -> SerialOperator:
         return ProcessReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """The declared fields, or one column with the bytes that the codec makes.
+
+        Raises
+        ------
+        PlanError
+            It is neither.
+        """
+        if self.state is None:
+            raise PlanError(
+                f"operator {self.name!r} ({self.op}): its state is not declared, so it can't be stored: "
+                "declare the fields (state={'n': pa.int64()}) or give od.codec"
+            )
+        return state_rows(self, [CODEC_COLUMN] if self.codec is not None else self.state)
+
+    def state_identity(self) -> dict[str, str]:
+        """The fields are the columns. Nothing of the function: who changes it says so by `version`."""
+        form = "bytes of a codec" if self.codec is not None else "declared fields"
+        return {**self.operator_and_key(), "state": form, **version_of(self)}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompiledProcess(CompiledText):
@@ -83,6 +109,8 @@ class CompiledProcess(CompiledText):
         Most emits per row.
     on_flush, on_time : callable or None
         In Python.
+    version : str, int or None
+        Which function a stored state is for.
     """
 
     op: ClassVar[str] = "compiled"
@@ -94,6 +122,7 @@ class CompiledProcess(CompiledText):
     fan_out: int = 1
     on_flush: Function | None = None
     on_time: Function | None = None
+    version: str | int | None = None
 
     @property
     def codec(self) -> None:
@@ -108,6 +137,23 @@ class CompiledProcess(CompiledText):
     def reference(self) -> SerialOperator:
         return CompiledProcessReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """The declared fields."""
+        return state_rows(self, self.state)
+
+    def state_identity(self) -> dict[str, str]:
+        """As of `Process`. Without `on_flush` and `on_time` a key whose fields are all zero has no row: it
+        would be as a new one. With them it counts, so that such a state can't be theirs.
+        """
+        silent = self.on_flush is None and self.on_time is None
+        kept = "keys with a field that is not zero" if silent else "all keys"
+        return {**self.operator_and_key(), "state": f"declared fields of {kept}", **version_of(self)}
+
+
+def version_of(operator: Process | CompiledProcess) -> dict[str, str]:
+    """The item of `state_identity`, where a version was given."""
+    return {} if operator.version is None else {"version": str(operator.version)}
+
 
 def bind_process(
     site: Site,
@@ -120,6 +166,7 @@ def bind_process(
     on_flush: Any,
     on_time: Any,
     compiled: bool,
+    version: Any = None,
 ) -> Operator:
     """The operator of `process`.
 
@@ -135,6 +182,8 @@ def bind_process(
             raise PlanError(f"{where}: {fn!r} is a compiled function: it needs compiled=True")
         if not callable(function) and not native and (what == "fn" or function is not None):
             raise PlanError(f"{where}: {what} must be callable, got {function!r}")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, str | int)):
+        raise PlanError(f"{where}: version must be a str or an int, got {version!r}")
     if isinstance(state, Codec) or state is None:
         if compiled:
             raise PlanError(f"{where}: compiled=True needs declared state: state={{'n': pa.int64()}}")
@@ -145,6 +194,7 @@ def bind_process(
     most = positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT)
     fields = site.fields(pipeline_schema(schema, f"{where}: schema"))
     functions = {"fn": fn, "state": state, "fan_out": most, "on_flush": on_flush, "on_time": on_time}
+    functions["version"] = version
     if compiled:
         return CompiledProcess(**fields, **functions)
     return Process(**fields, **functions, init=SimpleNamespace if state is None and init is None else init)

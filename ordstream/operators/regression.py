@@ -12,6 +12,7 @@ from ordstream.errors import SchemaError
 from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_temporal
 from ordstream.operators.arguments import emission
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
 
@@ -58,6 +59,15 @@ class Regression(Operator):
     def reference(self) -> SerialOperator:
         return RegressionReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """The points, their sums, and x of the latest tuple."""
+        sums = [pa.field(name, pa.int64()) for name in ("n", "sum_x", "sum_xx", "sum_y", "sum_xy")]
+        return state_rows(self, [*sums, self.input.field(self.x)])
+
+    def state_identity(self) -> dict[str, str]:
+        # when a line is shown is nothing that it depends on
+        return {**super().state_identity(), "parameters": f"regression{self.by_key}{self._axes()}"}
+
     def columns_read(self) -> set[int]:
         return {*self.key, self.x, self.y}
 
@@ -65,8 +75,14 @@ class Regression(Operator):
         return self.key_passed()
 
     def describe(self) -> str:
-        names = self.input.names
-        return f"regression{self.by_key} of {names[self.y]} on {names[self.x]}, {self.emit}"
+        return f"regression{self.by_key}{self._axes()}, {self.emit}"
+
+    def _axes(self) -> str:
+        return f" of {self.input.names[self.y]} on {self.input.names[self.x]}"
+
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
 
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")

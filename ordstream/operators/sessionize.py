@@ -22,6 +22,7 @@ from ordstream.operators.aggregation import (
 )
 from ordstream.operators.arguments import Columns, named_columns, nonempty, time_span
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import accumulator_fields, state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
 #: Of more aggregates it is not worked out which of them a filter behind needs.
@@ -104,6 +105,19 @@ class Sessionize(Operator):
     def reference(self) -> SerialOperator:
         return SessionizeReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """The open session: start, end, count, the list of each collected column in order of arrival, the
+        aggregates. Whatever later operators read: a kernel that was told what they need (`values`) has not
+        all of it, and can't export it.
+        """
+        first = len(self.key)
+        fields = [self.output.field(first + j) for j in range(3 + len(self.collect))]
+        return state_rows(self, fields + accumulator_fields(self, self.aggregates))
+
+    def state_identity(self) -> dict[str, str]:
+        """With the columns that are collected, of which `describe` says nothing."""
+        return {**super().state_identity(), "collect": self.columns_named(self.collect) or "none"}
+
     def columns_read(self) -> set[int]:
         return {*self.key, self.time, *self.collect} | columns_of_aggregates(self.aggregates)
 
@@ -165,13 +179,13 @@ class Session:
 
 
 class SessionizeReference(Keyed):
-    """Closes a key's session when its next tuple comes more than `timeout` after its last one."""
+    """Closes a key's session when its next tuple comes more than `timeout` after its last one, or at a time
+    punctuation. Of a key without an open session nothing is known.
+    """
 
     def __init__(self, operator: Sessionize) -> None:
         super().__init__(operator)
         self.accumulators = Accumulators(operator.aggregates, operator.input)
-        # time of each key's latest tuple, also where a time punctuation closed its session
-        self.last: dict[SortKey, int] = {}
 
     def process(self, row: Row) -> list[Row]:
         operator = self.operator
@@ -179,16 +193,14 @@ class SessionizeReference(Keyed):
         collected = [self.not_null(row, index) for index in operator.collect]
         chosen = self.accumulators.chosen(row)
         key = self.key_of(row)
-        self.not_earlier(time, self.last.get(key), operator.time)
         session = self.states.get(key)
+        self.not_earlier(time, None if session is None else session.last, operator.time)
         if session is not None and time - session.last <= operator.timeout:
             session.add(time, collected, self.accumulators.advance(session.accumulators, row, chosen))
-            self.last[key] = time
             return []
         first = self.accumulators.advance(self.accumulators.start(), row, chosen)
         closed = self.close(key) if session is not None else []
         self.states[key] = Session(time, collected, first)
-        self.last[key] = time
         return closed
 
     def on_time(self, time: int) -> list[Step]:

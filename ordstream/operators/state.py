@@ -8,14 +8,15 @@ operator's own; for an operator without a key there is one row at most. Names ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.operators.aggregation import BoundAggregation
-from ordstream.operators.operator import Operator
+from ordstream.operators.arguments import where_text
+from ordstream.operators.operator import AdaptState, Operator
 
 
 def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
@@ -42,6 +43,60 @@ def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation
         else:
             fields.append(pa.field(name, {"count": pa.int64(), "sum": sums}.get(function, type_)))
     return fields
+
+
+class AggregateState(Operator):
+    """The state of an operator that ends its output with aggregations, and has `aggregates`.
+
+    A stored state may be that of the first ones of today's: those appended since are then empty, and cover
+    the tuples from there on.
+    """
+
+    def state_schema(self) -> pa.Schema | None:
+        return state_rows(self, accumulator_fields(self, self._aggregates))
+
+    def state_identity(self) -> dict[str, str]:
+        aggregates = self._aggregates
+        names = self.output.names[len(self.output) - len(aggregates) :]
+        texts = (
+            f"{name} = {a.function}({self._column_of(a)}){where_text(a.where)}"
+            for name, a in zip(names, aggregates, strict=True)
+        )
+        numbered = {f"aggregate {place}": text for place, text in enumerate(texts, start=1)}
+        return {**self.operator_and_key(), **numbered}
+
+    def adapt_state(self, identity: Mapping[str, str], schema: pa.Schema) -> AdaptState:
+        """As `Operator.adapt_state`; also a state without the last aggregations."""
+        aggregates, wanted = self._aggregates, self.state_schema()
+        stored = sum(item.startswith("aggregate ") for item in identity)
+        if not 0 < stored < len(aggregates):
+            return super().adapt_state(identity, schema)
+        before = len(self.output) - len(aggregates) + stored
+        older = self.changed(aggregates=aggregates[:stored], output=pa.schema(list(self.output)[:before]))
+        Operator.adapt_state(older, identity, schema)
+        added = list(wanted or ())[len(schema) :]
+        forms: dict[str, list[int | None]] = {"count": [0], "mean": [None, 0]}
+        empty = [value for a in aggregates[stored:] for value in forms.get(a.function, [None])]
+
+        def adapt(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = [
+                pa.repeat(pa.scalar(value, field.type), len(batch))
+                for value, field in zip(empty, added, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=wanted)
+
+        return adapt
+
+    @property
+    def _aggregates(self) -> tuple[BoundAggregation, ...]:
+        aggregates: tuple[BoundAggregation, ...] = vars(self)["aggregates"]
+        return aggregates
+
+    def _column_of(self, aggregate: BoundAggregation) -> str:
+        if aggregate.column is None:
+            return ""
+        field = self.input.field(aggregate.column)
+        return f"{field.name}: {field.type}"
 
 
 def check_state(operator: Operator, found: pa.Schema) -> None:

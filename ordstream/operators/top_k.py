@@ -110,6 +110,10 @@ class TopK(Operator):
     def own_notes(self) -> list[str]:
         return [] if self.by_grows else ["keeps the latest row of every key"]
 
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")
 

@@ -11,6 +11,7 @@ from ordstream.errors import PlanError
 from ordstream.ground.types import column_index, key_type
 from ordstream.operators.arguments import emission, nonempty, positive_int
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Ranking, Row, SerialOperator, SortKey, Step, normal, sort_key
 
 
@@ -55,6 +56,18 @@ class TopValues(Operator):
     def reference(self) -> SerialOperator:
         return TopValuesReference(self)
 
+    def state_schema(self) -> pa.Schema | None:
+        """How often each value came: a row per key and value."""
+        return state_rows(self, [self.input.field(self.column), pa.field("count", pa.int64())])
+
+    def state_order(self) -> int:
+        return len(self.key) + 1
+
+    def state_identity(self) -> dict[str, str]:
+        # how many are shown, and when, is nothing that the counts depend on
+        parameters = f"values of {self.input.names[self.column]}{self.by_key}"
+        return {**super().state_identity(), "parameters": parameters}
+
     def columns_read(self) -> set[int]:
         return {*self.key, self.column}
 
@@ -63,6 +76,10 @@ class TopValues(Operator):
 
     def describe(self) -> str:
         return f"top {self.k} values of {self.input.names[self.column]}{self.by_key}, {self.emit}"
+
+    @property
+    def only_at_end(self) -> bool:
+        return self.emit == "final"
 
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")

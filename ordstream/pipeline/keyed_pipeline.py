@@ -79,7 +79,8 @@ class KeyedPipeline(StatefulOperators):
         ----------
         time : str
             An integer, timestamp or date column, ascending in each key: null is an error at that row, and so
-            is a time before that of the key's row before.
+            is a time before the last one of the key's open session. A key whose session a time punctuation
+            closed is forgotten.
         timeout : int or timedelta
             At least 0, in the column's unit.
         collect : mapping of output name to column, or sequence of columns

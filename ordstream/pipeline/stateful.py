@@ -183,6 +183,7 @@ class StatefulOperators:
         on_flush: Function | None = None,
         on_time: Function | None = None,
         compiled: bool = False,
+        version: str | int | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
@@ -210,6 +211,10 @@ class StatefulOperators:
             unit of the punctuation's column.
         compiled : bool
             Compile `fn` with Numba; needs declared state. Dates and times are ints of their unit then.
+        version : str or int, optional
+            Of what the functions and the codec make of a state. A stored state (a checkpoint) is taken in
+            only where its version is this one; a function itself is not compared. Give another one when old
+            states no longer fit.
         """
         bound = bind_process(
             self._site("process", name, on_error),
@@ -221,6 +226,7 @@ class StatefulOperators:
             on_flush=on_flush,
             on_time=on_time,
             compiled=compiled,
+            version=version,
         )
         return self._then(bound)
 

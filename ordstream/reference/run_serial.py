@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import OperatorError, SourceError
+from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
@@ -40,8 +40,9 @@ class SerialResult:
         Of the output.
     tags : list of (int, int)
         For each output row: the serial of the source tuple that caused it, and its position among the
-        outputs of that serial, from 0. What a time punctuation causes carries the serial of the tuple before
-        it, what the final flush causes that of the last tuple (0: there was none).
+        outputs of that serial, from 0. What a time punctuation causes carries the serial of the tuple that
+        shows the time, in front of that tuple's own outputs; what the final flush causes that of the last
+        tuple (0: there was none).
     error : OperatorError, SourceError or None
         What stopped the run. The rows are then exactly those that come before the failing tuple in the
         output order. A SourceError: the column of `time_punctuation` runs backwards.
@@ -65,6 +66,7 @@ class SerialResult:
     reasons: list[str] = field(default_factory=list)
     emitted_through: OrderTag = field(default_factory=lambda: OrderTag(0))
     _storage: list[Row] = field(default_factory=list, repr=False)
+    _run: _SerialRun | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -87,6 +89,8 @@ def run_serial(
     time_punctuation: Every | None = None,
     shed_log: Any = None,
     shed_partition: int = 0,
+    end: Literal["finish", "suspend"] = "finish",
+    after: SerialResult | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
@@ -103,6 +107,12 @@ def run_serial(
         Without it they drop none, unless they are frozen.
     shed_partition : int
         As for a run: what frozen shed operators decide depends on it.
+    end : "finish" or "suspend"
+        "suspend": the data ends, the stream does not. State stays, nothing is flushed, and the outputs are
+        those of a whole run before the next tuple; another call goes on from the result (`after`).
+    after : SerialResult, optional
+        A suspended one, which is used up: the data are the tuples behind its last one, of the same
+        pipeline. The result's outputs are theirs alone.
 
     Returns
     -------
@@ -114,30 +124,31 @@ def run_serial(
     SourceError
         The data does not match the source schema.
     SchemaError, PlanError
-        The punctuation does not; or a plan that no node takes (`ordstream.plan.physical`).
+        The punctuation does not; a plan that no node takes (`ordstream.plan.physical`); end="suspend" where
+        the last operator emits at the end only; `after` a result that was not suspended.
     """
     physical(pipeline.plan, workers=0)
-    run = _SerialRun(pipeline.plan)
+    if end == "suspend":
+        refuse_suspend(pipeline.plan)
+    run = _begun(pipeline, time_punctuation, after)
     run.shed_by(shed_log, shed_partition)
-    clock = (
-        None
-        if time_punctuation is None
-        else _Clock(pipeline.source_schema, *time_punctuation.bind(pipeline.source_schema))
-    )
     try:
-        for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=1):
+        for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=run.completed + 1):
             try:
-                time = None if clock is None else clock.tick(row)
+                time = None if run.clock is None else run.clock.tick(row)
             except ValueError as error:
                 run.result.error = SourceError(f"tuple {serial} of the source: {error}")
                 break
-            if time is not None:
-                run.punctuate(time)  # comes before this tuple, so it belongs to the serial before
             run.begin(serial)
+            if time is not None:
+                run.punctuate(time)  # this tuple shows the time: in front of its own outputs
             run.feed(0, row)
             run.completed = serial
         else:
-            run.flush()
+            if end == "suspend":
+                run.result._run = run
+            else:
+                run.flush()
     except OperatorError as error:
         run.result.error = error
     run.result.emitted_through = max(
@@ -147,10 +158,36 @@ def run_serial(
     return run.result
 
 
+def refuse_suspend(plan: Plan) -> None:
+    """PlanError where a run of the plan would have nothing to say before the end of the stream."""
+    last = plan.operators[-1] if plan.operators else None
+    if last is not None and last.only_at_end:
+        raise PlanError(
+            f"end='suspend': operator {last.name!r} ({last.op}) emits at the end of the stream only, and a "
+            "suspended run does not end it. Let it emit updates, or end the stream (end='finish')"
+        )
+
+
+def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None) -> _SerialRun:
+    """A new run, or a suspended one that goes on."""
+    if after is None:
+        schema = pipeline.source_schema
+        clock = None if punctuation is None else _Clock(schema, *punctuation.bind(schema))
+        return _SerialRun(pipeline.plan, clock)
+    run, after._run = after._run, None
+    if run is None:
+        raise PlanError("after= takes the result of a run with end='suspend', once")
+    if run.plan is not pipeline.plan:
+        raise PlanError("after= is the result of another pipeline")
+    run.result = SerialResult(run.plan.output)
+    return run
+
+
 class _SerialRun:
     """The chain of operators, and where in the source the run is."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, clock: _Clock | None) -> None:
+        self.plan, self.clock = plan, clock
         self.operators = [operator.reference() for operator in plan.operators]
         self.result = SerialResult(plan.output)
         self.completed = 0  # the last serial whose tuple was followed to the end

@@ -26,6 +26,8 @@ class StateRows(Protocol):
     schema : pyarrow.Schema
         Its `state_schema`.
     num_rows : int
+    keys : int
+        Columns of the key; they come first. 0: one state in all.
     """
 
     @property
@@ -37,6 +39,9 @@ class StateRows(Protocol):
     @property
     def num_rows(self) -> int: ...
 
+    @property
+    def keys(self) -> int: ...
+
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows; of some key groups only, where they are given."""
         ...
@@ -44,11 +49,12 @@ class StateRows(Protocol):
 
 @dataclass(frozen=True)
 class MemoryRows:
-    """`StateRows` in memory, as a run exported them."""
+    """`StateRows` in memory, as a run exported them. A checkpoint takes them only where `keys` was given."""
 
     identity: Mapping[str, str]
     schema: pa.Schema
     parts: Sequence[pa.RecordBatch] = ()
+    keys: int = -1
 
     @property
     def num_rows(self) -> int:

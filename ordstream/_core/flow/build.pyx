@@ -46,6 +46,8 @@ cdef int32_t most_columns(object operators, const Layout* source) except -1:
         owner = operator.kernel
         most = max(most, owner.kernel.input.ncols + owner.kernel.extra_cols,
                    owner.kernel.output.ncols + owner.kernel.extra_cols)
+        if owner.kernel.state != NULL:
+            most = max(most, owner.kernel.state.ncols)
     return most
 
 
@@ -85,6 +87,8 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.run.lanes = has_lanes(operators)
     rt.run.bytes = &rt.pool.bytes
     rt.run.max_bytes = options.max_bytes
+    rt.run.exports.pool = &rt.pool
+    rt.run.exports.on = options.snapshots
     rt.spin = options.spin
     rt.park_ns = waits_of_new_runs().park_ns
     rt.longest_park_ns = waits_of_new_runs().longest_park_ns
@@ -144,6 +148,8 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
             or egress_init(&rt.egress, &output.layout, &rt.ingress, &rt.pool, options.tags) != 0):
         raise MemoryError
     rt.egress.max_ready = options.max_ready
+    rt.egress.shows_markers = options.snapshots
+    begin_at(rt, options)
     egress_bound(&rt.egress, options.max_bytes)
     rt.ingress.reader = rt.run.reader
     if options.shake:
@@ -153,7 +159,7 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
     rt.ingress.bytes = &rt.pool.bytes
     rt.ingress.marker_every = options.marker_every
     rt.ingress.snapshot_every = options.snapshot_every
-    rt.ingress.snapshot_next = options.snapshot_every
+    rt.ingress.snapshot_next = rt.ingress.base + <int64_t> options.snapshot_every
     if options.time_column is not None:
         rt.ingress.time_column = options.time_column
         rt.ingress.time_type = source.layout.type[rt.ingress.time_column]
@@ -163,6 +169,24 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
         if schedule.shape[0]:
             rt.ingress.schedule = &schedule[0]
     store_relaxed(&rt.ingress.target_rows, rt.min_rows if rt.auto_rows else <int64_t> options.chunk_rows)
+    return 0
+
+
+cdef int begin_at(Runtime* rt, object options) except -1:
+    """Serials, tags and clock of a run that goes on where another one stood."""
+    cdef int64_t base = options.begin.serial
+    rt.ingress.exports = &rt.run.exports
+    rt.ingress.base = base
+    rt.ingress.marker_next = base + 1
+    store_relaxed(&rt.ingress.issued_serial, base)            # published with the threads, as all here
+    store_relaxed(&rt.ingress.emitted_serial, base)
+    store_relaxed(&rt.ingress.queued_tuples, base)
+    rt.egress.row_serial = options.begin.emitted_through.serial
+    rt.egress.row_index = options.begin.emitted_through.index
+    if options.begin.latest_time is not None and options.time_column is not None:
+        rt.ingress.time_started = 1
+        rt.ingress.time_last = options.begin.latest_time
+        rt.ingress.time_now = <int64_t> (options.begin.latest_time // options.time_every)
     return 0
 
 

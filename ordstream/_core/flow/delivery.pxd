@@ -17,7 +17,7 @@ from ordstream._core.flow.split cimport split_chunk, split_everywhere
 from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX
 from ordstream._core.ground.atomics cimport as_int
 from ordstream._core.ground.chunk cimport (
-    DATA, FAILURE, SNAPSHOT, Chunk, Column, Failure, Worker, chunk_alloc, chunk_free, chunk_hold,
+    DATA, FAILURE, SNAPSHOT, SUSPEND, Chunk, Column, Failure, Worker, chunk_alloc, chunk_free, chunk_hold,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, Kernel
 
@@ -61,7 +61,7 @@ cdef inline int prepare_for(Operator* to, Worker* w, Chunk* c) noexcept nogil:
             return -1
         return prepare_rows(to.kernel, w, c)
     c.nparts = 0
-    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT):
+    if c.kind == FAILURE or (to.kernel.punctuate == NULL and c.kind != SNAPSHOT and c.kind != SUSPEND):
         return 0
     return split_everywhere(to.pq.p, w, c)
 

@@ -66,6 +66,7 @@ cdef struct Egress:
     int64_t failed_serial
     int64_t markers_time   # punctuations that arrived, by kind
     int64_t markers_snapshot
+    int32_t shows_markers  # 1: the reader is told where a snapshot marker stands
     LatencySample* samples
     int64_t nsamples
     int64_t sample_capacity

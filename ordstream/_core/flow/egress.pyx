@@ -137,6 +137,23 @@ cdef void publish(Egress* e, int64_t through) noexcept nogil:
     store_relaxed(&e.writing, 0)                          # a hint; no partner
 
 
+cdef int publish_marker(Egress* e, int64_t number) noexcept nogil:
+    """Hand over what is in front of a snapshot marker, and then the marker itself. Writer only. 0, or -1: no
+    memory."""
+    cdef Output* o
+    egress_publish(e)
+    if not e.shows_markers:
+        return 0
+    o = output_new(e.layout, 1, False)
+    if o == NULL:
+        return -1
+    o.marker = number
+    o.emitted_through = load_relaxed(&e.ingress.emitted_serial)   # own value
+    egress_commit_point(e, &o.point_serial, &o.point_index)
+    spsc_try_push(&e.ready, as_int(o))
+    return 0
+
+
 cdef void sample(Egress* e, Chunk* c) noexcept nogil:
     """Record a marker's two latencies; when the array is full keep every second one from then on."""
     cdef int64_t now
@@ -211,6 +228,15 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
                        slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
             return WRITTEN_PART
+
+
+cdef void fail_memory(Egress* e, const Chunk* c) noexcept nogil:
+    """End the run: there is no memory for what a chunk gives. Writer only."""
+    e.no_memory = 1
+    e.failure = failure_new(-1, FAIL_MEMORY, b"no memory for an output batch")
+    e.failed_operator = -2
+    e.failed_serial = c.last_serial
+    store_release(&e.ended, 1)                            # pairs with the reader's load_acquire
 
 
 cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
@@ -300,11 +326,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                                   load_relaxed(&e.ingress.retired_chunks) + retired)
                 return False
             elif rc == WRITTEN_NO_MEMORY:
-                e.no_memory = 1
-                e.failure = failure_new(-1, FAIL_MEMORY, b"no memory for an output batch")
-                e.failed_operator = -2
-                e.failed_serial = c.last_serial
-                store_release(&e.ended, 1)                # pairs with the reader's load_acquire
+                fail_memory(e, c)
             else:
                 refuse_row(e, w, c)
                 # own value
@@ -326,6 +348,15 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
             retired += c.counted
             c = following
             continue
+        elif (c.kind == SNAPSHOT and e.shows_markers) or c.kind == SUSPEND:
+            if emitted >= 0:
+                # pairs with load_acquire in the feeding thread
+                store_release(&e.ingress.emitted_serial, emitted)
+            e.markers_snapshot += 1
+            if publish_marker(e, c.time) != 0:
+                fail_memory(e, c)
+            if c.kind == SUSPEND:
+                store_release(&e.ended, 1)                # pairs with the reader's load_acquire
         elif c.kind == END_OF_STREAM:
             if emitted >= 0:
                 # pairs with load_acquire in the feeding thread

@@ -53,7 +53,7 @@ cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
         "decisions": rt.scheduler.decisions, "aged": rt.scheduler.aged,
         "throttled": rt.ingress.throttle_count, "parks": load_relaxed(&rt.parks), "missed_wakeups": load_relaxed(&rt.missed),
         "chunk_rows": load_relaxed(&rt.ingress.target_rows), "time_punctuations": rt.egress.markers_time,
-        "snapshot_markers": rt.egress.markers_snapshot, "tuples": load_relaxed(&rt.ingress.issued_serial),
+        "snapshot_markers": rt.egress.markers_snapshot, "tuples": load_relaxed(&rt.ingress.issued_serial) - rt.ingress.base,
         "rows_out": load_relaxed(&rt.egress.rows_out), "emitted_serial": load_relaxed(&rt.ingress.emitted_serial),
         "chunks_issued": load_relaxed(&rt.ingress.issued_chunks), "bytes": load_relaxed(&rt.pool.bytes),
         "peak_bytes": max(peak, load_relaxed(&rt.egress.peak)),

@@ -13,7 +13,9 @@ d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops un
    there is nothing to do.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every
    exceeds the largest seen. The column must ascend: a tuple earlier than the one before it ends the stream
-   there. Snapshot markers follow every `snapshot_every` tuples.
+   there. Snapshot markers follow every `snapshot_every` tuples, and a request (`requested`). A marker comes
+   in front of a time punctuation at the same place: what that makes operators emit belongs to the next tuple.
+f) Serials begin behind `base`: a run may be the continuation of another one.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took
 them.
 """
@@ -23,6 +25,7 @@ from ordstream._core.ground.atomics cimport a64, load_acquire, load_relaxed, loa
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.spsc cimport Spsc
 from ordstream._core.ground.threads cimport EventCount
+from ordstream._core.flow.exports cimport Exports
 
 cdef enum:
     INGRESS_LOW = 2
@@ -41,6 +44,9 @@ cdef struct Ingress:
     char[112] pad3
     a64 queued_tuples      # rows pushed by the feeding thread (total)
     a64 stop               # 1: form no more chunks (an operator failed)
+    a64 requested          # snapshots that were asked for; any thread adds
+    a64 served             # of these, how many a marker answers; written under flag
+    Exports* exports       # what takes the clock at a marker
     # under flag:
     Batch* current
     int64_t offset         # next row of current
@@ -56,6 +62,8 @@ cdef struct Ingress:
     int32_t time_back      # 1: the next row is earlier than time_last
     int64_t snapshot_every
     int64_t snapshot_next
+    int64_t markers        # snapshot markers so far: the number of the last one
+    int64_t base           # the serial in front of the run's first one
     int64_t marker_every   # tuples between latency markers
     int64_t marker_next    # serial of the next marker
     # open loop: intended send time of each serial - 1, ns after start; NULL: all are there

@@ -1,6 +1,7 @@
 """Forming chunks (ingress.pxd states the design)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, int8_t, int16_t, uint16_t
 from libc.string cimport memset
+from ordstream._core.flow.exports cimport export_clock
 from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.atomics cimport (
     as_pointer, exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
@@ -120,6 +121,21 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
     return c
 
 
+cdef Chunk* snapshot_marker(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
+    """A SNAPSHOT or SUSPEND chunk, numbered, with the clock as it is here. NULL: no memory. Under flag."""
+    cdef Chunk* c = punctuation(g, w, kind)
+    cdef int64_t asked = load_acquire(&g.requested)           # pairs with add_acq_rel in Run.request_snapshot
+    if c == NULL:
+        return NULL
+    g.markers += 1
+    c.time = g.markers
+    store_relaxed(&g.served, asked)                           # a hint for others
+    if export_clock(g.exports, g.markers, asked, g.time_started, g.time_last) != 0:
+        chunk_free(w, c)
+        return NULL
+    return c
+
+
 cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
     """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place.
     NULL: no memory. Under flag."""
@@ -149,6 +165,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     cdef int64_t offset
     cdef int32_t j
     cdef int64_t now
+    if load_relaxed(&g.requested) != load_relaxed(&g.served):
+        return snapshot_marker(g, w, SNAPSHOT)
     while b == NULL or g.offset >= b.rows:
         if b != NULL and b.kind != DATA:
             return NULL                            # the stream has ended
@@ -161,7 +179,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
             g.reader.notify_all()
         if b.kind != DATA:
             store_relaxed(&g.ended, 1)
-            c = punctuation(g, w, b.kind)
+            c = punctuation(g, w, b.kind) if b.kind != SUSPEND else snapshot_marker(g, w, SUSPEND)
             if c != NULL and b.kind == FAILURE:
                 c.failure = <Failure*> b.failure
                 b.failure = NULL
@@ -169,17 +187,19 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
                 c.first_serial = b.first_serial
             return c
     serial = b.first_serial + g.offset
+    if g.snapshot_every and serial > g.snapshot_next:
+        g.snapshot_next += g.snapshot_every
+        return snapshot_marker(g, w, SNAPSHOT)
     if g.time_due:
         g.time_due = 0
         c = punctuation(g, w, TIME)
         if c != NULL:
             c.time = g.pending_time
+            c.first_serial = serial                # of the tuple that shows the time, in front of its own outputs
+            c.last_serial = serial
         return c
     if g.time_back:
         return backwards(g, w, b, serial)
-    if g.snapshot_every and serial > g.snapshot_next:
-        g.snapshot_next += g.snapshot_every
-        return punctuation(g, w, SNAPSHOT)
     n = load_relaxed(&g.target_rows)               # set by the controller at any time; no partner
     if g.shake:
         g.shake ^= g.shake << 13
@@ -195,7 +215,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     if g.schedule != NULL:
         now = now_ns() - g.schedule_start
         due = 0
-        while due < n and g.schedule[serial - 1 + due] <= now:
+        while due < n and g.schedule[serial - 1 - g.base + due] <= now:
             due += 1
         n = due
         if n == 0:
@@ -228,7 +248,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         # The chunk's first tuple is its oldest: its times are the marker's.
         g.marker_next = c.last_serial + g.marker_every
         c.dispatched_ns = now_ns()
-        c.arrived_ns = b.arrived_ns if g.schedule == NULL else g.schedule_start + g.schedule[serial - 1]
+        c.arrived_ns = b.arrived_ns if g.schedule == NULL else g.schedule_start + g.schedule[serial - 1 - g.base]
     elif g.stamp:
         c.arrived_ns = b.arrived_ns if g.stamp == 1 else now_ns()
     g.offset = offset + n
@@ -287,9 +307,11 @@ cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil:
         return False
     issued = load_relaxed(&g.issued_serial)
     queued = load_relaxed(&g.queued_tuples)
+    if load_relaxed(&g.requested) != load_relaxed(&g.served):
+        return True
     if issued >= queued and spsc_size_approx(&g.arriving) == 0:
         return False
-    if g.schedule != NULL and issued < queued and g.schedule[issued] > now_ns() - g.schedule_start:
+    if g.schedule != NULL and issued < queued and g.schedule[issued - g.base] > now_ns() - g.schedule_start:
         return False
     if load_relaxed(&g.throttled):
         # As admits: nothing in flight always admits one chunk.

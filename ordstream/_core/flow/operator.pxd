@@ -13,6 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.flow.egress cimport Egress
+from ordstream._core.flow.exports cimport Exports
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport KeySpec
@@ -42,6 +43,7 @@ cdef struct RunState:
     int32_t lanes          # 0: the run has one lane
     a64* bytes             # in flight (ChunkPool.bytes)
     int64_t max_bytes      # their cap
+    Exports exports        # state on its way out
 
 cdef struct Operator:
     int32_t index

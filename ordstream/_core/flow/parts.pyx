@@ -6,6 +6,7 @@ from ordstream._core.flow.assemble cimport merge_flush, merge_parts
 from ordstream._core.flow.delivery cimport (
     expect_release, fail_unit, inherit, operator_send, out_of_memory, send_held, send_or_hold,
 )
+from ordstream._core.flow.exports cimport export_state
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
@@ -347,6 +348,13 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
                 if part.failure != NULL:
                     part.failure.exc = f.exc
             part.out.kind = DATA
+    elif op.run.exports.on and (c.kind == SNAPSHOT or c.kind == SUSPEND):
+        send_held(op, w, slice)                               # a large state takes long
+        f.exc = NULL
+        if export_state(&op.run.exports, op.kernel, w, op.index, state, c.time, &f) != 0:
+            part.failure = failure_new(-1, f.code, f.message)
+            if part.failure != NULL:
+                part.failure.exc = f.exc
     # acq_rel: the last one sees what the others wrote into the chunk and their outputs
     if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
         # A worker that left a part early had seen `stop` before it counted that part. So this worker sees

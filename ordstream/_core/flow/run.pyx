@@ -14,7 +14,9 @@ from ordstream._core.flow.build cimport (
 )
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
 from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
+from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed
+from ordstream._core.flow.install cimport install_rows
 from ordstream._core.flow.runtime cimport (
     Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, worker_loop,
 )
@@ -100,9 +102,10 @@ cdef class Run:
     cdef int64_t peak          # the most that was in flight, as seen when input was pushed
     cdef bint closed
     cdef readonly bint source_ended
+    cdef readonly int64_t first_serial   # of the run's first tuple
     cdef readonly int64_t emitted_through
     cdef readonly tuple commit_point
-    cdef Output* output_in_hand
+    cdef list exports_waiting  # of markers that have not reached the reader yet
 
     def __cinit__(self):
         memset(<void*> &self.rt, 0, sizeof(Runtime))
@@ -116,6 +119,7 @@ cdef class Run:
                  LayoutOwner out_layout not None, out_schema, options):
         cdef int32_t i
         self.operators = list(operators)
+        self.exports_waiting = []
         self.options = options
         self.names = [operator.name for operator in operators]
         self.kinds = [operator.kind for operator in operators]
@@ -139,6 +143,16 @@ cdef class Run:
         build_ends(&self.rt, source_layout, out_layout, options)
         for i in range(self.rt.n):
             build_operator(&self.rt, i, self.operators[i], options)
+        self.pushed_rows = self.rt.ingress.base
+        self.first_serial = self.pushed_rows + 1
+        self.emitted_through = self.pushed_rows
+        self.commit_point = (options.begin.emitted_through.serial, options.begin.emitted_through.index)
+
+    def install(self, int i, batch):
+        """Give rows of state to operator i. Before the start. Raises: as install_rows."""
+        if self.hired or load_relaxed(&self.rt.ingress.issued_chunks):
+            raise RuntimeError("state comes into a run before it starts")
+        install_rows(&self.rt.operators[i], self.operators[i].kernel, &self.main, batch)
 
     # ------------------------------------------------------------ feeding
 
@@ -210,9 +224,10 @@ cdef class Run:
             with nogil:
                 self.rt.run.work.notify_all()
 
-    def finish(self):
-        """The end of the stream."""
-        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, END_OF_STREAM)
+    def finish(self, bint suspend=False):
+        """The end of the stream; suspend: of the run only. The stream goes on elsewhere, and nothing is
+        flushed."""
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, SUSPEND if suspend else END_OF_STREAM)
         if b == NULL:
             raise MemoryError
         self.source_ended = True
@@ -254,8 +269,7 @@ cdef class Run:
 
     @property
     def waiting_batches(self):
-        """Batches that no worker has begun."""
-        return spsc_size_approx(&self.rt.ingress.arriving)
+        return spsc_size_approx(&self.rt.ingress.arriving)    # that no worker has begun
 
     def may_feed(self):
         """Whether there is room for another input batch. If not, the reading thread is woken when there is,
@@ -274,7 +288,7 @@ cdef class Run:
 
     def take(self):
         """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there
-        (those that are have rows)."""
+        (those that are have rows). (None, number): everything in front of this snapshot marker was taken."""
         cdef int64_t[::1] into
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
@@ -286,12 +300,31 @@ cdef class Run:
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
         self.commit_point = (o.point_serial, o.point_index)
+        if o.marker:
+            number = o.marker
+            output_free(o)
+            return None, number
         serials = None
         if o.serials != NULL:
             serials = np.empty(o.rows, dtype=np.int64)
             into = serials
             memcpy(&into[0], o.serials, <size_t> o.rows * 8)
         return output_export(o, self.out_schema), serials
+
+    def request_snapshot(self):
+        """Have a snapshot marker made where the ingress is; returns the number of the request. Any thread."""
+        # release: a marker that sees the request comes behind all that was pushed before it
+        cdef int64_t number = add_acq_rel(&self.rt.ingress.requested, 1) + 1
+        self.wake_parked()
+        return number
+
+    def exported(self, int64_t number, schemas):
+        """What belongs to the markers up to this one, all of whose outputs were taken, as exported_batches
+        gives it. schemas: of the operators' rows in core types, by index. The reading thread."""
+        there = self.exports_waiting + exported_batches(&self.rt.run.exports, schemas)
+        self.wake_parked()                                    # below the cap again, perhaps
+        self.exports_waiting = [one for one in there if one[0] > number]
+        return [one for one in there if one[0] <= number]
 
     def want(self, int64_t rows_taken):
         """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows have
@@ -404,12 +437,11 @@ cdef class Run:
         raise raised
 
     def node(self):
-        """The Runtime, for lab/testing_run.pyx: valid while this object lives, its queues until close()."""
+        """The Runtime, for the laboratory's doors: valid while this object lives, queues until close()."""
         return PyCapsule_New(&self.rt, b"ordstream.Runtime", NULL)
 
     def leave(self):
-        """The run has ended: workers that still do something for it (a flush, while another operator failed)
-        should stop. Any thread."""
+        """The run has ended: workers that still do something for it (a flush) should stop. Any thread."""
         if load_acquire(&self.rt.run.stop) == 0:              # pairs with the stores of `stop`
             store_release(&self.rt.run.stop, LEFT)            # pairs with load_acquire in finished()
 
@@ -457,13 +489,12 @@ cdef class Run:
         return serial, index
 
     def first_skips(self):
-        """(operator, serial, whether it is a step of the final flush, FailureCode, text) of the first row
-        that each operator skipped."""
+        """As figures.first_skips."""
         return first_skips(&self.rt, self.names)
 
     def failing_row(self, schema):
-        """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output for a
-        row that is too wide for a batch, its longest value null), or None."""
+        """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output, its
+        longest value null, for a row that is too wide for a batch), or None."""
         cdef Chunk* c = self.rt.egress.failed
         cdef KernelOwner owner
         cdef const Layout* layout = &self.out_layout.layout
@@ -483,13 +514,11 @@ cdef class Run:
         return output_export(o, schema)
 
     def steps(self):
-        """Per operator: None, or (first serial, ends as an int64 array, bytes) of the steps of its final
-        flush (steps.pxd). Complete for every operator whose flushed rows the reader has taken."""
+        """As figures.flush_steps."""
         return flush_steps(&self.rt)
 
     def samples(self):
-        """Latency markers: list of (serial, processing ns, end-to-end ns, time at the egress by now_ns), in
-        order."""
+        """As figures.markers."""
         return markers(&self.rt)
 
     def statistics(self):
@@ -512,6 +541,7 @@ cdef class Run:
         if self.rt.operators != NULL:
             for i in range(self.rt.n):
                 drain(&self.rt.operators[i], &self.main)
+        exports_free(&self.rt.run.exports)
         self.free_egress()
         self.free_batches()
         ingress_free(&self.rt.ingress)

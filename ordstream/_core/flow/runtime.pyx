@@ -159,7 +159,7 @@ cdef bint input_waits(Runtime* rt) noexcept nogil:
     cdef int64_t issued = load_relaxed(&rt.ingress.issued_serial)
     if issued >= load_relaxed(&rt.ingress.queued_tuples):
         return False
-    return rt.ingress.schedule == NULL or rt.ingress.schedule[issued] + rt.ingress.schedule_start <= now_ns()
+    return rt.ingress.schedule == NULL or rt.ingress.schedule[issued - rt.ingress.base] + rt.ingress.schedule_start <= now_ns()
 
 
 cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
@@ -195,7 +195,8 @@ cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:
     if rt.elastic.began == 0 and rt.stats[0].tuples_in > 0 and rt.ingress.schedule == NULL:
         # Backlog: the cost per tuple so far of the first operator, times the tuples that wait.
         if elastic_hurry(&rt.elastic, now,
-                         busy / rt.stats[0].tuples_in * load_relaxed(&rt.ingress.queued_tuples)) != before:
+                         busy / rt.stats[0].tuples_in
+                         * (load_relaxed(&rt.ingress.queued_tuples) - rt.ingress.base)) != before:
             set_active(rt, rt.elastic.target)
             return
     if rt.units != rt.elastic.searches:
@@ -353,7 +354,7 @@ cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
     issued = load_relaxed(&rt.ingress.issued_serial)
     if issued >= load_relaxed(&rt.ingress.queued_tuples):
         return longest
-    wait = rt.ingress.schedule[issued] + rt.ingress.schedule_start - now_ns()
+    wait = rt.ingress.schedule[issued - rt.ingress.base] + rt.ingress.schedule_start - now_ns()
     if wait < 0:
         return 0
     return wait if wait < longest else longest

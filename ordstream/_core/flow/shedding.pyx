@@ -62,7 +62,7 @@ cdef int64_t waited_ns(const ShedControl* s, const Chunk* c, int32_t slot, int64
         return 0
     if s.ingress.schedule != NULL:
         serial = slot_serial(c, slot)
-        return now - s.ingress.schedule_start - s.ingress.schedule[serial - 1]
+        return now - s.ingress.schedule_start - s.ingress.schedule[serial - 1 - s.ingress.base]
     if s.ingress.stamp == 2 and c.dispatched_ns:
         return now - c.dispatched_ns                          # a marker's arrived_ns is its batch's
     return now - c.arrived_ns

@@ -69,7 +69,8 @@ cdef int64_t operator_waiting(Operator* op) noexcept nogil:
     """I_i: tuples in the worklist (enqueued and not yet processed)."""
     cdef int64_t n
     if op.ingress != NULL:
-        n = load_relaxed(&op.ingress.queued_tuples) - load_relaxed(&op.tuples_done)
+        n = (load_relaxed(&op.ingress.queued_tuples) - op.ingress.base
+             - load_relaxed(&op.tuples_done))
     else:
         n = load_relaxed(&op.tuples_enqueued) - load_relaxed(&op.tuples_done)
     return n if n > 0 else 0

@@ -1,5 +1,5 @@
 """assert_ordered: rows pass as they are, and one that comes before the row before it fails. Contract:
-kernel.pxd (b).
+kernel.pxd (b), (f).
 
 A state is one row's columns as words that compare as signed numbers: a byte whether there was a row, a byte
 per column whether it is null, then 8 bytes per column. Nulls come first, NaN last, -0.0 equals 0.0, as
@@ -13,10 +13,14 @@ from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
     FAIL_EARLIER, FAIL_MEMORY, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner, Worker, failure_set, scratch_alloc,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
+from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK, KeySpec, KeySpecOwner, keyed_lookup, keyed_state
+from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
+from ordstream._core.state.state_rows cimport (
+    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
+)
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -137,6 +141,67 @@ cdef int32_t ordered_process(
     return n
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef bint was_a_row(Kernel* k, const char* state) noexcept nogil:
+    return state[0] != 0
+
+
+cdef int write_row(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    """The last row's columns as they compare: one NaN, no -0.0."""
+    cdef OrderedContext* x = <OrderedContext*> k.ctx
+    cdef const int64_t* last = <const int64_t*> (state + x.words)
+    cdef int32_t column = own_column(k)
+    cdef bint there
+    cdef int32_t j
+    for j in range(x.n):
+        there = state[1 + j] == 0
+        put_word(out.cols[column + j].data, x.type[j], index, turned(last[j], x.type[j]) if there else 0)
+        if put_valid(w, out, column + j, index, there) != 0:
+            return -1
+    return 0
+
+
+cdef int32_t read_row(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                      Failure* f) noexcept nogil:
+    cdef OrderedContext* x = <OrderedContext*> k.ctx
+    cdef int64_t* last = <int64_t*> (state + x.words)
+    cdef int32_t column = own_column(k)
+    cdef int32_t j
+    for j in range(x.n):
+        if not is_there(rows, column + j, slot):
+            state[1 + j] = 1
+            continue
+        last[j] = word_of(rows, column + j, slot, x.type[j])
+        if x.type[j] == PT_F64 or x.type[j] == PT_F32:
+            last[j] = normal_float(last[j])
+        last[j] = turned(last[j], x.type[j])
+    state[0] = 1
+    return 0
+
+
+cdef StateCalls LAST_ROW = StateCalls(alive=was_a_row, write=write_row, read=read_row, drop=NULL)
+
+
+cdef int32_t ordered_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                            Failure* f) noexcept nogil:
+    """Rows (key..., columns of the last row...). Contract: kernel.pxd (f)."""
+    return bucket_export(k, w, <Bucket*> state, &LAST_ROW, cursor, out, f)
+
+
+cdef int32_t ordered_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                             Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return bucket_install(k, <Bucket*> state, &LAST_ROW, rows, slots, n, f)
+
+
+cdef int32_t ordered_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return bucket_remove(k, <Bucket*> state, &LAST_ROW, keys, slots, n)
+
+
 cdef class OrderedKernel(KernelOwner):
     """Operator "assert_ordered": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
@@ -170,6 +235,7 @@ cdef class OrderedKernel(KernelOwner):
         self.kernel.bucket_new = ordered_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
+        owner_state(self, operator, ordered_export, ordered_install, ordered_remove)
 
     def __dealloc__(self):
         free(self.context.column)

@@ -7,15 +7,16 @@ b) Room for n * fan_out outputs is reserved before the call, and keys get their 
 c) Rollback of a failed row's state. A Numba kernel saves a row's record before each row (constant size, a
    few vector moves) and restores it itself: `trusted`. For an opaque C function the records of all rows are
    copied before the call (`preimage`); when row k fails, they are put back and rows 0..k-1 run again.
-d) With `liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its first row
-   succeeded: a key whose only rows failed has no state, as in a run that never saw them.
+d) With `fields.liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its
+   first row succeeded: a key whose only rows failed has no state, as in a run that never saw them.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
+from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.kernel cimport Kernel, KernelOwner
-from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.state.python_values cimport RowReader, RowWriter
+from ordstream._core.state.struct_rows cimport StructFields
 
 cdef extern from "ordstream_kernel.h" nogil:
     int ORDSTREAM_KERNEL_VERSION
@@ -41,6 +42,7 @@ ctypedef int64_t (*row_function)(int64_t, void*, void*) noexcept nogil
 
 cdef struct CompiledContext:
     # Ownership: the CompiledKernel; the arrays too.
+    StructFields fields        # of a user state; first: struct_rows reads it through Kernel.ctx
     row_function plain         # no column of `reads` has nulls in the chunk
     row_function nulls         # used where one has; the same function where it makes no difference
     void* user_data
@@ -51,7 +53,6 @@ cdef struct CompiledContext:
     int32_t* reads
     uint8_t* may_be_null       # per output column: the function may write a null
     int32_t state_size         # bytes of one user state (multiple of 8); 0: stateless
-    int32_t liveness           # 0, or 8: bytes before the user state
     int32_t keyed              # 1: PS, 0: SF
     # 1: compiled by ordstream.udf.functions: rolls its state back, and origins are right by construction
     int32_t trusted
@@ -59,12 +60,7 @@ cdef struct CompiledContext:
     # 1: rows or state may hold a uint64, which a compiled function takes only below 2**63
     int32_t unsigned_
     const KeySpec* keys
-    ChunkPool* heap            # counts the keys' string bytes
     void* owner                # borrowed: the CompiledKernel
-
-cdef struct CompiledBucket:
-    KeyedState keyed           # PS
-    char* single               # SF: the one record, else NULL
 
 cdef class CompiledStates(Callbacks):
     # States as records: `load` makes a State of a record's bytes, `save` writes it back.
@@ -76,7 +72,6 @@ cdef class CompiledStates(Callbacks):
 cdef class CompiledKernel(KernelOwner):
     # Memory ownership: owns `context` and its arrays, and (in `references`) what keeps the function alive.
     cdef CompiledContext context
-    cdef ChunkPool heap
     cdef RowReader reader
     cdef RowWriter writer
     cdef object function             # the interpreted function, or None

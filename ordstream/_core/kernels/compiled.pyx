@@ -7,17 +7,18 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
     FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new, chunk_reserve,
-    chunk_set_valid, failure_new, failure_set, pool_free, pool_init, scratch_alloc, slot_serial,
+    chunk_set_valid, failure_new, failure_set, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
 )
 from ordstream._core.ground.kernel_tools cimport owner_setup
-from ordstream._core.state.keyed_state cimport (
-    KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
-)
+from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
+from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_lookup
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
+from ordstream._core.state.state_rows cimport owner_state
+from ordstream._core.state.struct_rows cimport fields_export, fields_install, fields_remove
 
 import numpy as np
 import pyarrow as pa
@@ -291,7 +292,7 @@ cdef int32_t compiled_process(
 ) noexcept nogil:
     """PS/SF contract of kernel.pxd."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
-    cdef CompiledBucket* b = <CompiledBucket*> state
+    cdef Bucket* b = <Bucket*> state
     cdef int32_t* records = <int32_t*> scratch_alloc(w, (<int64_t> n + 1) * 4)
     cdef char* base
     cdef char* copy = NULL
@@ -304,10 +305,10 @@ cdef int32_t compiled_process(
         failure_set(f, rows[0], FAIL_MEMORY, "out of memory")
         return 0
     if x.keyed:
-        base = b.keyed.records + x.keys.size + x.liveness
+        base = b.keyed.records + x.keys.size + x.fields.liveness
         stride = b.keyed.stride
     else:
-        base = b.single + x.liveness
+        base = b.single + x.fields.liveness
         memset(records, 0, <size_t> n * 4)
     if not x.trusted and k.on_error == ON_ERROR_SKIP:
         copy = scratch_alloc(w, rows_per_call(x, n) * x.state_size)
@@ -330,9 +331,9 @@ cdef int32_t compiled_process(
                 done += 1
                 continue
             break
-    if x.liveness:
+    if x.fields.liveness:
         for i in range(<int32_t> done):
-            (<int64_t*> (base - x.liveness + records[i] * stride))[0] = 1
+            (<int64_t*> (base - x.fields.liveness + records[i] * stride))[0] = 1
     return <int32_t> done
 
 
@@ -376,7 +377,7 @@ cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuatio
     """Contract (c) of kernel.pxd: on_flush and on_time run in plain Python, key by key in ascending
     order."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
-    cdef CompiledBucket* b = <CompiledBucket*> state
+    cdef Bucket* b = <Bucket*> state
     with gil:
         return (<CompiledKernel> x.owner).states.punctuate(
             k, w, b, &b.keyed if x.keyed else NULL, b.single, punctuation, out, f)
@@ -387,34 +388,7 @@ cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuatio
 cdef void* compiled_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
     """An empty bucket; NULL: no memory."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
-    cdef CompiledBucket* b = <CompiledBucket*> calloc(1, sizeof(CompiledBucket))
-    if b == NULL:
-        return NULL
-    if x.keyed:
-        if keyed_init(&b.keyed, x.keys, x.liveness + x.state_size, x.heap) < 0:
-            free(b)
-            return NULL
-    else:
-        b.single = <char*> calloc(1, x.liveness + x.state_size)
-        if b.single == NULL:
-            free(b)
-            return NULL
-    return b
-
-
-cdef void compiled_bucket_free(Kernel* k, void* state) noexcept nogil:
-    cdef CompiledBucket* b = <CompiledBucket*> state
-    if b == NULL:
-        return
-    if (<CompiledContext*> k.ctx).keyed:
-        keyed_free(&b.keyed)
-    free(b.single)
-    free(b)
-
-
-cdef int64_t compiled_bucket_bytes(Kernel* k, void* state) noexcept nogil:
-    cdef CompiledContext* x = <CompiledContext*> k.ctx
-    return keyed_bytes(&(<CompiledBucket*> state).keyed) if x.keyed else x.liveness + x.state_size
+    return new_bucket(x.keys, x.fields.liveness + x.state_size)
 
 
 cdef class CompiledStates(Callbacks):
@@ -470,14 +444,14 @@ cdef class CompiledKernel(KernelOwner):
         memset(<void*> x, 0, sizeof(CompiledContext))
         x.reads = <int32_t*> calloc(len(compiled.reads) + 1, sizeof(int32_t))
         x.may_be_null = <uint8_t*> calloc(len(compiled.may_be_null) + 1, 1)
-        if x.reads == NULL or x.may_be_null == NULL:
+        x.fields.offset = <int32_t*> calloc(len(compiled.state or ()) + 1, sizeof(int32_t))
+        if x.reads == NULL or x.may_be_null == NULL or x.fields.offset == NULL:
             raise MemoryError
-        pool_init(&self.heap, 0, 0)
 
     def __dealloc__(self):
         free(self.context.reads)
         free(self.context.may_be_null)
-        pool_free(&self.heap)
+        free(self.context.fields.offset)
 
     def __init__(self, operator, compiled, interpret):
         cdef CompiledContext* x = &self.context
@@ -504,7 +478,6 @@ cdef class CompiledKernel(KernelOwner):
         x.has_replay = x.trusted
         state = operator.state if operator.kind != "SL" else ()
         x.unsigned_ = any([_holds_uint64(field.type) for field in (*operator.input, *state)])
-        x.heap = &self.heap
         x.owner = <void*> self
         self.kernel.ctx = <void*> x
         self.kernel.keeps_views = any([t in (PT_VIEW, PT_LIST) for t in self.output_layout.types])
@@ -513,7 +486,7 @@ cdef class CompiledKernel(KernelOwner):
             return
         self.states = CompiledStates(operator, compiled.state)
         x.state_size = compiled.state.itemsize
-        x.liveness = self.states.liveness
+        x.fields.liveness = self.states.liveness
         x.keyed = operator.kind == "PS"
         if x.keyed:
             self.key_spec = KeySpecOwner(operator.key, self.input_layout.types)
@@ -521,9 +494,13 @@ cdef class CompiledKernel(KernelOwner):
             self.kernel.uses_hash = 1
         self.kernel.process = compiled_process
         self.kernel.bucket_new = compiled_bucket_new
-        self.kernel.bucket_free = compiled_bucket_free
-        self.kernel.bucket_bytes = compiled_bucket_bytes
-        if x.liveness:
+        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_bytes = bytes_of_bucket
+        for j, name in enumerate(operator.state.names):
+            x.fields.offset[j] = compiled.state.fields[name][1]
+        x.fields.n = <int32_t> len(operator.state)
+        owner_state(self, operator, fields_export, fields_install, fields_remove)
+        if x.fields.liveness:
             self.kernel.punctuate = compiled_punctuate
 
     cdef int run_plain(self, Kernel* k, Worker* w, object row, int32_t slot, char* record,
@@ -542,7 +519,7 @@ cdef class CompiledKernel(KernelOwner):
         for values in rows:
             self.writer.append(w, out, values, slot)
         if state is not None:
-            self.states.save(NULL, record - self.context.liveness, state)
+            self.states.save(NULL, record - self.context.fields.liveness, state)
         return 0
 
 

@@ -1,18 +1,23 @@
 """Counting tuples per key and tumbling window, and counts above a bound. Plain counts are in count.pyx.
-Contract: kernel.pxd (b), (c)."""
+Contract: kernel.pxd (b), (c), (f)."""
 from libc.stdint cimport INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_I32, PT_I64, Chunk, Column, Failure, Worker, chunk_alloc, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_STATE, PT_I32, PT_I64, Chunk, Column, Failure,
+    Worker, chunk_alloc, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport (
     Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
+)
+from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
+from ordstream._core.state.state_rows cimport (
+    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
 )
 from ordstream._core.ground.stopping cimport stop_due
 
@@ -199,6 +204,65 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
     return 0
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef bint is_counted(Kernel* k, const char* state) noexcept nogil:
+    return (<const WindowCount*> state).count != 0
+
+
+cdef int write_count(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    """The count, and with windows the time that tells which one is counted, and that none may be earlier."""
+    cdef WindowContext* x = <WindowContext*> k.ctx
+    cdef const WindowCount* s = <const WindowCount*> state
+    cdef int32_t column = own_column(k)
+    (<int64_t*> out.cols[column].data)[index] = s.count
+    put_valid(w, out, column, index, True)
+    if x.window:
+        put_word(out.cols[column + 1].data, x.time_type, index, s.last)
+        put_valid(w, out, column + 1, index, True)
+    return 0
+
+
+cdef int32_t read_count(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                        Failure* f) noexcept nogil:
+    cdef WindowContext* x = <WindowContext*> k.ctx
+    cdef WindowCount* s = <WindowCount*> state
+    cdef int32_t column = own_column(k)
+    cdef int64_t count = (<const int64_t*> rows.cols[column].data)[slot]
+    if count < 1 or not is_there(rows, column, slot):
+        failure_set(f, slot, FAIL_STATE, "a count is null, 0 or negative")
+        return FAIL_STATE
+    if x.window:
+        if not is_there(rows, column + 1, slot):
+            failure_set(f, slot, FAIL_STATE, "the time of the last tuple is null")
+            return FAIL_STATE
+        s.last = word_of(rows, column + 1, slot, x.time_type)
+    s.count = count
+    return 0
+
+
+cdef StateCalls COUNT = StateCalls(alive=is_counted, write=write_count, read=read_count, drop=NULL)
+
+
+cdef int32_t window_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """Rows (key..., count), with windows the time of the last tuple too. Contract: kernel.pxd (f)."""
+    return bucket_export(k, w, <Bucket*> state, &COUNT, cursor, out, f)
+
+
+cdef int32_t window_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return bucket_install(k, <Bucket*> state, &COUNT, rows, slots, n, f)
+
+
+cdef int32_t window_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                           Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return bucket_remove(k, <Bucket*> state, &COUNT, keys, slots, n)
+
+
 cdef class WindowCountKernel(KernelOwner):
     """Operator "count" with windows or a bound: attributes {"emit", "window": length | None, "time": column |
     None, "above": int | None}; the key is operator.key (empty: SF)."""
@@ -228,6 +292,7 @@ cdef class WindowCountKernel(KernelOwner):
         self.kernel.bucket_new = window_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
+        owner_state(self, operator, window_export, window_install, window_remove)
         if operator.emit == "updates":
             self.kernel.in_place = 1
             self.kernel.extra_cols = 2

@@ -1,5 +1,5 @@
 """Lag: each row with values of the row before it that has the same key. With no key it is a stateful (SF)
-operator with a single state. Contract: kernel.pxd (b).
+operator with a single state. Contract: kernel.pxd (b), (f).
 
 A state starts with one byte per column: whether the last row had a value there (zeroed memory: there was no
 row yet). The values follow, 8 bytes for each, in the column's own width. The keys of a block of rows are
@@ -13,15 +13,20 @@ So the values of a part are written to memory of its own, and the last worker mo
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
 from ordstream._core.flow.assemble cimport scatter
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, LayoutOwner, Part, Worker, chunk_alloc, failure_set,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
+)
+from ordstream._core.state.state_columns cimport is_there, own_column, put_valid
+from ordstream._core.state.state_rows cimport (
+    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
 )
 from ordstream._core.ground.threads cimport prefetch_write
 
@@ -170,6 +175,68 @@ cdef int lag_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef bint any_value(Kernel* k, const char* state) noexcept nogil:
+    """Whether the key's last row had a value: one without any shows nothing to the next row, like none."""
+    cdef int32_t j
+    for j in range((<LagContext*> k.ctx).n):
+        if state[j]:
+            return True
+    return False
+
+
+cdef int write_values(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    cdef LagContext* x = <LagContext*> k.ctx
+    cdef int32_t column = own_column(k)
+    cdef char* to
+    cdef int32_t j
+    for j in range(x.n):
+        to = out.cols[column + j].data + <int64_t> index * x.width[j]
+        if state[j]:
+            memcpy(to, state + x.values + 8 * j, x.width[j])
+        else:
+            memset(to, 0, x.width[j])                        # a null row leaves any bytes in a state
+        if put_valid(w, out, column + j, index, state[j] != 0) != 0:
+            return -1
+    return 0
+
+
+cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                         Failure* f) noexcept nogil:
+    cdef LagContext* x = <LagContext*> k.ctx
+    cdef int32_t column = own_column(k)
+    cdef int32_t j
+    for j in range(x.n):
+        if is_there(rows, column + j, slot):
+            memcpy(state + x.values + 8 * j, rows.cols[column + j].data + <int64_t> slot * x.width[j],
+                   x.width[j])
+            state[j] = 1
+    return 0
+
+
+cdef StateCalls VALUES = StateCalls(alive=any_value, write=write_values, read=read_values, drop=NULL)
+
+
+cdef int32_t lag_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                        Failure* f) noexcept nogil:
+    """Rows (key..., values...). Contract: kernel.pxd (f)."""
+    return bucket_export(k, w, <Bucket*> state, &VALUES, cursor, out, f)
+
+
+cdef int32_t lag_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                         Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return bucket_install(k, <Bucket*> state, &VALUES, rows, slots, n, f)
+
+
+cdef int32_t lag_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                        Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return bucket_remove(k, <Bucket*> state, &VALUES, keys, slots, n)
+
+
 cdef class LagKernel(KernelOwner):
     """Operator "lag": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
@@ -209,6 +276,7 @@ cdef class LagKernel(KernelOwner):
         self.kernel.bucket_new = lag_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
+        owner_state(self, operator, lag_export, lag_install, lag_remove)
 
     def __dealloc__(self):
         free(self.context.source)

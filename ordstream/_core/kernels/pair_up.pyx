@@ -1,20 +1,28 @@
 """Pairs: of a list with one of its elements (stateless), and of each new value of a key with the key's
-earlier ones (partitioned). Contract: kernel.pxd (a), (b)."""
+earlier ones (partitioned). Contract: kernel.pxd (a), (b), (f)."""
 from libc.math cimport isnan
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free
+from ordstream._core.ground.blocks cimport blocks_bytes, blocks_free
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure, LayoutOwner, View, Worker, chunk_new,
-    chunk_reserve, failure_set, row_slot, scratch_alloc,
+    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
+    LayoutOwner, View, Worker, chunk_new, chunk_reserve, failure_set, row_slot, scratch_alloc,
 )
-from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, failure_text, owner_setup
+from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.kept_lists cimport (
+    KeptList, ListBlocks, list_clear, list_fill, list_move, list_values, lists_pack,
+)
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+)
+from ordstream._core.state.row_values cimport list_room, row_list, value_at
+from ordstream._core.state.state_rows cimport (
+    StateCalls, owner_state, rows_export, rows_install, rows_remove,
 )
 
 cdef extern from "list_ops.hpp" namespace "ord" nogil:
@@ -181,9 +189,7 @@ cdef enum:
 cdef struct Values:
     # State of a key: its distinct values, widened (floats as the bits of a double in normal form), in order
     # of arrival.
-    int64_t* block         # owned by the bucket; NULL: the values lie in `first`
-    int32_t n
-    int32_t size_class     # block holds 1 << size_class bytes
+    KeptList list
     int64_t[INLINE_VALUES] first
 
 cdef struct PairContext:
@@ -198,11 +204,11 @@ cdef struct PairContext:
 cdef struct PairBucket:
     # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
     KeyedState keyed
-    Blocks blocks          # of keys with many values
+    ListBlocks lists       # of keys with many values
 
 
 cdef inline int64_t* values_of(Values* v) noexcept nogil:
-    return <int64_t*> v.first if v.block == NULL else v.block
+    return <int64_t*> list_values(&v.list)
 
 
 cdef inline int64_t normal_word(int64_t bits) noexcept nogil:
@@ -227,22 +233,13 @@ cdef inline bint below(const PairContext* x, int64_t a, int64_t b) noexcept nogi
     return a < b
 
 
-cdef int values_add(PairBucket* b, Values* v, int64_t value) noexcept nogil:
+cdef int values_add(PairBucket* b, KeptList* v, int64_t value) noexcept nogil:
     """Append a value. 0, or -1: no memory, and nothing changed."""
     cdef int64_t room = INLINE_VALUES if v.block == NULL else (<int64_t> 1) << (v.size_class - 3)
-    cdef int32_t larger
-    cdef char* block
-    if v.n == room:
-        larger = v.size_class + 1 if v.block != NULL else <int32_t> FIRST_CLASS
-        block = block_take(&b.blocks, larger)
-        if block == NULL:
-            return -1
-        memcpy(block, values_of(v), <size_t> v.n * 8)
-        if v.block != NULL:
-            block_give(&b.blocks, <char*> v.block, v.size_class)
-        v.block = <int64_t*> block
-        v.size_class = larger
-    values_of(v)[v.n] = value
+    if v.n == room and list_move(&b.lists, v, v.n * <int64_t> 8,
+                                 v.size_class + 1 if v.block != NULL else <int32_t> FIRST_CLASS) != 0:
+        return -1
+    (<int64_t*> list_values(v))[v.n] = value
     v.n += 1
     return 0
 
@@ -250,7 +247,7 @@ cdef int values_add(PairBucket* b, Values* v, int64_t value) noexcept nogil:
 cdef void* pair_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef PairContext* x = <PairContext*> k.ctx
     cdef PairBucket* b = <PairBucket*> calloc(1, sizeof(PairBucket))
-    if b != NULL and keyed_init(&b.keyed, x.keys, <int32_t> sizeof(Values), &b.blocks.pool) != 0:
+    if b != NULL and keyed_init(&b.keyed, x.keys, <int32_t> sizeof(Values), &b.lists.blocks.pool) != 0:
         free(b)
         return NULL
     return b
@@ -259,13 +256,13 @@ cdef void* pair_new(Kernel* k, int32_t bucket) noexcept nogil:
 cdef void pair_free(Kernel* k, void* state) noexcept nogil:
     cdef PairBucket* b = <PairBucket*> state
     keyed_free(&b.keyed)
-    blocks_free(&b.blocks)
+    blocks_free(&b.lists.blocks)
     free(b)
 
 
 cdef int64_t pair_bytes(Kernel* k, void* state) noexcept nogil:
     cdef PairBucket* b = <PairBucket*> state
-    return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks)
+    return keyed_bytes(&b.keyed) + blocks_bytes(&b.lists.blocks)
 
 
 cdef int32_t pair_process(
@@ -310,24 +307,25 @@ cdef int32_t pair_process(
             earlier = values_of(v)
             value = normal_word(words[i]) if x.is_float else words[i]
             found = False
-            for j in range(v.n):
+            for j in range(v.list.n):
                 found |= earlier[j] == value
             if found:
                 continue
-            if v.n:
-                if ((out.n + <int64_t> v.n > out.capacity
-                     and chunk_reserve(w, out, k.output, max(v.n, <int32_t> 64)) != 0)
-                        or carry_values(x.carry, x.ncarry, k.output, w, c, out, rows[k0 + i], v.n) != 0):
+            if v.list.n:
+                if ((out.n + <int64_t> v.list.n > out.capacity
+                     and chunk_reserve(w, out, k.output, max(v.list.n, <int32_t> 64)) != 0)
+                        or carry_values(x.carry, x.ncarry, k.output, w, c, out, rows[k0 + i],
+                                        v.list.n) != 0):
                     failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i
                 left = out.cols[x.ncarry].data
                 right = out.cols[x.ncarry + 1].data
-                for j in range(v.n):
+                for j in range(v.list.n):
                     is_low = below(x, earlier[j], value)
                     put_word(left, x.type, out.n + j, earlier[j] if is_low else value)
                     put_word(right, x.type, out.n + j, value if is_low else earlier[j])
-            m = v.n
-            if values_add(b, v, value) != 0:
+            m = v.list.n
+            if values_add(b, &v.list, value) != 0:
                 failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
             out.n += m
@@ -338,6 +336,72 @@ cdef int32_t pair_process(
             failure_set(f, rows[k0], FAIL_NULL, "a null value: filter such tuples out before pair_up")
             return k0
     return n
+
+
+cdef bint any_value(Kernel* k, const char* state) noexcept nogil:
+    return (<const Values*> state).list.n != 0
+
+
+cdef void drop_values(Kernel* k, void* bucket, char* state) noexcept nogil:
+    list_clear(&(<PairBucket*> bucket).lists, &(<Values*> state).list)
+
+
+cdef int write_values(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    cdef const PairContext* x = <const PairContext*> k.ctx
+    cdef Values* v = <Values*> state
+    cdef const int64_t* values = values_of(v)
+    cdef char* to = list_room(w, out, x.keys.ncols, index, v.list.n, WIDTHS[x.type])
+    cdef int32_t i
+    if to == NULL:
+        return -1
+    for i in range(v.list.n):
+        put_word(to, x.type, i, values[i])
+    return 0
+
+
+cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                         Failure* f) noexcept nogil:
+    cdef const PairContext* x = <const PairContext*> k.ctx
+    cdef const View* values = row_list(rows, x.keys.ncols, slot)
+    cdef int64_t* to
+    cdef int32_t i
+    if values == NULL or values.size == 0 or values.size > 0x7fffffff:
+        failure_set(f, slot, FAIL_STATE, "the list of values is null or empty")
+        return FAIL_STATE
+    to = <int64_t*> list_fill(&(<PairBucket*> bucket).lists, &(<Values*> state).list, values.size,
+                              values.size * 8, INLINE_VALUES * 8, FIRST_CLASS)
+    if to == NULL:
+        failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return FAIL_MEMORY
+    for i in range(<int32_t> values.size):
+        to[i] = value_at(x.type, values.data, i)
+        if x.is_float:
+            to[i] = normal_word(to[i])
+    return 0
+
+
+cdef StateCalls VALUES = StateCalls(alive=any_value, write=write_values, read=read_values, drop=drop_values)
+
+
+cdef int32_t pair_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """Rows (key..., list of values). Contract: kernel.pxd (f)."""
+    return rows_export(k, w, &(<PairBucket*> state).keyed, &VALUES, cursor, out, f)
+
+
+cdef int32_t pair_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                          Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return rows_install(k, state, &(<PairBucket*> state).keyed, &VALUES, rows, slots, n, f)
+
+
+cdef int32_t pair_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                         Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    cdef PairBucket* b = <PairBucket*> state
+    cdef int32_t there = rows_remove(k, state, &b.keyed, &VALUES, keys, slots, n)
+    lists_pack(&b.lists, &b.keyed, 0, <int32_t> sizeof(Values), 1, b.lists.used)
+    return there
 
 
 cdef class PairUpKernel(KernelOwner):
@@ -375,6 +439,7 @@ cdef class PairUpKernel(KernelOwner):
         self.kernel.bucket_new = pair_new
         self.kernel.bucket_free = pair_free
         self.kernel.bucket_bytes = pair_bytes
+        owner_state(self, operator, pair_export, pair_install, pair_remove)
 
     def __dealloc__(self):
         free(self.context.carry)

@@ -1,4 +1,4 @@
-"""Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b).
+"""Preceding: the last n rows of a key, seen from some of its rows. Contract: kernel.pxd (b), (f).
 
 A key's record holds a ring: place of the oldest entry, number of entries, and the entries. An entry has a
 fixed size: time, one byte for whether the condition on entries was true, one byte per column for whether it
@@ -8,19 +8,25 @@ memory follows the number of entries and not their bound.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_reserve,
-    chunk_set_valid, failure_set,
+    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_BOOL, PT_LIST, PT_VIEW, Block, Chunk, ChunkPool, Failure,
+    LayoutOwner, View, Worker, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.expression cimport Evaluation, Value, evaluate
 from ordstream._core.ground.expression_code cimport Code, CodeOwner
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
+from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+)
+from ordstream._core.state.row_values cimport list_room, row_list, value_at
+from ordstream._core.state.state_rows cimport (
+    StateCalls, owner_state, rows_export, rows_install, rows_remove,
 )
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -69,6 +75,12 @@ cdef struct PrecedingContext:
 
 cdef inline char* entry_of(const PrecedingContext* x, Ring* ring, int32_t place) noexcept nogil:
     return (<char*> (ring + 1) if x.inside else (<RingApart*> ring).entries) + <int64_t> place * x.entry
+
+
+cdef inline char* entry_at(const PrecedingContext* x, Ring* ring, int32_t i) noexcept nogil:
+    """The i-th entry, the oldest one first."""
+    cdef int32_t place = ring.oldest + i
+    return entry_of(x, ring, place - x.n if place >= x.n else place)
 
 
 cdef int grow(const PrecedingContext* x, PrecedingBucket* b, RingApart* a) noexcept nogil:
@@ -276,6 +288,173 @@ cdef int32_t preceding_process(
     return n
 
 
+# -------------------------------------------------------------------------------- state: a ring
+
+
+cdef bint any_entry(Kernel* k, const char* state) noexcept nogil:
+    return (<const Ring*> state).n != 0
+
+
+cdef void drop_entries(Kernel* k, void* bucket, char* state) noexcept nogil:
+    cdef const PrecedingContext* x = <const PrecedingContext*> k.ctx
+    cdef RingApart* a = <RingApart*> state
+    if not x.inside:
+        free(a.entries)
+        (<PrecedingBucket*> bucket).entry_bytes -= a.room * x.entry
+        memset(a, 0, sizeof(RingApart))
+
+
+cdef int write_flags(const PrecedingContext* x, Worker* w, Ring* ring, int32_t flag, Chunk* out,
+                     int32_t column, int32_t index) noexcept nogil:
+    """A byte of each entry as a list of bool. 0, or -1: no memory."""
+    cdef char* to = list_room(w, out, column, index, ring.n, 1)
+    cdef int32_t i
+    if to == NULL:
+        return -1
+    for i in range(ring.n):
+        to[i] = entry_at(x, ring, i)[flag]
+    return 0
+
+
+cdef int write_ring(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    cdef const PrecedingContext* x = <const PrecedingContext*> k.ctx
+    cdef Ring* ring = <Ring*> state
+    cdef int32_t column = x.keys.ncols
+    cdef char* to
+    cdef bint all_there
+    cdef int32_t i
+    cdef int32_t j
+    if x.time >= 0:
+        to = list_room(w, out, column, index, ring.n, WIDTHS[x.time_type])
+        if to == NULL:
+            return -1
+        for i in range(ring.n):
+            put_word(to, x.time_type, i, (<const int64_t*> entry_at(x, ring, i))[0])
+        column += 1
+    if x.where != NULL:
+        if write_flags(x, w, ring, 8, out, column, index) != 0:
+            return -1
+        column += 1
+    for j in range(x.ncolumns):
+        to = list_room(w, out, column, index, ring.n, WIDTHS[x.type[j]])
+        if to == NULL:
+            return -1
+        all_there = True
+        for i in range(ring.n):
+            put_word(to, x.type[j], i, (<const int64_t*> (entry_at(x, ring, i) + x.values))[j])
+            all_there &= entry_at(x, ring, i)[9 + j] != 0
+        if not all_there:
+            if write_flags(x, w, ring, 9 + j, out, column + 1, index) != 0:
+                return -1
+        elif chunk_set_valid(w, out, column + 1) != 0:
+            return -1
+        else:
+            out.cols[column + 1].valid[index] = 0
+        column += 2
+    return 0
+
+
+cdef int read_flags(const PrecedingContext* x, Ring* ring, int32_t flag, const View* l) noexcept nogil:
+    """The inverse of write_flags; without a list all are true. 0, or -1: it is of another length."""
+    cdef int32_t i
+    if l != NULL and l.size != ring.n:
+        return -1
+    for i in range(ring.n):
+        entry_at(x, ring, i)[flag] = 1 if l == NULL else l.data[i]
+    return 0
+
+
+cdef const char* NOT_SIDE_BY_SIDE = "the lists of a ring are null, or not of one length"
+
+
+cdef const char* read_entries(const PrecedingContext* x, const Chunk* rows, int32_t slot,
+                              Ring* ring) noexcept nogil:
+    """Fill ring.n entries from a row. NULL, or what no ring has."""
+    cdef int32_t column = x.keys.ncols
+    cdef const View* l
+    cdef int64_t* word
+    cdef int32_t i
+    cdef int32_t j
+    if x.time >= 0:
+        l = row_list(rows, column, slot)
+        if l == NULL or l.size != ring.n:
+            return NOT_SIDE_BY_SIDE
+        for i in range(ring.n):
+            word = <int64_t*> entry_at(x, ring, i)
+            word[0] = value_at(x.time_type, l.data, i)
+            if i > 0 and word[0] < (<const int64_t*> entry_at(x, ring, i - 1))[0]:
+                return "the times of a ring run backwards"
+        column += 1
+    l = NULL
+    if x.where != NULL:
+        l = row_list(rows, column, slot)
+        if l == NULL:
+            return NOT_SIDE_BY_SIDE
+        column += 1
+    if read_flags(x, ring, 8, l) != 0:
+        return NOT_SIDE_BY_SIDE
+    for j in range(x.ncolumns):
+        l = row_list(rows, column, slot)
+        if l == NULL or l.size != ring.n:
+            return NOT_SIDE_BY_SIDE
+        if read_flags(x, ring, 9 + j, row_list(rows, column + 1, slot)) != 0:
+            return NOT_SIDE_BY_SIDE
+        for i in range(ring.n):
+            word = <int64_t*> (entry_at(x, ring, i) + x.values) + j
+            word[0] = value_at(x.type[j], l.data, i) if entry_at(x, ring, i)[9 + j] != 0 else 0
+        column += 2
+    return NULL
+
+
+cdef int32_t read_ring(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                       Failure* f) noexcept nogil:
+    cdef const PrecedingContext* x = <const PrecedingContext*> k.ctx
+    cdef PrecedingBucket* b = <PrecedingBucket*> bucket
+    cdef Ring* ring = <Ring*> state
+    cdef RingApart* a = <RingApart*> state
+    cdef const View* l = row_list(rows, x.keys.ncols, slot)
+    cdef const char* wrong = NULL
+    if l == NULL or l.size < 1 or l.size > x.n:
+        failure_set(f, slot, FAIL_STATE, "a ring is null, empty, or longer than it may be")
+        return FAIL_STATE
+    drop_entries(k, bucket, state)                           # room that a key without entries may have
+    if not x.inside:
+        a.entries = <char*> calloc(l.size, x.entry)
+        if a.entries == NULL:
+            failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return FAIL_MEMORY
+        a.room = l.size
+        b.entry_bytes += a.room * x.entry
+    ring.n = <int32_t> l.size
+    wrong = read_entries(x, rows, slot, ring)
+    if wrong == NULL:
+        return 0
+    drop_entries(k, bucket, state)
+    failure_set(f, slot, FAIL_STATE, wrong)
+    return FAIL_STATE
+
+
+cdef StateCalls RING = StateCalls(alive=any_entry, write=write_ring, read=read_ring, drop=drop_entries)
+
+
+cdef int32_t ring_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """Rows (key..., lists). Contract: kernel.pxd (f)."""
+    return rows_export(k, w, &(<PrecedingBucket*> state).keyed, &RING, cursor, out, f)
+
+
+cdef int32_t ring_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                          Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return rows_install(k, state, &(<PrecedingBucket*> state).keyed, &RING, rows, slots, n, f)
+
+
+cdef int32_t ring_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                         Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return rows_remove(k, state, &(<PrecedingBucket*> state).keyed, &RING, keys, slots, n)
+
+
 cdef class PrecedingKernel(KernelOwner):
     """Operator "preceding": attributes {"n", "columns", "carry", "time", "within", "when", "where"}; the key is
     operator.key."""
@@ -334,6 +513,7 @@ cdef class PrecedingKernel(KernelOwner):
         self.kernel.bucket_new = preceding_new
         self.kernel.bucket_free = preceding_free
         self.kernel.bucket_bytes = preceding_bytes
+        owner_state(self, operator, ring_export, ring_install, ring_remove)
 
     def __dealloc__(self):
         free(self.context.column)

@@ -16,9 +16,9 @@ f) When the reading thread has been woken and wants the GIL, a worker lets it go
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
-from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Worker
+from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport KernelOwner
-from ordstream._core.state.keyed_state cimport KeyedState
+from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
 from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
 from ordstream._core.state.python_values cimport RowReader, RowWriter
@@ -79,13 +79,6 @@ cdef class FilterKernel(PythonKernel):
 cdef class FlatKernel(PythonKernel):
     pass
 
-cdef struct PythonBucket:
-    # A record's 8 bytes are the position of the key's state in `states`, plus 1; 0: the key has no state.
-    KeyedState keyed           # PS
-    int64_t single             # SF: the one record
-    void* states               # list, owned; touched with the GIL only
-    int64_t count              # len(states), for bucket_bytes
-
 cdef class PythonStates(Callbacks):
     cdef StateSpec spec        # declared state, or None
     cdef object codec
@@ -93,14 +86,13 @@ cdef class PythonStates(Callbacks):
     cdef object new_state(self)
 
 cdef class ProcessKernel(KernelOwner):
-    # Memory ownership: `heap` counts the keys' string bytes.
     cdef a64 passed            # as PythonKernel's
     cdef object fn
     cdef RowReader reader
     cdef RowWriter writer
     cdef PythonStates states
+    cdef PythonRows as_rows    # None: the state is not declared, and stays
     cdef object key_spec       # KeySpecOwner, None for SF
-    cdef ChunkPool heap
     cdef int64_t state_bytes   # of one state, a guess
     cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
                       Chunk* out,

@@ -2,20 +2,22 @@
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from ordstream._core.ground.atomics cimport add_relaxed
+from ordstream._core.ground.atomics cimport add_relaxed, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set, pool_free, pool_init,
+    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set,
     row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
-    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note_error,
+    ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
 )
 from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
 )
+from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, State, StateSpec
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
+from ordstream._core.state.state_rows cimport owner_state
 
 import copy
 import sysconfig
@@ -264,7 +266,7 @@ cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
     except BaseException:
         return False
     if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8,
-                                              &owner.heap) < 0:
+                                              &b.pool) < 0:
         return False
     Py_INCREF(states)
     b.states = <void*> states
@@ -286,8 +288,31 @@ cdef void python_bucket_free(Kernel* k, void* state) noexcept nogil:
 cdef int64_t python_bucket_bytes(Kernel* k, void* state) noexcept nogil:
     """Bytes of the key map and (a guess) of the states."""
     cdef PythonBucket* b = <PythonBucket*> state
-    cdef int64_t bytes = (<ProcessKernel> k.ctx).state_bytes * b.count
-    return bytes + keyed_bytes(&b.keyed) if k.kind == PS else bytes
+    cdef int64_t bytes = (<ProcessKernel> k.ctx).state_bytes * b.count + 8 * b.holes
+    if k.kind != PS:
+        return bytes
+    return bytes + keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes)   # statistic; no partner
+
+
+cdef int32_t python_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """Rows (key..., fields... or the codec's bytes). Contract: kernel.pxd (f), python_rows.pxd (c)."""
+    with gil:
+        return (<ProcessKernel> k.ctx).as_rows.export_rows(k, w, <PythonBucket*> state, cursor, out, f)
+
+
+cdef int32_t python_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f), python_rows.pxd (c)."""
+    with gil:
+        return (<ProcessKernel> k.ctx).as_rows.install_rows(k, <PythonBucket*> state, rows, slots, n, f)
+
+
+cdef int32_t python_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                           Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    with gil:
+        return (<ProcessKernel> k.ctx).as_rows.remove_rows(k, <PythonBucket*> state, keys, slots, n)
 
 
 cdef class PythonStates(Callbacks):
@@ -336,7 +361,7 @@ cdef class PythonStates(Callbacks):
 cdef class ProcessKernel(KernelOwner):
     """process with a Python function: fn(row, state, emit).
 
-    Memory ownership: owns the pool that counts key strings. Thread safety: one call at a time per bucket.
+    Thread safety: one call at a time per bucket.
 
     Parameters
     ----------
@@ -353,7 +378,6 @@ cdef class ProcessKernel(KernelOwner):
         if operator.kind == "PS":
             self.key_spec = KeySpecOwner(operator.key, self.input_layout.types)
             self.kernel.uses_hash = 1
-        pool_init(&self.heap, 0, 0)
         self.state_bytes = 64 if self.states.spec is None else 96 + 40 * len(self.states.spec.names)
         self.kernel.ctx = <void*> self
         self.kernel.unbounded = 1
@@ -364,9 +388,9 @@ cdef class ProcessKernel(KernelOwner):
         self.kernel.bucket_bytes = python_bucket_bytes
         if self.states.on_flush is not None or self.states.on_time is not None:
             self.kernel.punctuate = python_punctuate
-
-    def __dealloc__(self):
-        pool_free(&self.heap)
+        if operator.state is not None:
+            self.as_rows = PythonRows(operator, self.states.spec)
+            owner_state(self, operator, python_export, python_install, python_remove)
 
     cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
                          const int32_t* records,
@@ -435,7 +459,7 @@ cdef class ProcessKernel(KernelOwner):
             if not position:
                 states.append(state)
                 record[0] = len(states)
-                b.count = len(states)
+                b.count += 1
             return True
         except BaseException as error:
             out.n = start

@@ -1,5 +1,5 @@
 """Regression: least squares line of the totals of y at each x, per key, from exact integer sums. Contract:
-kernel.pxd (b), (c).
+kernel.pxd (b), (c), (f).
 
 The line through n points (x, Y) needs n, Sx, Sxx, SY and SxY. SxY is linear in the parts of Y, so the rows
 with the same x need not be collected. All five are int64 with overflow checks. Slope and intercept are
@@ -8,15 +8,19 @@ quotients of differences of their products, which are exact in 128 bits. So both
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F32, PT_U64, Chunk, Failure, Worker, chunk_alloc, chunk_reserve,
-    chunk_set_valid, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_STATE, PT_F32, PT_U64, Chunk, Failure, Worker,
+    chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
+)
+from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
+from ordstream._core.state.state_rows cimport (
+    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
 )
 from ordstream._core.ground.stopping cimport stop_due
 
@@ -212,6 +216,65 @@ cdef int regression_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuat
     return 0
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef bint has_a_point(Kernel* k, const char* state) noexcept nogil:
+    return (<const Sums*> state).n != 0
+
+
+cdef int write_sums(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
+    cdef const int64_t* sums = <const int64_t*> state        # in the order of the struct
+    cdef int32_t column = own_column(k)
+    cdef int32_t j
+    for j in range(5):
+        (<int64_t*> out.cols[column + j].data)[index] = sums[j]
+        put_valid(w, out, column + j, index, True)
+    put_word(out.cols[column + 5].data, (<RegressionContext*> k.ctx).x_type, index, sums[5])
+    put_valid(w, out, column + 5, index, True)
+    return 0
+
+
+cdef int32_t read_sums(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
+                       Failure* f) noexcept nogil:
+    cdef RegressionContext* x = <RegressionContext*> k.ctx
+    cdef int64_t* sums = <int64_t*> state
+    cdef int32_t column = own_column(k)
+    cdef int32_t j
+    for j in range(6):
+        if not is_there(rows, column + j, slot):
+            failure_set(f, slot, FAIL_STATE, "a sum of the regression is null")
+            return FAIL_STATE
+        if j < 5:
+            sums[j] = (<const int64_t*> rows.cols[column + j].data)[slot]
+    sums[5] = word_of(rows, column + 5, slot, x.x_type)
+    if sums[0] < 1 or (x.x_type == PT_U64 and sums[5] < 0):
+        failure_set(f, slot, FAIL_STATE, "a regression of less than one point, or its x is outside int64")
+        return FAIL_STATE
+    return 0
+
+
+cdef StateCalls SUMS = StateCalls(alive=has_a_point, write=write_sums, read=read_sums, drop=NULL)
+
+
+cdef int32_t sums_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """Rows (key..., n, Sx, Sxx, SY, SxY, last x). Contract: kernel.pxd (f)."""
+    return bucket_export(k, w, <Bucket*> state, &SUMS, cursor, out, f)
+
+
+cdef int32_t sums_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                          Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    return bucket_install(k, <Bucket*> state, &SUMS, rows, slots, n, f)
+
+
+cdef int32_t sums_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                         Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    return bucket_remove(k, <Bucket*> state, &SUMS, keys, slots, n)
+
+
 cdef class RegressionKernel(KernelOwner):
     """Operator "regression": attributes {"x": column, "y": column, "emit"}; the key is operator.key."""
 
@@ -239,3 +302,4 @@ cdef class RegressionKernel(KernelOwner):
         self.kernel.bucket_new = regression_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
+        owner_state(self, operator, sums_export, sums_install, sums_remove)

@@ -1,14 +1,14 @@
 """Sessionize: runs of a key's tuples whose times follow each other within a timeout. Contract: kernel.pxd
-(b), (c).
+(b), (c), (f).
 
 a) A key's record holds the open session: its times, its count, the aggregates (fold.pxd), and per collected
    column a list. The first values of a list lie in the record itself (most sessions are short); longer lists
    move to blocks of the bucket, in sizes of powers of two, which are recycled when the session closes.
    Without lists a session allocates nothing.
-b) A closed session is copied into the output chunk: list columns are views into that chunk's arena, never
-   into the state. If there are no lists and every output is a 64-bit value of the record, emitting is one
-   copy per column (`Copied`). Columns that no operator downstream reads are then not made: they have width 0
-   in the output layout.
+b) A closed session is copied into the output chunk: lists and the key's strings are views into that chunk's
+   arena, never into the state, which forgets a key while its session is on its way. If there are no lists
+   and every output is a 64-bit value of the record, emitting is one copy per column (`Copied`). Columns that
+   no operator downstream reads are then not made: they have width 0 in the output layout.
 c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and no sum needs an overflow
    check, a key and its session lie in one slot (session_slots.pxd), with functions of their own. For a row
    that only counts, the functions here take four times as long.
@@ -16,10 +16,10 @@ c) If, in addition, the aggregates take 64-bit values of the chunk unchanged and
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free
+from ordstream._core.ground.blocks cimport blocks_bytes, blocks_free
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F64, PT_I64, PT_U64, TIME, Block, Chunk, Column, Failure, LayoutOwner,
-    View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+    Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.fold cimport (
     F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load,
@@ -28,112 +28,46 @@ from ordstream._core.state.fold cimport (
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.state.kept_lists cimport KeptList, list_clear, list_move, list_values
 from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.keyed_rows cimport key_put
+from ordstream._core.state.row_values cimport list_room
+from ordstream._core.state.session_rows cimport (
+    CLOSED, FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext,
+    aggregates_of, collected_of, earlier, sessions_export, sessions_install, sessions_leave, sessions_remove,
+)
 from ordstream._core.state.session_slots cimport (
     LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new, slots_prepare, slots_process,
     slots_punctuate, slots_setup,
 )
+from ordstream._core.state.slot_rows cimport slots_export, slots_install, slots_remove
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
+    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
     keyed_lookup_block, keyed_record,
 )
+from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.ground.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
-cdef enum:
-    INLINE_BYTES = 32      # of a list that lie in the record
-    FIRST_CLASS = 6        # smallest block: 64 bytes
-    CLOSED = -1
 
-cdef struct Collected:
-    # The values of one column of an open session.
-    char* block            # owned by the bucket's arena; NULL: the values lie in `first`
-    int32_t n
-    int32_t size_class     # block holds 1 << size_class bytes
-    char[INLINE_BYTES] first
-
-cdef struct Session:
-    # Followed by the state of the aggregates (Fold.size bytes) and one Collected per collected column.
-    int64_t start          # time of the first tuple
-    int64_t last           # time of the latest tuple, also of a session that closed
-    int64_t count          # of its tuples; CLOSED: no session is open; 0: no tuple yet
-
-cdef struct Copied:
-    # An output column that is 8 bytes of the record, or (validity of an aggregate) one.
-    int32_t column
-    int32_t offset         # in the record
-
-cdef struct SessionContext:
-    # Read-only while a run lasts. Memory ownership: SessionKernel.
-    const KeySpec* keys
-    int32_t time           # input column
-    int32_t time_type
-    int32_t n              # collected columns
-    int32_t* column        # input column of each
-    int32_t* width         # bytes per value of each
-    int64_t timeout
-    const Fold* fold       # aggregates
-    int32_t lists          # offset of the first Collected behind the Session
-    int32_t conditions     # column of the aggregates' first bits (fold_prepare): behind the input's
-    int32_t plain_key      # one 64-bit key column: written without a call
-    int32_t plain          # 1: a session is emitted by copying `values` and `flags`, and writing its key
-    int32_t makes_key      # 0: nothing reads the key
-    int32_t nvalues
-    int32_t nflags
-    Copied* values
-    Copied* flags          # aggregates that may be null
-
-cdef struct SessionBucket:
-    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
-    KeyedState keyed
-    Blocks blocks          # of long lists
-
-
-cdef inline Collected* collected_of(const SessionContext* x, Session* s, int32_t j) noexcept nogil:
-    return (<Collected*> (<char*> s + x.lists)) + j
-
-
-cdef inline char* aggregates_of(Session* s) noexcept nogil:
-    return <char*> (s + 1)
-
-
-cdef inline void collected_clear(SessionBucket* b, Collected* list) noexcept nogil:
-    if list.block != NULL:
-        block_give(&b.blocks, list.block, list.size_class)
-        list.block = NULL
-    list.n = 0
-
-
-cdef int collected_grow(SessionBucket* b, Collected* list, int32_t width) noexcept nogil:
-    """Move a full list to a block of twice the size. 0, or -1: no memory (the list is as before)."""
-    cdef int32_t larger = list.size_class + 1 if list.block != NULL else <int32_t> FIRST_CLASS
-    cdef char* block = block_take(&b.blocks, larger)
-    if block == NULL:
-        return -1
-    memcpy(block, list.block if list.block != NULL else <char*> list.first, <size_t> list.n * width)
-    if list.block != NULL:
-        block_give(&b.blocks, list.block, list.size_class)
-    list.block = block
-    list.size_class = larger
-    return 0
-
-
-cdef inline int collected_add(SessionBucket* b, Collected* list, int32_t width,
+cdef inline int collected_add(SessionBucket* b, KeptList* list, int32_t width,
                               const char* value) noexcept nogil:
     """Append one value. 0, or -1: no memory."""
+    cdef int64_t used = list.n * <int64_t> width
     cdef int64_t room = INLINE_BYTES if list.block == NULL else (<int64_t> 1) << list.size_class
     cdef char* data
-    if (list.n + <int64_t> 1) * width > room and collected_grow(b, list, width) != 0:
+    if used + width > room and list_move(
+            &b.lists, list, used, list.size_class + 1 if list.block != NULL else <int32_t> FIRST_CLASS) != 0:
         return -1
-    data = <char*> list.first if list.block == NULL else list.block
+    data = list_values(list)
     if width == 8:
         (<int64_t*> data)[list.n] = (<const int64_t*> value)[0]
     elif width == 4:
         (<int32_t*> data)[list.n] = (<const int32_t*> value)[0]
     else:
-        memcpy(data + <int64_t> list.n * width, value, width)
+        memcpy(data + used, value, width)
     list.n += 1
     return 0
 
@@ -171,8 +105,7 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
     stays."""
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef Session* s = <Session*> (record + x.keys.size)
-    cdef Collected* list
-    cdef View* v
+    cdef KeptList* list
     cdef char* copy
     cdef int32_t nkeys = x.keys.ncols
     cdef int32_t index = out.n
@@ -183,7 +116,7 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
     else:
         if x.plain_key and (<const int64_t*> record)[0] == 0 and out.cols[0].valid == NULL:
             (<int64_t*> out.cols[0].data)[index] = (<const int64_t*> record)[1]
-        elif key_store(x.keys, record, w, out, index) != 0:
+        elif key_put(x.keys, record, w, out, index) != 0:    # the map's strings go with their keys
             return -1
         put_word(out.cols[nkeys].data, x.time_type, index, s.start)
         put_word(out.cols[nkeys + 1].data, x.time_type, index, s.last)
@@ -191,16 +124,13 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
         if x.fold.n and fold_store(x.fold, aggregates_of(s), w, out, nkeys + 3 + x.n, index) != 0:
             return -1
     for j in range(x.n):
-        list = collected_of(x, s, j)
-        copy = chunk_alloc(w, out, <int64_t> list.n * x.width[j])
+        list = &collected_of(x, s, j).list
+        copy = list_room(w, out, nkeys + 3 + j, index, list.n, x.width[j])
         if copy == NULL:
             return -1
-        memcpy(copy, <char*> list.first if list.block == NULL else list.block, <size_t> list.n * x.width[j])
-        v = &(<View*> out.cols[nkeys + 3 + j].data)[index]
-        v.data = copy
-        v.size = list.n
+        memcpy(copy, list_values(list), <size_t> list.n * x.width[j])
     for j in range(x.n):
-        collected_clear(b, collected_of(x, s, j))
+        list_clear(&b.lists, &collected_of(x, s, j).list)
     s.count = CLOSED
     for j in range(x.fold.size // 8):
         (<int64_t*> aggregates_of(s))[j] = 0
@@ -208,10 +138,6 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
     out.n = index + 1
     out.slots = out.n
     return 0
-
-
-cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) noexcept nogil:
-    return <uint64_t> time < <uint64_t> last if x.time_type == PT_U64 else time < last
 
 
 cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
@@ -224,7 +150,7 @@ cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> calloc(1, sizeof(SessionBucket))
     cdef int64_t size = x.lists + x.n * <int64_t> sizeof(Collected)
-    if b != NULL and keyed_init(&b.keyed, x.keys, <int32_t> size, &b.blocks.pool) != 0:
+    if b != NULL and keyed_init(&b.keyed, x.keys, <int32_t> size, &b.lists.blocks.pool) != 0:
         free(b)
         return NULL
     return b
@@ -233,13 +159,13 @@ cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
 cdef void session_free(Kernel* k, void* state) noexcept nogil:
     cdef SessionBucket* b = <SessionBucket*> state
     keyed_free(&b.keyed)
-    blocks_free(&b.blocks)
+    blocks_free(&b.lists.blocks)
     free(b)
 
 
 cdef int64_t session_bytes(Kernel* k, void* state) noexcept nogil:
     cdef SessionBucket* b = <SessionBucket*> state
-    return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks)
+    return keyed_bytes(&b.keyed) + blocks_bytes(&b.lists.blocks)
 
 
 cdef int session_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -253,7 +179,7 @@ cdef int32_t session_process(
 ) noexcept nogil:
     """Add rows to their keys' sessions; a row after a gap emits the session before it.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists. Returns: n, or j when rows[j]
+    Thread safety: the bucket's holder. Ownership: outputs own their bytes. Returns: n, or j when rows[j]
     holds a null time or a null in a collected column, when an aggregate's condition fails at it, its time is
     earlier than the key's last one or a sum overflows (the session untouched), or without memory. Cost:
     keyed_lookup, ~3 ns per row, ~2 ns per row and aggregate, ~10 ns per emitted session.
@@ -345,7 +271,7 @@ cdef int32_t session_process(
                 s.start = time
                 s.count = 0
             for j in range(nlists):
-                if collected_add(b, collected_of(x, s, j), x.width[j],
+                if collected_add(b, &collected_of(x, s, j).list, x.width[j],
                                  c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
                     failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i
@@ -366,10 +292,10 @@ cdef int32_t session_process(
 cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                            Failure* f) noexcept nogil:
     """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
-    could still extend.
+    could still extend, whose keys are then forgotten.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their lists and key records. Returns: 0, or
-    -1: no memory. Cost: a pass over the bucket's keys.
+    Thread safety: the bucket's holder. Ownership: outputs own their bytes and key records. Returns: 0, or
+    -1: no memory. Cost: a pass over the bucket's keys, and sessions_leave.
     """
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
@@ -379,6 +305,7 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
     cdef char* key
     cdef int64_t i
     cdef int64_t due = 0
+    cdef int64_t listed = b.lists.used
     cdef int32_t index
     if not final and punctuation.kind != TIME:
         return 0
@@ -389,6 +316,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
         if (final and s.count > 0) or is_due(x, s, punctuation.time):
             due += 1
     if due == 0:
+        if not final:
+            sessions_leave(x, w, b, 0, b.keyed.count, listed)
         return 0
     if due > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> due) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -407,6 +336,8 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
                 failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return -1
             out.flush_key[index] = key
+    if not final:
+        sessions_leave(x, w, b, due, b.keyed.count, listed)
     return 0
 
 
@@ -469,7 +400,9 @@ cdef class SessionKernel(KernelOwner):
         self.kernel.bucket_free = session_free
         self.kernel.bucket_bytes = session_bytes
         if self.context.plain and self.fits_slots():
-            self.use_slots(operator.passing)
+            self.use_slots(operator)
+        else:
+            owner_state(self, operator, sessions_export, sessions_install, sessions_remove)
 
     cdef int find_copies(self, values, nulls) except -1:
         """Find out what copy_session copies: of start, end, count and the aggregates those that are 64-bit
@@ -522,9 +455,11 @@ cdef class SessionKernel(KernelOwner):
                 return False
         return not self.fold.fold.any_checked and self.fold.fold.n <= FOLD_GROUP
 
-    cdef int use_slots(self, passing) except -1:
-        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found;
-        `passing`: ordstream.plan.stages.passing_sessions."""
+    cdef int use_slots(self, operator) except -1:
+        """Keep the sessions in slots (session_slots.pxd). The columns are those that find_copies found.
+
+        Their state can leave where it has every value: not where the plan says what is needed behind it.
+        """
         cdef SlotContext* s = &self.slots
         cdef const SessionContext* x = &self.context
         cdef SlotColumn* one
@@ -554,7 +489,7 @@ cdef class SessionKernel(KernelOwner):
             s.flags[j].bit = x.flags[j].column - 4
         s.nflags = x.nflags
         for j in range(256):
-            s.passes[j] = 1 if passing is None else passing[j % len(passing)]
+            s.passes[j] = 1 if operator.passing is None else operator.passing[j % len(operator.passing)]
         self.kernel.uses_hash = 0
         self.kernel.ctx = <void*> s
         if x.fold.n:
@@ -564,6 +499,8 @@ cdef class SessionKernel(KernelOwner):
         self.kernel.bucket_new = slots_new
         self.kernel.bucket_free = slots_free
         self.kernel.bucket_bytes = slots_bytes
+        if s.kept == (<uint32_t> 1 << x.fold.n) - 1:
+            owner_state(self, operator, slots_export, slots_install, slots_remove)
         return 0
 
     def __dealloc__(self):

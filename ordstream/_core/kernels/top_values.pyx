@@ -1,4 +1,4 @@
-"""Top values: the k most frequent values of a column, per key. Contract: kernel.pxd (b), (c).
+"""Top values: the k most frequent values of a column, per key. Contract: kernel.pxd (b), (c), (f).
 
 One map counts (key, value) pairs; another holds, per key, the list of its k best pairs, best first. Counts
 only grow, so a pair outside the list enters it only by an update of its own, and every update moves one pair
@@ -7,32 +7,45 @@ forward.
 If only the lists at the end are asked for, no list is maintained: pairs are counted, each knows its key, and
 the best are selected at the end. A maintained list would move a pair past all pairs with the same count, and
 each of them is a cache miss.
+
+The pairs of a key are a chain, through which they are found when the key leaves. A row of state is a pair: a
+key has a row for each of its values, since a list of strings is no column, and rows of pairs are installed
+and sorted one by one.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from ordstream._core.ground.blocks cimport Blocks, block_give, block_take, blocks_bytes, blocks_free
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, failure_set, scratch_alloc,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_STATE, Arena, Block, Chunk, Failure, Worker, arena_alloc, arena_free,
+    chunk_alloc, chunk_reserve, failure_set, scratch_alloc,
 )
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.state.keyed_rows cimport (
+    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_forget, keyed_shrink,
+)
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store, keyed_bytes, keyed_free,
     keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked_unless
+from ordstream._core.state.state_columns cimport is_there, put_valid
+from ordstream._core.state.state_rows cimport owner_state, row_reserve
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
 
 cdef enum:
     INLINE_PLACES = 4      # of a list that lie in the record
     FIRST_CLASS = 6        # smallest block: 64 bytes
+    LISTS_SLACK = 1 << 16  # bytes of blocks that are always tolerated
 
 cdef struct Pair:
     # State of a (key, value) pair.
-    int64_t count
-    # in its key's list, plus 1; 0: not in it. Without updates: slot of its key until the end
-    int64_t place
+    int64_t count          # 0: no tuple yet
+    int32_t place          # in its key's list, plus 1; 0: not in it
+    int32_t key            # slot of its key
+    int32_t following      # slot of the next pair of its key, plus 1; 0: none
+    int32_t preceding      # of the one before; 0: the key's `head`
 
 cdef struct Best:
     # State of a key: slots of its best pairs, best first.
@@ -40,11 +53,13 @@ cdef struct Best:
     int32_t n              # without updates: pairs of the key
     int32_t size_class     # block holds 1 << size_class bytes
     int32_t[INLINE_PLACES] first
+    int32_t head           # slot of the key's latest pair, plus 1; 0: it has none
 
 cdef struct ValuesContext:
     # Read-only while a run lasts. Memory ownership: TopValuesKernel.
     const KeySpec* keys
     const KeySpec* pairs   # the key columns, then the value
+    const KeySpec* rows    # the same in a row of state
     int64_t k
     int32_t updates
 
@@ -53,6 +68,7 @@ cdef struct ValuesBucket:
     KeyedState keyed
     KeyedState pairs
     Blocks blocks          # of long lists
+    int64_t listed         # bytes of the blocks in use
 
 
 cdef inline int32_t* places_of(Best* list) noexcept nogil:
@@ -77,6 +93,8 @@ cdef int list_grow(ValuesBucket* b, Best* list) noexcept nogil:
     memcpy(block, places_of(list), <size_t> list.n * 4)
     if list.block != NULL:
         block_give(&b.blocks, <char*> list.block, list.size_class)
+        b.listed -= (<int64_t> 1) << list.size_class
+    b.listed += (<int64_t> 1) << larger
     list.block = <int32_t*> block
     list.size_class = larger
     return 0
@@ -92,14 +110,31 @@ cdef inline bint better(const ValuesContext* x, ValuesBucket* b, int64_t p, int6
     return key_compare(x.pairs, keyed_record(&b.pairs, p), keyed_record(&b.pairs, q)) < 0
 
 
-cdef int include_one(const ValuesContext* x, ValuesBucket* b, Best* list, int32_t slot) noexcept nogil:
-    """Count a pair once more and keep the list in order. 0, or -1: no memory, and nothing changed."""
+cdef inline void chain(ValuesBucket* b, int32_t key, int32_t slot) noexcept nogil:
+    """Put a new pair at the head of its key's chain."""
+    cdef Best* list = <Best*> keyed_state(&b.keyed, key)
+    cdef Pair* pair = pair_of(b, slot)
+    pair.key = key
+    pair.preceding = 0
+    pair.following = list.head
+    if list.head:
+        pair_of(b, list.head - 1).preceding = slot + 1
+    list.head = slot + 1
+
+
+cdef int include_more(const ValuesContext* x, ValuesBucket* b, int32_t key, int32_t slot,
+                      int64_t n) noexcept nogil:
+    """Count a pair n times more and keep its key's list in order. 0, or -1: no memory, and nothing
+    changed."""
+    cdef Best* list = <Best*> keyed_state(&b.keyed, key)
     cdef Pair* pair = pair_of(b, slot)
     cdef int32_t* places
     cdef int64_t at
     if pair.place == 0 and list.n < x.k and list_grow(b, list) != 0:
         return -1
-    pair.count += 1
+    if pair.count == 0:
+        chain(b, key, slot)
+    pair.count += n
     places = places_of(list)
     if pair.place:
         at = pair.place - 1
@@ -113,20 +148,20 @@ cdef int include_one(const ValuesContext* x, ValuesBucket* b, Best* list, int32_
         pair_of(b, places[at]).place = 0
     while at and better(x, b, slot, places[at - 1]):
         places[at] = places[at - 1]
-        pair_of(b, places[at]).place = at + 1
+        pair_of(b, places[at]).place = <int32_t> at + 1
         at -= 1
     places[at] = slot
-    pair.place = at + 1
+    pair.place = <int32_t> at + 1
     return 0
 
 
-cdef inline void count_one(ValuesBucket* b, int32_t key, int32_t slot) noexcept nogil:
-    """Count a pair once more; no list is kept up."""
+cdef inline void count_more(ValuesBucket* b, int32_t key, int32_t slot, int64_t n) noexcept nogil:
+    """Count a pair n times more; no list is kept up."""
     cdef Pair* pair = pair_of(b, slot)
     if pair.count == 0:
-        pair.place = key
+        chain(b, key, slot)
         (<Best*> keyed_state(&b.keyed, key)).n += 1
-    pair.count += 1
+    pair.count += n
 
 
 cdef int emit_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot, Chunk* out,
@@ -183,7 +218,6 @@ cdef int32_t values_process(
     cdef int32_t[LOOKUP_BLOCK] pairs
     # the same columns, hashed by key and value: all that a lookup reads
     cdef Chunk with_pairs
-    cdef Best* list
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t i
@@ -202,13 +236,12 @@ cdef int32_t values_process(
             return k0
         if not x.updates:
             for i in range(m):
-                count_one(b, slots[i], pairs[i])
+                count_more(b, slots[i], pairs[i], 1)
             k0 += m
             continue
         for i in range(m):
-            list = <Best*> keyed_state(&b.keyed, slots[i])
             if (out.n == out.capacity and chunk_reserve(w, out, k.output, m - i) != 0
-                    or include_one(x, b, list, pairs[i]) != 0):
+                    or include_more(x, b, slots[i], pairs[i], 1) != 0):
                 failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
             if pair_of(b, pairs[i]).place and emit_pair(x, w, b, pairs[i], out, rows[k0 + i]) != 0:
@@ -275,8 +308,8 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
                 break
             pair = pair_of(b, i)
             if pair.count:
-                slots[ends[pair.place]] = <int32_t> i
-                ends[pair.place] += 1
+                slots[ends[pair.key]] = <int32_t> i
+                ends[pair.key] += 1
         for i in range(keys):
             if stop_due(w, i):
                 break
@@ -291,7 +324,7 @@ cdef int emit_counted(Kernel* k, Worker* w, ValuesBucket* b, Chunk* out) noexcep
                 break
             for j in range(best):
                 slots[at + j] = <int32_t> ranked[j].slot
-                pair_of(b, ranked[j].slot).place = j + 1
+                pair_of(b, ranked[j].slot).place = <int32_t> j + 1
             if m and emit_list(k, w, b, i, slots + at, <int32_t> best, out) != 0:
                 status = -1
                 break
@@ -327,12 +360,199 @@ cdef int values_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
     return status
 
 
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef int put_pair(const ValuesContext* x, Worker* w, ValuesBucket* b, int64_t slot,
+                  Chunk* out) noexcept nogil:
+    """Append a pair as a row (reserved). 0, or -1: no memory."""
+    if key_put(x.pairs, keyed_record(&b.pairs, slot), w, out, out.n) != 0:
+        return -1
+    (<int64_t*> out.cols[x.pairs.ncols].data)[out.n] = pair_of(b, slot).count
+    put_valid(w, out, x.pairs.ncols, out.n, True)
+    out.n += 1
+    return 0
+
+
+cdef int32_t export_named(Kernel* k, Worker* w, ValuesBucket* b, StateCursor* cursor,
+                          Chunk* out) noexcept nogil:
+    """Rows of the keys that the cursor names: `at` counts these, `part` is the pair to go on with, plus 1
+    (0: the key's first). Rows, or -1: no memory."""
+    cdef ValuesContext* x = <ValuesContext*> k.ctx
+    cdef int64_t key
+    cdef int32_t n = 0
+    while cursor.at < cursor.n:
+        if cursor.part == 0:
+            key = keyed_find(&b.keyed, k.state_keys, cursor.keys, cursor.slots[cursor.at])
+            cursor.part = (<Best*> keyed_state(&b.keyed, key)).head if key >= 0 else 0
+        while cursor.part:
+            if n == cursor.most:
+                return n
+            if put_pair(x, w, b, cursor.part - 1, out) != 0:
+                return -1
+            n += 1
+            cursor.part = pair_of(b, cursor.part - 1).following
+        cursor.at += 1
+    cursor.done = 1
+    return n
+
+
+cdef int32_t values_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """Rows (key..., value, count), one for each value of a key. Contract: kernel.pxd (f)."""
+    cdef ValuesContext* x = <ValuesContext*> k.ctx
+    cdef ValuesBucket* b = <ValuesBucket*> state
+    cdef int32_t n = 0
+    if row_reserve(k, w, cursor, out, f) != 0:
+        return -1
+    if cursor.keys != NULL:
+        n = export_named(k, w, b, cursor, out)
+    else:
+        while n >= 0 and n < cursor.most and cursor.at < b.pairs.count:
+            if pair_of(b, cursor.at).count:
+                n = n + 1 if put_pair(x, w, b, cursor.at, out) == 0 else -1
+            cursor.at += 1
+        cursor.done = cursor.at >= b.pairs.count
+    out.slots = out.n
+    if n < 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+    return n
+
+
+cdef int32_t values_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Take such rows in; those of one key may come in several calls. Contract: kernel.pxd (f)."""
+    cdef ValuesContext* x = <ValuesContext*> k.ctx
+    cdef ValuesBucket* b = <ValuesBucket*> state
+    cdef int64_t count
+    cdef int64_t pair
+    cdef int64_t key
+    cdef int32_t i
+    for i in range(n):
+        count = (<const int64_t*> rows.cols[x.pairs.ncols].data)[slots[i]]
+        if count < 1 or not is_there(rows, x.pairs.ncols, slots[i]):
+            failure_set(f, slots[i], FAIL_STATE, "a count is null, 0 or negative")
+            return i
+        pair = keyed_install(&b.pairs, x.rows, rows, slots[i])
+        if pair == KEY_IS_THERE:
+            pair = keyed_find(&b.pairs, x.rows, rows, slots[i])
+            if pair_of(b, pair).count:
+                failure_set(f, slots[i], FAIL_STATE, "the key is there already, with this value")
+                return i
+        key = -1
+        if pair >= 0:
+            key = keyed_install(&b.keyed, k.state_keys, rows, slots[i])
+            if key == KEY_IS_THERE:
+                key = keyed_find(&b.keyed, k.state_keys, rows, slots[i])
+        if key < 0 or (x.updates and include_more(x, b, <int32_t> key, <int32_t> pair, count) != 0):
+            failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i                                         # a pair without a count is none
+        if not x.updates:
+            count_more(b, <int32_t> key, <int32_t> pair, count)
+    return n
+
+
+cdef void remove_pair(ValuesBucket* b, int64_t slot) noexcept nogil:
+    """Forget a pair that is in no chain; the last one moves into its slot."""
+    cdef const Pair* pair
+    keyed_forget(&b.pairs, slot)
+    if slot == b.pairs.count or pair_of(b, slot).count == 0:
+        return
+    pair = pair_of(b, slot)
+    if pair.preceding:
+        pair_of(b, pair.preceding - 1).following = <int32_t> slot + 1
+    else:
+        (<Best*> keyed_state(&b.keyed, pair.key)).head = <int32_t> slot + 1
+    if pair.following:
+        pair_of(b, pair.following - 1).preceding = <int32_t> slot + 1
+    if pair.place:
+        places_of(<Best*> keyed_state(&b.keyed, pair.key))[pair.place - 1] = <int32_t> slot
+
+
+cdef void remove_key(ValuesBucket* b, int64_t key) noexcept nogil:
+    """Forget a key, its list and its pairs; the last key moves into its slot."""
+    cdef Best* list = <Best*> keyed_state(&b.keyed, key)
+    cdef int64_t slot
+    cdef int32_t pair
+    while list.head:
+        slot = list.head - 1
+        list.head = pair_of(b, slot).following
+        if list.head:
+            pair_of(b, list.head - 1).preceding = 0
+        remove_pair(b, slot)
+    if list.block != NULL:
+        block_give(&b.blocks, <char*> list.block, list.size_class)
+        b.listed -= (<int64_t> 1) << list.size_class
+    keyed_forget(&b.keyed, key)
+    if key == b.keyed.count:
+        return
+    pair = (<Best*> keyed_state(&b.keyed, key)).head
+    while pair:
+        pair_of(b, pair - 1).key = <int32_t> key
+        pair = pair_of(b, pair - 1).following
+
+
+cdef void shrink_lists(ValuesBucket* b) noexcept nogil:
+    """Copy long lists together where they use a quarter of their blocks or less. Without memory they stay
+    where they are."""
+    cdef const Block* block = b.blocks.arena.first
+    cdef int64_t held = 0
+    cdef Arena fresh
+    cdef char** moved
+    cdef Best* list
+    cdef int64_t i
+    while block != NULL:
+        held += block.size
+        block = block.next
+    if held <= LISTS_SLACK or 4 * b.listed > held:
+        return
+    moved = <char**> calloc(<size_t> b.keyed.count + 1, sizeof(char*))
+    if moved == NULL:
+        return
+    memset(&fresh, 0, sizeof(Arena))
+    for i in range(b.keyed.count):
+        list = <Best*> keyed_state(&b.keyed, i)
+        if list.block != NULL:
+            moved[i] = arena_alloc(&fresh, (<int64_t> 1) << list.size_class, &b.blocks.pool)
+            if moved[i] == NULL:
+                arena_free(&fresh, &b.blocks.pool)
+                free(moved)
+                return
+            memcpy(moved[i], list.block, <size_t> list.n * 4)
+    for i in range(b.keyed.count):
+        if moved[i] != NULL:
+            (<Best*> keyed_state(&b.keyed, i)).block = <int32_t*> moved[i]
+    free(moved)
+    blocks_free(&b.blocks)
+    b.blocks.arena = fresh
+
+
+cdef int32_t values_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                           Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f). Cost: that of each of their pairs, and a pass over the pairs of
+    the keys that move."""
+    cdef ValuesBucket* b = <ValuesBucket*> state
+    cdef int64_t key
+    cdef int32_t there = 0
+    cdef int32_t i
+    for i in range(n):
+        key = keyed_find(&b.keyed, k.state_keys, keys, slots[i])
+        if key >= 0:
+            there += (<Best*> keyed_state(&b.keyed, key)).head != 0
+            remove_key(b, key)
+    keyed_shrink(&b.keyed)
+    keyed_shrink(&b.pairs)
+    shrink_lists(b)
+    return there
+
+
 cdef class TopValuesKernel(KernelOwner):
     """Operator "top_values": attributes {"column", "k", "emit": "updates" | "final"}; the key is operator.key."""
 
     cdef ValuesContext context
     cdef KeySpecOwner keys
     cdef KeySpecOwner pairs
+    cdef KeySpecOwner rows
 
     def __init__(self, operator):
         owner_setup(self, operator, PS)
@@ -353,3 +573,6 @@ cdef class TopValuesKernel(KernelOwner):
         self.kernel.bucket_new = values_new
         self.kernel.bucket_free = values_free
         self.kernel.bucket_bytes = values_bytes
+        owner_state(self, operator, values_export, values_install, values_remove)
+        self.rows = KeySpecOwner(range(len(operator.key) + 1), self.state_layout.types)
+        self.context.rows = &self.rows.spec

@@ -6,6 +6,7 @@ the egress (`RunDoor.emitted` says so), and nothing is pushed meanwhile. Then no
 reading the egress's serial (acquire) makes visible what they wrote.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -14,23 +15,15 @@ from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_fr
 from ordstream._core.ground.output_batch cimport Output, output_append, output_new
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free, chunk_new, pool_free,
-    pool_init, scratch_reset, worker_free, worker_init,
+    DATA, FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,
+    chunk_new, pool_free, pool_init, scratch_reset, worker_free, worker_init,
 )
 from ordstream._core.ground.kernel cimport PS, KernelOwner, StateCursor
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.runtime cimport Runtime
-from ordstream._core.flow.split cimport Partitioner, split_chunk
+from ordstream._core.flow.install cimport ArrivingRows, bucket_count, bucket_state, install_rows
 
-from ordstream._core.ground.chunk import layout_of
-
-
-class StateRowError(ValueError):
-    """A row of state that an operator can't take in. `row`: its position in the batch."""
-
-    def __init__(self, reason, row):
-        super().__init__(reason)
-        self.row = row
+from ordstream._core.flow.install import StateRowError  # noqa: F401 - for its users
 
 
 cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):
@@ -55,83 +48,13 @@ cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):
     return True
 
 
-cdef class Loaded:
-    # Rows of state as a chunk that is split over an operator's buckets. Memory ownership: the imported
-    # batch, the chunk.
-    cdef StateDoor door
-    cdef BatchFormats formats
-    cdef Batch* batch
-    cdef Chunk* chunk
-    cdef int32_t* every           # an operator with one bucket: all slots
-    cdef const int32_t* slots     # of the bucket that was selected
-    cdef int32_t n
-
-    cdef int fill(self, StateDoor door, Operator* op, batch) except -1:
-        """Import a batch and split it as the operator's input is split."""
-        cdef KernelOwner owner = door.owners[op.index]
-        cdef const Layout* layout = op.kernel.state
-        cdef Partitioner by
-        cdef ArrowArray* array
-        cdef uint8_t* used = <uint8_t*> calloc(layout.ncols + 1, 1)
-        cdef int32_t j
-        cdef int32_t i
-        cdef int rc
-        if layout_of(batch.schema).types != owner.state_layout.types:
-            free(used)
-            raise TypeError("these rows have another layout: check their schema first")
-        self.door = door
-        self.formats = BatchFormats(batch.schema)
-        self.batch = batch_new(layout.ncols, DATA)
-        self.chunk = chunk_new(&door.worker)
-        self.every = <int32_t*> calloc(batch.num_rows + 1, sizeof(int32_t))
-        if used == NULL or self.batch == NULL or self.chunk == NULL or self.every == NULL:
-            free(used)
-            raise MemoryError
-        _, capsule = batch.__arrow_c_array__()
-        array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
-        memcpy(&self.batch.array, array, sizeof(ArrowArray))
-        array.release = NULL
-        memset(used, 1, layout.ncols)
-        rc = batch_import(self.batch, layout, used, self.formats.formats)
-        free(used)
-        if rc != 0:
-            raise MemoryError
-        self.chunk.n = <int32_t> self.batch.rows
-        self.chunk.slots = self.chunk.n
-        self.chunk.ncols = layout.ncols
-        for j in range(layout.ncols):
-            self.chunk.cols[j] = self.batch.cols[j]
-        for i in range(self.chunk.n):
-            self.every[i] = i
-        if op.kind == PS:
-            by = op.partitioner
-            by.keys = op.kernel.state_keys
-            by.layout = layout
-            by.column = 0
-            if split_chunk(&by, &door.worker, self.chunk) != 0:
-                raise MemoryError
-        return 0
-
-    cdef bint select(self, Operator* op, int64_t bucket) noexcept:
-        """Make slots and n those of a bucket's rows; whether there are any."""
-        cdef int32_t part
-        self.slots = self.every
-        self.n = 0
-        if op.kind != PS:
-            self.n = self.chunk.n
-        else:
-            for part in range(self.chunk.nparts):
-                if self.chunk.parts[part].bucket == bucket:
-                    self.slots = self.chunk.parts[part].rows
-                    self.n = self.chunk.parts[part].n
-        return self.n > 0
-
-    def __dealloc__(self):
-        if self.chunk != NULL:
-            chunk_free(&self.door.worker, self.chunk)
-        if self.batch != NULL:
-            batch_free(self.batch)
-        free(self.every)
+cdef int raise_failure(Failure* f) except -1:
+    """Raise the exception of a failure, and drop its reference; MemoryError where it has none."""
+    if f.code != FAIL_PYTHON:
+        raise MemoryError
+    error = <object> <PyObject*> f.exc
+    Py_DECREF(error)
+    raise error
 
 
 cdef class StateDoor:
@@ -175,16 +98,10 @@ cdef class StateDoor:
             raise ValueError(f"operator {i} has no state that can leave it")
         return &self.rt.operators[i]
 
-    cdef int64_t buckets(self, Operator* op) noexcept:
-        return op.pq.p if op.kind == PS else 1
-
-    cdef void* state(self, Operator* op, int64_t bucket) noexcept:
-        return op.pq.buckets[bucket].state if op.kind == PS else op.state
-
     def bytes(self, int32_t i):
         """Bytes of state that an operator holds."""
         cdef Operator* op = self.operator(i)
-        return sum([op.kernel.bucket_bytes(op.kernel, self.state(op, b)) for b in range(self.buckets(op))])
+        return sum([op.kernel.bucket_bytes(op.kernel, bucket_state(op, b)) for b in range(bucket_count(op))])
 
     def export(self, int32_t i, schema, int32_t most=1000, keys=None):
         """Record batches of an operator's state, at most `most` rows each, any order; `keys`: a batch with
@@ -194,13 +111,13 @@ cdef class StateDoor:
         """
         cdef Operator* op = self.operator(i)
         cdef StateCursor cursor
-        cdef Loaded named
+        cdef ArrivingRows named
         cdef int64_t b
         found = []
         if keys is not None:
-            named = Loaded()
-            named.fill(self, op, keys)
-        for b in range(self.buckets(op)):
+            named = ArrivingRows()
+            named.fill(&self.worker, op, self.owners[i], keys)
+        for b in range(bucket_count(op)):
             memset(&cursor, 0, sizeof(StateCursor))
             cursor.most = most
             if keys is not None:
@@ -210,7 +127,7 @@ cdef class StateDoor:
                 cursor.slots = named.slots
                 cursor.n = named.n
             while not cursor.done:
-                batch = self.export_once(op, self.state(op, b), &cursor, schema)
+                batch = self.export_once(op, bucket_state(op, b), &cursor, schema)
                 if batch is not None:
                     found.append(batch)
         return found
@@ -227,7 +144,7 @@ cdef class StateDoor:
             n = op.kernel.state_export(op.kernel, &self.worker, state, cursor, out, &f)
         try:
             if n < 0:
-                raise MemoryError
+                raise_failure(&f)
             assert n == out.n and n <= cursor.most
             assert owns_its_bytes(out, op.kernel.state)
             if n == 0:
@@ -242,36 +159,21 @@ cdef class StateDoor:
     def install(self, int32_t i, batch):
         """Give rows of state to the buckets that own their keys. Raises StateRowError; rows of other
         buckets may be in then."""
-        cdef Operator* op = self.operator(i)
-        cdef Loaded rows = Loaded()
-        cdef void* state
-        cdef Failure f
-        cdef int64_t b
-        cdef int32_t n
-        rows.fill(self, op, batch)
-        for b in range(self.buckets(op)):
-            if rows.select(op, b):
-                state = self.state(op, b)
-                with nogil:
-                    n = op.kernel.state_install(op.kernel, &self.worker, state, rows.chunk, rows.slots,
-                                                rows.n, &f)
-                if n < rows.n:
-                    assert f.slot == rows.slots[n]
-                    raise StateRowError(f.message.decode(), f.slot)
+        install_rows(self.operator(i), self.owners[i], &self.worker, batch)
 
     def remove(self, int32_t i, batch):
         """Forget the keys of these rows; returns how many were there."""
         cdef Operator* op = self.operator(i)
-        cdef Loaded keys = Loaded()
+        cdef ArrivingRows keys = ArrivingRows()
         cdef void* state
         cdef Failure f
         cdef int64_t b
         cdef int32_t n
-        keys.fill(self, op, batch)
+        keys.fill(&self.worker, op, self.owners[i], batch)
         there = 0
-        for b in range(self.buckets(op)):
+        for b in range(bucket_count(op)):
             if keys.select(op, b):
-                state = self.state(op, b)
+                state = bucket_state(op, b)
                 with nogil:
                     n = op.kernel.state_remove(op.kernel, &self.worker, state, keys.chunk, keys.slots,
                                                keys.n, &f)

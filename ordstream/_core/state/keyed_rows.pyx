@@ -99,6 +99,37 @@ cdef void vacate(KeyedState* s, int64_t hole) noexcept nogil:
     s.table[hole].record = 0
 
 
+cdef void keyed_bury(KeyedState* s, const char* record) noexcept nogil:
+    """Count the strings of a record that goes as unused. Thread safety: the bucket's holder."""
+    cdef const View* v
+    cdef int32_t j
+    for j in range(s.keys.ncols if s.keys.has_views else 0):
+        v = <const View*> (record + s.keys.offset[j])
+        if s.keys.type[j] == PT_VIEW and v.size > 0:
+            s.unused += rounded(v.size)
+
+
+cdef inline int64_t cell_of_slot(KeyedState* s, int64_t slot) noexcept nogil:
+    """The cell of a key that is there."""
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at = <int64_t> (<uint32_t> key_hash_record(s.keys, keyed_record(s, slot))) & mask
+    while s.table[at].record != slot + 1:
+        at = (at + 1) & mask
+    return at
+
+
+cdef void take_out(KeyedState* s, int64_t at) noexcept nogil:
+    """Forget the key of a cell."""
+    cdef int64_t slot = s.table[at].record - 1
+    cdef int64_t last = s.count - 1
+    keyed_bury(s, keyed_record(s, slot))
+    vacate(s, at)
+    if slot != last:
+        s.table[cell_of_slot(s, last)].record = <int32_t> slot + 1
+        memcpy(keyed_record(s, slot), keyed_record(s, last), <size_t> s.stride)
+    s.count = last
+
+
 cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t row) noexcept nogil:
     """Forget a row's key; keyed_shrink gives memory back. What the state of its own owns is the caller's
     matter, before.
@@ -107,40 +138,46 @@ cdef bint keyed_remove(KeyedState* s, const KeySpec* by, const Chunk* c, int32_t
     there. Cost: four cache misses.
     """
     cdef int64_t at = cell_of(s, by, c, row)
-    cdef int64_t mask = s.capacity - 1
-    cdef int64_t last = s.count - 1
-    cdef int64_t slot
-    cdef const char* record
-    cdef const View* v
-    cdef int32_t j
     if at < 0:
         return False
-    slot = s.table[at].record - 1
-    record = keyed_record(s, slot)
-    if by.has_views:
-        for j in range(by.ncols):
-            v = <const View*> (record + by.offset[j])
-            if by.type[j] == PT_VIEW and v.size > 0:
-                s.unused += rounded(v.size)
-    vacate(s, at)
-    if slot != last:
-        at = <int64_t> (<uint32_t> key_hash_record(s.keys, keyed_record(s, last))) & mask
-        while s.table[at].record != last + 1:
-            at = (at + 1) & mask
-        s.table[at].record = <int32_t> slot + 1
-        memcpy(keyed_record(s, slot), keyed_record(s, last), <size_t> s.stride)
-    s.count = last
+    take_out(s, at)
     return True
 
 
-cdef void shrink_table(KeyedState* s) noexcept nogil:
-    """Halve the table until it is half as full as it may be. Without memory it stays."""
+cdef void keyed_forget(KeyedState* s, int64_t slot) noexcept nogil:
+    """keyed_remove of the key of a slot: the last record moves into it."""
+    take_out(s, cell_of_slot(s, slot))
+
+
+cdef void keyed_reindex(KeyedState* s, int64_t kept) noexcept nogil:
+    """Make the records 0..kept-1 all that there are, and fill the table with them.
+
+    Thread safety: the bucket's holder. Ownership: none. Cost: a pass over the table, a hash and a cache
+    miss per key.
+    """
+    cdef int64_t mask = s.capacity - 1
+    cdef int64_t at
+    cdef int64_t slot
+    cdef uint32_t tag
+    memset(s.table, 0, <size_t> s.capacity * sizeof(KeyEntry))
+    for slot in range(kept):
+        tag = <uint32_t> key_hash_record(s.keys, keyed_record(s, slot))
+        at = tag & mask
+        while s.table[at].record != 0:
+            at = (at + 1) & mask
+        s.table[at].tag = tag
+        s.table[at].record = <int32_t> slot + 1
+    s.count = kept
+
+
+cdef void shrink_table(KeyedState* s, int64_t keys) noexcept nogil:
+    """Halve the table until that many keys make it half as full as it may be. Without memory it stays."""
     cdef int64_t capacity = s.capacity
     cdef int64_t mask
     cdef int64_t at
     cdef int64_t i
     cdef KeyEntry* table
-    while capacity > FIRST_CAPACITY and 4 * s.count <= capacity // 2:
+    while capacity > FIRST_CAPACITY and 4 * keys <= capacity // 2:
         capacity //= 2
     if capacity == s.capacity:
         return
@@ -160,11 +197,11 @@ cdef void shrink_table(KeyedState* s) noexcept nogil:
     s.limit = capacity // 2
 
 
-cdef void shrink_records(KeyedState* s) noexcept nogil:
-    """Halve the room for records until it is half full. Without memory it stays."""
+cdef void shrink_records(KeyedState* s, int64_t keys) noexcept nogil:
+    """Halve the room for records until that many keys make it half full. Without memory it stays."""
     cdef int64_t reserved = s.reserved
     cdef char* records
-    while reserved > FIRST_RECORDS and 4 * s.count <= reserved:
+    while reserved > FIRST_RECORDS and 4 * keys <= reserved:
         reserved //= 2
     if reserved == s.reserved:
         return
@@ -213,22 +250,28 @@ cdef void shrink_heap(KeyedState* s) noexcept nogil:
     s.unused = 0
 
 
-cdef void keyed_shrink(KeyedState* s) noexcept nogil:
-    """Give memory back after keys were removed. Without memory to move into, what is left stays where it is.
+cdef void keyed_settle(KeyedState* s, int64_t most) noexcept nogil:
+    """Give memory back after keys were removed, but for the room that `most` keys need. Without memory to
+    move into, what is left stays where it is.
 
     Thread safety: the bucket's holder. Ownership: none; records and strings move. Cost: nothing, or a copy
     of what is left.
     """
     cdef const Block* b = s.heap.first
     cdef int64_t bytes = 0
-    shrink_table(s)
-    shrink_records(s)
+    shrink_table(s, most)
+    shrink_records(s, most)
     if s.unused:
         while b != NULL:
             bytes += b.size
             b = b.next
         if s.count == 0 or 2 * s.unused >= bytes:
             shrink_heap(s)
+
+
+cdef void keyed_shrink(KeyedState* s) noexcept nogil:
+    """keyed_settle without room for more keys than there are."""
+    keyed_settle(s, s.count)
 
 
 cdef int key_put(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil:

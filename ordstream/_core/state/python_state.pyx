@@ -1,5 +1,7 @@
 """Declared state, emit and punctuation callbacks. See python_state.pxd."""
+cimport cython
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.atomics cimport add_relaxed
@@ -14,6 +16,9 @@ from ordstream._core.state.python_values cimport exception_set, sorted_records
 
 import pyarrow.types as pat
 from ordstream.ground.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(PyObject*)
 
 cdef enum FastKind:
     FAST_NONE = 0
@@ -67,8 +72,14 @@ cdef class StateSpec:
                 self.kinds[i] = FAST_STR
 
     cdef State new_state(self, list values):
+        """A state of these values, one per field, in a list of its own.
+
+        Scalars make no circles of references, so the garbage collector need not look at a state: it would
+        look again and again at those of all keys.
+        """
         cdef State state = State.__new__(State)
         state.spec = self
+        PyObject_GC_UnTrack(<PyObject*> values)
         state.values = values
         return state
 
@@ -77,6 +88,7 @@ cdef class StateSpec:
         return self.new_state(list(self.zeros))
 
 
+@cython.no_gc
 cdef class State:
     """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is
     the fast one.

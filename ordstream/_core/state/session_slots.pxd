@@ -6,8 +6,10 @@ For sessions with one 64-bit key column whose aggregates cannot fail. `SessionKe
 a) A slot has 4 words, and one more per aggregate whose value is read downstream, rounded up to 32, 64 or 128
    bytes: key, time of the latest tuple, start, and one word with the number of tuples and a bit per
    aggregate that has a value. A lookup finds the session itself: one cache miss, one comparison.
-b) Open addressing, linear probing, load <= 0.5, no removal. A key keeps its slot when its session closes.
-   The null key has a slot of its own outside the table.
+b) Open addressing, linear probing, load <= 0.5. A key keeps its slot when a row closes its session, since
+   that row opens the next one. A key whose session a time punctuation closes is forgotten: the slots
+   behind its slot move up, so that no chain of slots has a gap. The null key has a slot of its own
+   outside the table.
 c) Rows are processed in blocks: while one block is processed, the slots of the next one are prefetched.
 d) The loop over rows has no branch on whether a session closes, which differs from row to row. Every row
    copies its slot to the place of the next closed session, and only a session that closes advances that
@@ -23,7 +25,7 @@ from ordstream._core.ground.kernel cimport Kernel
 cdef enum:
     # Words of a slot.
     KEY_WORD = 0
-    # time of the latest tuple, ^ SlotContext.sign; also of a session that closed. 0 before the first
+    # time of the latest tuple, ^ SlotContext.sign. 0 where the slot is free
     LAST_WORD = 1
     START_WORD = 2         # time of the first one, likewise
     # tuples << COUNT_SHIFT | IS_NULL | TAKEN | a bit per aggregate that has a value; 0: the slot is free
@@ -32,6 +34,7 @@ cdef enum:
     TAKEN = 1 << 8
     IS_NULL = 1 << 9       # the key is null
     COUNT_SHIFT = 10
+    MOST_WORDS = 16        # of a slot
 
 cdef struct SlotColumn:
     # An output column and what it is made of.
@@ -58,6 +61,24 @@ cdef struct SlotContext:
     # by the bits of META_WORD; 0: such a session is not emitted, the next operator would drop it
     uint8_t[256] passes
 
+cdef struct SlotBucket:
+    # State of one bucket. Memory ownership: the runtime, through slots_new / slots_free.
+    char* table
+    int64_t capacity       # slots, power of two
+    int64_t count          # slots taken
+    uint64_t[MOST_WORDS] null_slot
+
+
+cdef inline uint64_t* slot_at(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
+    """The i-th slot of the table; behind the last one: that of the null key."""
+    return <uint64_t*> (b.table + (i << shift)) if i < b.capacity else b.null_slot
+
+
+cdef int64_t slot_find(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil
+cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil
+cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil
+cdef int slots_room(const SlotContext* x, SlotBucket* b, int64_t more) noexcept nogil
+cdef void slots_settle(const SlotContext* x, SlotBucket* b, int64_t most) noexcept nogil
 cdef void slots_setup(SlotContext* x) noexcept nogil
 cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil
 cdef void slots_free(Kernel* k, void* state) noexcept nogil

@@ -2,7 +2,7 @@
 word."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
@@ -25,17 +25,9 @@ cdef extern from "map_memory.hpp" nogil:
 
 cdef enum:
     FIRST_SLOTS = 256
-    MOST_WORDS = 16            # of a slot
 
 cdef uint8_t[1] NO_BITS       # without aggregates
 NO_BITS[0] = 0
-
-cdef struct SlotBucket:
-    # State of one bucket. Memory ownership: the runtime, through slots_new / slots_free.
-    char* table
-    int64_t capacity       # slots, power of two
-    int64_t count          # slots taken
-    uint64_t[MOST_WORDS] null_slot
 
 cdef struct Staged:
     # Sessions that closed, in order, until their columns are written.
@@ -87,10 +79,9 @@ cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return fold_prepare(x.fold, w, c, x.conditions)
 
 
-cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
-    """Twice as many slots. 0, or -1: no memory (the bucket is as before)."""
+cdef int resize(const SlotContext* x, SlotBucket* b, int64_t capacity) noexcept nogil:
+    """Move the slots to a table of another capacity. 0, or -1: no memory (the bucket is as before)."""
     cdef int32_t shift = x.shift
-    cdef int64_t capacity = b.capacity * 2
     cdef int64_t mask = capacity - 1
     cdef char* table = <char*> ord_zeroed(<size_t> capacity << shift)
     cdef const uint64_t* old
@@ -110,6 +101,64 @@ cdef int slots_grow(const SlotContext* x, SlotBucket* b) noexcept nogil:
     b.table = table
     b.capacity = capacity
     return 0
+
+
+cdef int slots_room(const SlotContext* x, SlotBucket* b, int64_t more) noexcept nogil:
+    """Room for `more` new keys. 0, or -1: no memory (the bucket is as before). Thread safety: the bucket's
+    holder. Cost: a copy where the table grows."""
+    cdef int64_t capacity = b.capacity
+    while (b.count + more) * 2 > capacity:
+        capacity *= 2
+    return resize(x, b, capacity) if capacity > b.capacity else 0
+
+
+cdef void slots_settle(const SlotContext* x, SlotBucket* b, int64_t most) noexcept nogil:
+    """Give memory back after keys were forgotten, but for the room that `most` keys need: where the table
+    has eight times as many slots. Without memory to move into it stays.
+
+    Thread safety: the bucket's holder. Cost: nothing, or a pass over the table.
+    """
+    cdef int64_t capacity = b.capacity
+    while capacity > FIRST_SLOTS and 8 * most <= capacity:
+        capacity //= 2
+    if capacity < b.capacity:
+        resize(x, b, capacity)
+
+
+cdef int64_t slot_find(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
+    """The place of a key's slot in the table, or -1: it is not there. Thread safety: the bucket's holder.
+    Cost: a cache miss."""
+    cdef int64_t mask = b.capacity - 1
+    cdef int64_t at = <int64_t> slot_hash(key) & mask
+    cdef const uint64_t* slot = slot_at(b, shift, at)
+    while slot[META_WORD] != 0 and slot[KEY_WORD] != key:
+        at = (at + 1) & mask
+        slot = slot_at(b, shift, at)
+    return at if slot[META_WORD] != 0 else -1
+
+
+cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
+    """Forget the key of the i-th slot (slot_at), which is taken. Slots behind it move up where their chains
+    would have a gap: one that was behind it may lie there now.
+
+    Thread safety: the bucket's holder. Cost: a pass over the taken slots that follow.
+    """
+    cdef int64_t mask = b.capacity - 1
+    cdef int64_t at = i
+    cdef uint64_t* slot
+    if i == b.capacity:
+        memset(b.null_slot, 0, sizeof(b.null_slot))
+        return
+    b.count -= 1
+    while True:
+        at = (at + 1) & mask
+        slot = slot_at(b, shift, at)
+        if slot[META_WORD] == 0:
+            break
+        if ((at - <int64_t> slot_hash(slot[KEY_WORD])) & mask) >= ((at - i) & mask):
+            memcpy(slot_at(b, shift, i), slot, <size_t> 1 << shift)
+            i = at
+    memset(slot_at(b, shift, i), 0, <size_t> 1 << shift)
 
 
 cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
@@ -343,7 +392,7 @@ cdef int32_t slots_process(
                     bits |= <uint8_t> ((block.used[j] == NULL or block.used[j][i] != 0) << j)
                 mask[rows[k0 + i]] = bits
         if (b.count + m) * 2 > b.capacity:
-            if slots_grow(x, b) != 0:
+            if slots_room(x, b, m) != 0:
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
             places_of(x, b, c, rows + k0, m, places[turn])
@@ -389,10 +438,10 @@ cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final,
 cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                          Failure* f) noexcept nogil:
     """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
-    could still extend.
+    could still extend, whose keys are then forgotten.
 
     Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no
-    memory. Cost: a pass over the bucket's slots.
+    memory. Cost: a pass over the bucket's slots; per key that is forgotten one over the slots behind it.
     """
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
@@ -402,7 +451,9 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     cdef uint64_t* slot
     cdef uint64_t* record
     cdef Staged staged
+    cdef int64_t keys = b.count
     cdef int64_t due = 0
+    cdef int64_t closed = 0
     cdef int64_t i
     cdef int32_t n = 0
     if not final and punctuation.kind != TIME:
@@ -410,35 +461,45 @@ cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
     for i in range(b.capacity + 1):
         if stop_due(w, i):
             return 0
-        slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
-        due += is_due(x, slot, final, time) and x.passes[slot[META_WORD] & 255] != 0
-    if due == 0:
+        slot = slot_at(b, x.shift, i)
+        if is_due(x, slot, final, time):
+            closed += 1
+            due += x.passes[slot[META_WORD] & 255] != 0
+    if closed == 0:
+        if not final:
+            slots_settle(x, b, keys)
         return 0
     record = NULL
     if due <= 0x7fffffff and flush_reserve(w, out, k.output, <int32_t> due) == 0:
-        record = <uint64_t*> chunk_alloc(w, out, due * 16)
+        record = <uint64_t*> chunk_alloc(w, out, due * 16 + 16)
     if record == NULL or validity(x, w, NULL, out) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
-    for i in range(b.capacity + 1):
+    i = 0
+    while i <= b.capacity:
         if stop_due(w, i):
             return 0
-        slot = <uint64_t*> (b.table + (i << x.shift)) if i < b.capacity else b.null_slot
+        slot = slot_at(b, x.shift, i)
         if not is_due(x, slot, final, time):
-            pass
-        elif x.passes[slot[META_WORD] & 255] == 0:
-            slot[META_WORD] &= TAKEN | IS_NULL
+            i += 1
         else:
-            record[0] = slot[META_WORD] & IS_NULL != 0       # a key record: keyed_state.pxd
-            record[1] = slot[KEY_WORD]
-            out.origin[out.n + n] = 0
-            out.flush_time[out.n + n] = 0 if final else <int64_t> (slot[LAST_WORD] ^ x.sign)
-            out.flush_key[out.n + n] = <char*> record
-            record += 2
-            memcpy(&staged.words[n * words], slot, <size_t> words * 8)
-            slot[META_WORD] &= TAKEN | IS_NULL
-            n += 1
-        if n == LOOKUP_BLOCK or (n and i == b.capacity):
+            if x.passes[slot[META_WORD] & 255] != 0:
+                record[0] = slot[META_WORD] & IS_NULL != 0   # a key record: keyed_state.pxd
+                record[1] = slot[KEY_WORD]
+                out.origin[out.n + n] = 0
+                out.flush_time[out.n + n] = 0 if final else <int64_t> (slot[LAST_WORD] ^ x.sign)
+                out.flush_key[out.n + n] = <char*> record
+                record += 2
+                memcpy(&staged.words[n * words], slot, <size_t> words * 8)
+                n += 1
+            if final:                                        # no more tuples: nothing looks for a key
+                slot[META_WORD] &= TAKEN | IS_NULL
+                i += 1
+            else:
+                slot_free(b, x.shift, i)                     # another key may lie there now
+        if n == LOOKUP_BLOCK or (n and i > b.capacity):
             write_sessions(x, staged.words, n, out)
             n = 0
+    if not final:
+        slots_settle(x, b, keys)
     return 0

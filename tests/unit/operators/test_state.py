@@ -222,11 +222,12 @@ def test_rows_of_another_schema_are_refused_by_their_difference(table, differenc
 
 def test_an_operator_whose_state_stays_says_so():
     data = pa.table({"u": [1], "t": [1]})
-    built = od.Pipeline(data.schema).key_by("u").sessionize("t", timeout=5, name="visits")
+    keyed = od.Pipeline(data.schema).key_by("u")
+    built = keyed.process(lambda row, state, emit: None, schema={"n": int}, init=list, name="visits")
     with (
         Segment(built, workers=0) as segment,
         pytest.raises(
-            od.PlanError, match=r"operator 'visits' \(sessionize\): its state can't be exported yet"
+            od.PlanError, match=r"operator 'visits' \(process\): its state can't be exported yet"
         ),
     ):
         segment.state()

@@ -93,9 +93,9 @@ def test_time_punctuation_closes_sessions_by_end_then_key():
     result = serial(
         lambda p: p.key_by("user").sessionize("ts", 10), data, time_punctuation=od.every("ts", 20)
     )
-    # before serial 4 comes the punctuation 40, before serial 5 comes 80; what they cause has the tag before
+    # before serial 4 comes the punctuation 40, before serial 5 comes 80: what they cause has their tags
     assert result.rows == [(1, 0, 0, 1), (3, 0, 0, 1), (2, 1, 1, 1), (9, 50, 50, 1), (9, 99, 99, 1)]
-    assert result.tags == [(3, 0), (3, 1), (3, 2), (4, 0), (5, 0)]
+    assert result.tags == [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1)]
 
 
 def test_on_time_runs_by_key_and_its_outputs_flow_downstream():
@@ -113,7 +113,7 @@ def test_on_time_runs_by_key_and_its_outputs_flow_downstream():
         time_punctuation=od.every("ts", 5),
     )
     assert result.rows == [(1,), (2,)]
-    assert result.tags == [(2, 0), (2, 1)]
+    assert result.tags == [(3, 0), (3, 1)]
 
 
 

@@ -1,0 +1,3 @@
+class StateRowError(ValueError):
+    row: int
+    def __init__(self, reason: str, row: int) -> None: ...

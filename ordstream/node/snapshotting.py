@@ -1,0 +1,370 @@
+"""Snapshots of one stream: who asks for them, what a marker brings along, and the thread that writes them.
+
+The core copies the states as a marker passes (`_core/flow/exports.pxd`). The reading thread meets the marker
+behind the last output in front of it, makes a `Snapshot` of what came, and goes on. Sorting, checksums and
+writing are the background thread's.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.ground.ordertags import OrderTag
+from ordstream.node.report import SnapshotFigures
+from ordstream.node.worker_threads import start
+from ordstream.plan.plan import Plan
+from ordstream.snapshots.checkpoint import Checkpoint
+from ordstream.snapshots.fit import check_can_snapshot, fit
+from ordstream.snapshots.snapshot import MemoryRows, Snapshot
+
+#: Where a run begins that goes on from nothing.
+BEGINNING = Snapshot(0, OrderTag(0))
+#: How often somebody who waits for a snapshot looks who reads, and how long nobody may, seconds.
+WAIT_S, UNREAD_S = 0.05, 1.0
+UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SnapshotFuture(Future[Snapshot]):
+    """A snapshot that was asked for. It is complete when the outputs in front of its marker were read, and,
+    where there is a checkpoint, when it lies on the disk.
+
+    Parameters
+    ----------
+    reader : callable
+        Who read the stream last: identity of a thread; None: nobody has.
+    """
+
+    def __init__(self, reader: Callable[[], int | None]) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def result(self, timeout: float | None = None) -> Snapshot:
+        """The snapshot.
+
+        Raises
+        ------
+        RuntimeError
+            The thread that reads the stream would wait for itself, or nobody reads it.
+        CheckpointError
+            It could not be written, or the stream ended before.
+        TimeoutError
+        """
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As `result`, for its exception."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        began = time.monotonic()
+        until = None if timeout is None else began + timeout
+        while not self.done():
+            now = time.monotonic()
+            reader = self._reader()
+            if reader == threading.get_ident() or (reader is None and now - began > UNREAD_S):
+                raise RuntimeError(
+                    "the snapshot is complete when the outputs in front of it were read, and "
+                    + ("nobody reads them" if reader is None else "this is the thread that reads them")
+                    + ": read the stream on, then ask (or ask in another thread)"
+                )
+            left = WAIT_S if until is None else min(WAIT_S, until - now)
+            if left <= 0.0:
+                return
+            wait([self], left)
+
+
+def seconds_of(every: Any) -> float | None:
+    """`every` as seconds; None: it is a number of rows.
+
+    Raises
+    ------
+    PlanError
+        It is neither.
+    """
+    if isinstance(every, timedelta):
+        found = every.total_seconds()
+    elif isinstance(every, str):
+        number = every.rstrip("smh")
+        try:
+            found = float(number) * UNITS[every[len(number) :]]
+        except (KeyError, ValueError):
+            found = 0.0
+    elif isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        return None
+    else:
+        found = 0.0
+    if not 0.0 < found < float("inf"):
+        raise PlanError(
+            f"every must be a time such as '10s', '500ms' or '5m', a timedelta, or a number of tuples; got "
+            f"{every!r}"
+        )
+    return found
+
+
+def where_to_begin(restore: Any, checkpoint: Checkpoint | None) -> Snapshot:
+    """The snapshot that a run goes on from: the one that was given, else the newest of the checkpoint.
+
+    Raises
+    ------
+    PlanError
+        `restore` is no snapshot.
+    CheckpointError
+        The newest is damaged; the message offers the one before.
+    """
+    if restore is None:
+        return (checkpoint.latest() if checkpoint is not None else None) or BEGINNING
+    if isinstance(restore, Checkpoint):
+        return restore.latest() or BEGINNING
+    if isinstance(restore, str | os.PathLike):
+        return Checkpoint(restore).latest() or BEGINNING
+    if not isinstance(restore, Snapshot):
+        raise PlanError(
+            "restore must be a snapshot (result.snapshot, or od.Checkpoint(folder).read(number)), a "
+            f"checkpoint or its folder; got {type(restore).__name__}"
+        )
+    return restore
+
+
+class Snapshotting:
+    """See the module. Thread safety: `request` from any thread, everything else from the reading thread.
+
+    Parameters
+    ----------
+    plan : Plan
+    checkpoint : str, path, Checkpoint or None
+    every : str, timedelta, int or None
+    restore : Snapshot, Checkpoint, path or None
+
+    Raises
+    ------
+    PlanError
+        An operator's state can't be written down, or an option is none.
+    CheckpointError
+        The checkpoint, or the snapshot, does not fit.
+    """
+
+    def __init__(self, plan: Plan, checkpoint: Any, every: Any, restore: Any) -> None:
+        check_can_snapshot(plan)
+        self.figures: list[SnapshotFigures] = []
+        if every is not None and checkpoint is None:
+            raise PlanError("every= says how often checkpoint= is written: give a folder, checkpoint='...'")
+        seconds = None if every is None else seconds_of(every)
+        self.rows = int(every) if every is not None and seconds is None else 0
+        self._seconds, self._due = seconds, 0.0
+        self._checkpoint = checkpoint
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            self._checkpoint = Checkpoint(checkpoint)
+        self.begin = where_to_begin(restore, self._checkpoint)
+        self.states = fit(plan, self.begin)
+        self.last: Snapshot | None = None
+        self.error: CheckpointError | None = None
+        self._asked: dict[SnapshotFuture, int] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+        # One waits while one is written; a further one makes the reader wait: memory stays bounded.
+        self._waiting: queue.Queue[Any] = queue.Queue(1)
+        self._writer: threading.Thread | None = None
+        self._in_work = 0
+
+    # ------------------------------------------------------------------------------------------ beginning
+
+    def with_models(self, plan: Plan) -> Plan:
+        """The plan with shed operators that begin with what they had learnt."""
+        models = self.begin.models
+        if not models:
+            return plan
+        from ordstream.balance.sketches import ExecutionTimes
+
+        return plan.replaced(
+            [
+                one.changed(model=ExecutionTimes.from_bytes(models[one.name]))
+                if one.sheds and one.frozen is None and one.name in models
+                else one
+                for one in plan.operators
+            ]
+        )
+
+    def install(self, core: Any, operators: Mapping[str, tuple[int, Any]]) -> None:
+        """Give the states to a core run that has not started. `operators`: name -> index in the core, and
+        the operator.
+
+        Raises
+        ------
+        CheckpointError
+            A row can't be taken in.
+        """
+        for name, (rows, adapt) in self.states.items():
+            index, operator = operators[name]
+            taken = 0
+            for batch in rows.batches():
+                fitting = adapt(batch)
+                try:
+                    core.install(index, fitting)
+                except CheckpointError:
+                    raise
+                except Exception as error:
+                    at = f"row {taken + error.row + 1} of its state: " if hasattr(error, "row") else ""
+                    raise CheckpointError(
+                        f"operator {name!r} ({operator.op}) can't go on from the snapshot at serial "
+                        f"{self.begin.serial}: {at}{error}"
+                    ) from error
+                taken += batch.num_rows
+
+    # ------------------------------------------------------------------------------------------ asking
+
+    def request(self, core: Any, reader: Callable[[], int | None]) -> SnapshotFuture:
+        """Ask for a snapshot where the stream is now. Any thread. `reader`: as for `SnapshotFuture`."""
+        future = SnapshotFuture(reader)
+        with self._lock:
+            if self._ended:
+                future.set_exception(CheckpointError("the stream has ended: no snapshot can be taken of it"))
+            else:
+                self._asked[future] = core.request_snapshot()
+        return future
+
+    def tick(self, core: Any) -> None:
+        """Ask for the next snapshot when it is time.
+
+        Raises
+        ------
+        CheckpointError
+            One could not be written.
+        """
+        self.raise_error()
+        if self._seconds is None:
+            return
+        now = time.monotonic()
+        if not self._due:
+            self._due = now + self._seconds
+        elif now >= self._due and not self._in_work:
+            self._due = now + self._seconds
+            self._in_work += 1
+            core.request_snapshot()
+
+    def raise_error(self) -> None:
+        """Raise what the writer met."""
+        if self.error is not None:
+            raise self.error
+
+    # ------------------------------------------------------------------------------------------ a marker
+
+    def passed(
+        self,
+        exported: list[tuple[int, int, list[pa.RecordBatch], tuple[int, int | None], int]],
+        operators: Mapping[int, Any],
+        serial: int,
+        emitted_through: OrderTag,
+        position: Callable[[int], Any],
+        models: Mapping[str, bytes],
+    ) -> None:
+        """The reader met a marker: what was exported for it becomes a snapshot.
+
+        Parameters
+        ----------
+        exported
+            As `Run.exported` gives it.
+        operators : mapping of int to Operator
+            By index in the core; those that keep a state.
+        serial, emitted_through
+            Where the marker stands.
+        position : callable
+            Serial -> where the source stood.
+        models : mapping of str to bytes
+        """
+        began = time.perf_counter()
+        parts: dict[int, list[pa.RecordBatch]] = {index: [] for index in operators}
+        served, latest, ns = 0, None, 0
+        for _, index, batches, clock, took in exported:
+            if index < 0:
+                served, latest = max((served, latest), clock, key=lambda one: one[0])
+            else:
+                parts[index] += batches
+                ns += took
+        states = {
+            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index])
+            for index, one in operators.items()
+        }
+        snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)
+        self.last = snapshot
+        with self._lock:
+            futures = [future for future, number in self._asked.items() if number <= served]
+            for future in futures:
+                del self._asked[future]
+        work = (snapshot, futures, began, ns / 1e9)
+        if self._checkpoint is None:
+            self._complete(*work)
+            return
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write, name="ordstream-snapshots", daemon=True)
+            start(self._writer)
+        self._waiting.put(work)
+
+    def _write(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            if self.error is None:
+                self._complete(*work)
+            else:
+                self._fail(work[1], self.error)
+            self._in_work = 0
+
+    def _complete(
+        self, snapshot: Snapshot, futures: list[SnapshotFuture], began: float, stall: float
+    ) -> None:
+        written = None
+        if self._checkpoint is not None:
+            try:
+                written = self._checkpoint.write(snapshot)
+            except Exception as error:  # the reader raises it: the stream must not go on as if it were safe
+                self.error = error if isinstance(error, CheckpointError) else CheckpointError(f"{error}")
+                self._fail(futures, self.error)
+                return
+        size = 0
+        if written is None:
+            size = sum(part.nbytes for rows in snapshot.states.values() for part in rows.batches())
+        seconds = time.perf_counter() - began
+        self.figures.append(
+            SnapshotFigures(snapshot.serial, snapshot.num_rows, size, seconds, stall)
+            if written is None
+            else SnapshotFigures(
+                snapshot.serial,
+                snapshot.num_rows,
+                written.bytes,
+                seconds,
+                stall,
+                written.sort_seconds,
+                written.write_seconds,
+                written.sync_seconds,
+            )
+        )
+        for future in futures:
+            future.set_result(snapshot)
+
+    @staticmethod
+    def _fail(futures: list[SnapshotFuture], error: CheckpointError) -> None:
+        for future in futures:
+            future.set_exception(error)
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def end(self) -> None:
+        """The stream has ended: wait for what is being written. Idempotent; any thread but the writer."""
+        with self._lock:
+            self._ended = True
+            left, self._asked = list(self._asked), {}
+        self._fail(left, CheckpointError("the stream ended before a marker passed"))
+        if self._writer is not None and self._writer is not threading.current_thread():
+            self._waiting.put(None)
+            self._writer.join()
+            self._writer = None

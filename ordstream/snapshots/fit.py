@@ -1,0 +1,102 @@
+"""Whether a pipeline can be snapshotted, and whether a stored state fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pyarrow as pa
+
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import Plan
+from ordstream.snapshots.snapshot import Snapshot, StateRows
+
+#: State rows as they were stored -> as the operator takes them in.
+Adapt = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def check_can_snapshot(plan: Plan) -> None:
+    """See that every state of a pipeline can be written down, when a checkpoint is opened.
+
+    Raises
+    ------
+    PlanError
+        Names every operator whose state can't be, and why.
+    """
+    reasons = []
+    for operator in plan.operators:
+        try:
+            if not operator.can_snapshot:
+                raise PlanError(
+                    f"operator {operator.name!r} ({operator.op}): its state is not declared; declare its "
+                    "fields, or give it a codec (od.codec)"
+                )
+            operator.state_schema()
+        except PlanError as error:
+            reasons.append(str(error))
+    if reasons:
+        raise PlanError("this pipeline can't be snapshotted:\n  " + "\n  ".join(reasons))
+
+
+def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
+    """Match stored states with a pipeline's operators, by name.
+
+    A stateful operator without a stored state is new: it begins empty, and `begins_empty` lists it.
+
+    Returns
+    -------
+    dict
+        Operator name -> its state as it was stored, and what makes the operator's rows of it.
+
+    Raises
+    ------
+    CheckpointError
+        A state is stored that no operator of the pipeline has, or one that does not fit: all of them are
+        named, with what differs.
+    PlanError
+        The state of an operator can't be written down.
+    """
+    stateful = _stateful(plan)
+    fitting: dict[str, tuple[StateRows, Adapt]] = {}
+    reasons = []
+    for name, rows in snapshot.states.items():
+        if name not in stateful:
+            reasons.append(_lost(name, rows, stateful, snapshot))
+            continue
+        try:
+            # Every operator has it; what fits is the operator's own business.
+            adapt: Adapt = cast(Any, stateful[name]).adapt_state(rows.identity, rows.schema)
+            fitting[name] = (rows, adapt)
+        except CheckpointError as error:
+            reasons.append(str(error))
+    if reasons:
+        raise CheckpointError(
+            f"the snapshot behind serial {snapshot.serial} does not fit this pipeline:\n  "
+            + "\n  ".join(reasons)
+        )
+    return fitting
+
+
+def begins_empty(plan: Plan, snapshot: Snapshot) -> list[str]:
+    """Names of the stateful operators of a pipeline that have no stored state, in order."""
+    return [name for name in _stateful(plan) if name not in snapshot.states]
+
+
+def _stateful(plan: Plan) -> dict[str, Operator]:
+    return {operator.name: operator for operator in plan.operators if operator.state_schema() is not None}
+
+
+def _lost(name: str, rows: StateRows, stateful: dict[str, Operator], snapshot: Snapshot) -> str:
+    op = rows.identity.get("operator", "")
+    new = [
+        repr(other)
+        for other, operator in stateful.items()
+        if other not in snapshot.states and operator.state_identity().get("operator") == op
+    ]
+    renamed = f" (was it renamed? {', '.join(new)} has no stored state)" if new else ""
+    return (
+        f"operator {name!r} ({op}) has a stored state of {rows.num_rows:,} rows, and the pipeline has no "
+        f"stateful operator of that name{renamed}: give the operator this name, or begin anew with another "
+        "folder"
+    )

@@ -1,0 +1,167 @@
+"""A stream that is suspended anywhere and goes on in a run of any other configuration gives what one run
+gives: values, order and tags. So does a run that goes on from a snapshot of a stream that did not stop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from property import strategies as s
+from property.compare import Outcome, agree, exact_rows, run_reference
+
+import ordstream as od
+from ordstream.errors import OperatorError, SourceError
+
+LARGE = settings(
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.filter_too_much,
+    ]
+)
+
+
+def as_table(case: s.Case) -> pa.Table:
+    """The case's tuples in one table of the source's types."""
+    schema = case.pipeline.source_schema
+    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def configured(data: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Other options of the same meaning."""
+    drawn = data.draw(s.options())
+    if "punctuate" in options:
+        drawn["punctuate"] = options["punctuate"]
+    drawn.pop("snapshot_every", None)
+    return drawn
+
+
+def suspendable(case: s.Case) -> bool:
+    """Whether its states can be written down, and it says something before the end."""
+    operators = case.pipeline.plan.operators
+    return all(one.can_snapshot for one in operators) and not (operators and operators[-1].only_at_end)
+
+
+class Collected:
+    """What the runs of one stream gave, one after the other."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self.pipeline = pipeline
+        self.batches: list[pa.RecordBatch] = []
+        self.error: OperatorError | SourceError | None = None
+        self.report: Any = None
+
+    def read(self, stream: Any) -> None:
+        """All of a stream."""
+        with stream:
+            try:
+                self.batches += list(stream)
+            except (OperatorError, SourceError) as failure:
+                self.error = failure
+        self.report = stream.report
+
+    def outcome(self) -> Outcome:
+        """As of one run."""
+        schema = self.pipeline.schema
+        serials = [serial for batch in self.batches for serial in batch["_serial"].to_pylist()]
+        index = [i for batch in self.batches for i in batch["_index"].to_pylist()]
+        rows = exact_rows([batch.select(schema.names) for batch in self.batches], schema)
+        return Outcome(schema, rows, list(zip(serials, index, strict=True)), self.error, None)
+
+
+def check_cut(case: s.Case, data: Any) -> None:
+    assume(suspendable(case))
+    options = s.settled(case.options)
+    table = as_table(case)
+    expected = run_reference(case.pipeline, table, options.get("punctuate"))
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3))), len(table)]
+    found = Collected(case.pipeline)
+    snapshot = None
+    for part in range(4):
+        rows = table.slice(edges[part], edges[part + 1] - edges[part])
+        with_options = options if part == 0 else configured(data, options)
+        with_options.pop("snapshot_every", None)
+        stream = case.pipeline.stream(
+            rows, tags=True, restore=snapshot, end="finish" if part == 3 else "suspend", **with_options
+        )
+        found.read(stream)
+        if found.error is not None:
+            break
+        snapshot = stream.snapshot
+        assert part == 3 or (snapshot is not None and snapshot.serial == edges[part + 1])
+        points = [one for one in expected.tags if one[0] <= edges[part + 1]]
+        if part < 3:
+            assert snapshot.emitted_through == max(od.OrderTag(edges[part + 1]), *(od.OrderTag(*t) for t in points[-1:]))
+    agree(case.pipeline, expected, found.outcome())
+    assert found.error is not None or found.report.emitted_through == expected.emitted_through
+
+
+@LARGE
+@given(s.cases(vocabulary=s.BUILTIN), st.data())
+def test_suspended_runs_of_built_in_operators(case, data):
+    check_cut(case, data)
+
+
+@LARGE
+@given(s.cases(), st.data())
+def test_suspended_runs_of_all_operators(case, data):
+    check_cut(case, data)
+
+
+@LARGE
+@given(s.cases(vocabulary=s.BUILTIN, most=4), st.data())
+def test_snapshots_of_a_stream_that_goes_on(case, data):
+    """Of each: the rest of the stream, in any configuration, is what one run gives behind it."""
+    assume(all(one.can_snapshot for one in case.pipeline.plan.operators))
+    options = s.settled(case.options)
+    options.pop("snapshot_every", None)
+    table = as_table(case)
+    expected = run_reference(case.pipeline, table, options.get("punctuate"))
+    assume(expected.error is None)
+    seen = {}
+    every = data.draw(st.integers(1, 7))
+    with case.pipeline.stream(table, snapshots=True, snapshot_every=every, **options) as stream:
+        for _ in stream:
+            if stream.snapshot is not None:
+                seen[stream.snapshot.serial] = stream.snapshot
+    if stream.snapshot is not None:
+        seen[stream.snapshot.serial] = stream.snapshot
+    assert len(table) <= every or seen
+    for serial in data.draw(st.lists(st.sampled_from(sorted(seen) or [0]), max_size=3, unique=True)):
+        if serial not in seen:
+            continue
+        snapshot = seen[serial]
+        assert snapshot.serial % every == 0
+        rest = Collected(case.pipeline)
+        rest.read(
+            case.pipeline.stream(
+                table.slice(serial), tags=True, restore=snapshot, **configured(data, options)
+            )
+        )
+        outcome = rest.outcome()
+        behind = [i for i, tag in enumerate(expected.tags) if od.OrderTag(*tag) > snapshot.emitted_through]
+        wanted = exact_rows(expected.table.to_batches(), expected.schema)
+        assert outcome.tags == [expected.tags[i] for i in behind]
+        assert outcome.rows == [wanted[i] for i in behind]
+        if outcome.tags:
+            through = od.OrderTag(*data.draw(st.sampled_from(outcome.tags)))
+            again = case.pipeline.run(
+                table.slice(serial), restore=snapshot, emitted_through=through, **configured(data, options)
+            )
+            assert exact_rows(again.batches, case.pipeline.schema) == [
+                wanted[i] for i in behind if od.OrderTag(*expected.tags[i]) > through
+            ]
+
+
+def test_a_last_operator_that_emits_at_the_end_only_is_refused_by_name():
+    schema = pa.schema([("k", pa.int64())])
+    pipeline = od.Pipeline(schema).key_by("k").count("n", emit="final")
+    for call in (pipeline.run, lambda rows, **o: od.testing.run_serial(pipeline, rows, **o)):
+        with pytest.raises(od.PlanError, match=r"count_1.*end of the stream only"):
+            call(schema.empty_table(), end="suspend")

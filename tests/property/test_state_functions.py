@@ -1,0 +1,181 @@
+"""The state contract for functions of the user's: Python state with declared fields or behind a codec, and
+compiled state. As `test_state.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property.test_state import KEYS, SCHEMA, options_of, some_configurations, tables
+from state_runs import Segment, exact_rows, keys_of, run_cut, same_states
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+pytest.importorskip("numba")
+
+FIELDS = {
+    "n": pa.int64(),
+    "small": pa.int16(),
+    "u": pa.uint64(),
+    "total": pa.float64(),
+    "half": pa.float32(),
+    "flag": pa.bool_(),
+    "last": pa.string(),
+    "raw": pa.binary(),
+    "day": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "span": pa.duration("ms"),
+}
+STRUCT = {name: FIELDS[name] for name in ("flag", "n", "small", "half", "total", "day", "at")}
+NUMBERS = {"n": pa.int64(), "total": pa.float64()}
+
+
+class Refused(ValueError):
+    """What a function raises on purpose."""
+
+
+def declared(row: Any, state: Any, emit: Any) -> None:
+    state.n += 1
+    state.small = (state.small + (row.y or 1)) % 30_000
+    state.u = (state.u * 3 + (row.u or 1)) % 2**64
+    if row.y == 2 and row.b is None:
+        raise Refused(f"after {state.n}")
+    if row.x is not None:
+        state.total, state.half = row.x, row.x
+    state.flag = state.flag is not bool(row.b)
+    state.last = (state.last + (row.s or "é"))[-6:]
+    state.raw = (state.raw + row.z)[-5:]
+    state.at = state.at if row.t is None else row.t
+    state.day = state.day if row.d is None else row.d
+    state.span = state.span * 2 + (state.at - state.at)
+    for _ in range(state.n % 3):
+        emit(*(getattr(state, name) for name in FIELDS))
+
+
+def declared_flush(key: Any, state: Any, emit: Any) -> None:
+    state.n = -state.n
+    emit(*(getattr(state, name) for name in FIELDS))
+
+
+def coded(row: Any, state: list[Any], emit: Any) -> None:
+    state.append(row.j)
+    if row.y == 2 and row.b is None:
+        raise Refused(f"after {len(state)}")
+    del state[:-4]
+    emit(len(state), float(sum(state)))
+
+
+def coded_flush(key: Any, state: list[Any], emit: Any) -> None:
+    emit(-len(state), float(state[0]))
+
+
+def packed(state: list[int]) -> bytes:
+    return struct.pack(f"<{len(state)}q", *state)
+
+
+def unpacked(data: bytes) -> list[int]:
+    return list(struct.unpack(f"<{len(data) // 8}q", data))
+
+
+def compiled(row, state, emit):
+    state.n += row.j
+    if row.y is not None and row.y == 2 and row.b is None:
+        raise ValueError("as the others")
+    if row.x is not None:
+        state.total = row.x
+        state.half = row.x
+    if row.b is not None:
+        state.flag = row.b
+    state.small = 3 if state.small == 0 else 0
+    if row.d is not None:
+        state.day = row.d
+    if row.t is not None:
+        state.at = row.t
+    emit(state.flag, state.n, state.small, state.half, state.total, state.day, state.at)
+
+
+def compiled_flush(key, state, emit):
+    emit(state.flag, -state.n, state.small, state.half, state.total, state.day, state.at)
+
+
+def returning(row, state, emit):
+    """A state that goes back to zeros: as that of a new key."""
+    state.n = 0 if state.n else 5
+    emit(row.i, state.n)
+
+
+@st.composite
+def functions(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
+    """One process operator."""
+    built: Any = od.Pipeline(SCHEMA)
+    if key:
+        built = built.key_by(*key)
+    kind = draw(st.sampled_from(["declared", "struct codec", "text codec", "compiled", "returning"]))
+    flushes = draw(st.booleans())
+    options: dict[str, Any] = {"on_error": "skip", "name": "fold"}
+    if kind == "declared":
+        on_flush = declared_flush if flushes else None
+        return built.process(declared, schema=FIELDS, state=FIELDS, on_flush=on_flush, **options)
+    if kind == "compiled":
+        options |= {"compiled": True, "on_flush": compiled_flush if flushes else None}
+        return built.process(compiled, schema=STRUCT, state=STRUCT, **options)
+    if kind == "returning":
+        schema, state = {"i": pa.int64(), "n": pa.int64()}, {"n": pa.int64()}
+        return built.process(returning, schema=schema, state=state, compiled=True, name="fold")
+    codec = od.codec(packed, unpacked, list)
+    if kind == "text codec":
+        codec = od.codec(lambda state: json.dumps(state).encode(), json.loads, list)
+    return built.process(
+        coded, schema=NUMBERS, state=codec, on_flush=coded_flush if flushes else None, **options
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
+def test_a_cut_stream_goes_on_anywhere(data, table, key):
+    pipeline = data.draw(functions(key))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
+    one, other = some_configurations(data.draw), some_configurations(data.draw)
+    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
+    batches, states = run_cut(pipeline, table, cuts, one)
+    assert exact_rows(batches, pipeline.schema) == expected
+    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
+    assert same_states(states[2], at_once)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), table=tables(), key=st.sampled_from([key for key in KEYS if key]))
+def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
+    pipeline = data.draw(functions(key))
+    cut = data.draw(st.integers(1, len(table) - 1))
+    one, other, *_ = some_configurations(data.draw)
+    before, behind = table.slice(0, cut), table.slice(cut)
+    with Segment(pipeline, **options_of(one)) as segment:
+        segment.push(before)
+        state = segment.state()["fold"]
+        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
+        assert segment.remove("fold", gone) == len(gone)
+        assert segment.remove("fold", gone) == 0
+        seen = len(exact_rows(segment.batches, pipeline.schema))
+        left = segment.state()
+        segment.push(behind)
+        segment.finish()
+        found = exact_rows(segment.batches, pipeline.schema)[seen:]
+    dropped = set(map(repr, keys_of(gone, len(key))))
+    keys = keys_of(before.select(key), len(key))
+    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
+    result = run_serial(pipeline, pa.concat_tables([stayed, behind]))
+    wanted = exact_rows([result.table], pipeline.schema)
+    assert found == [
+        row for row, (serial, _) in zip(wanted, result.tags, strict=True) if serial > len(stayed)
+    ]
+    with Segment(pipeline, **options_of(other)) as segment:
+        segment.push(stayed)
+        assert same_states(segment.state(), left)

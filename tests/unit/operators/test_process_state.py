@@ -1,0 +1,260 @@
+"""The state of functions of the user's as rows: which rows, what is refused by operator and key, and that
+removed keys give memory back.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import math
+import weakref
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from state_runs import Segment, exact_rows
+
+import ordstream as od
+
+WAYS = [{"workers": 0, "buckets": 3}, {"workers": 2, "buckets": 1}]
+DATA = pa.table({"k": ["a", "b", None, "a", "c"], "x": [1, 2, 3, 4, -5]})
+OUT = {"n": pa.int64()}
+
+
+def adds(row, state, emit):
+    if row.x < 0:
+        raise ValueError("negative")
+    state.n += row.x
+    emit(state.n)
+
+
+def adds_to_a_list(row, state, emit):
+    if row.x < 0:
+        raise ValueError("negative")
+    state.append(row.x)
+    emit(sum(state))
+
+
+def at_the_end(key, state, emit):
+    emit(0)
+
+
+def refuses_7(state):
+    if 7 in state:
+        raise LookupError("no sevens here")
+    return bytes(state)
+
+
+def decodes(data):
+    if 7 in data:
+        raise LookupError("no sevens here")
+    return list(data)
+
+
+def built(fn=adds, key=("k",), schema=DATA.schema, state=None, **options):
+    pipeline = od.Pipeline(schema)
+    keyed = pipeline.key_by(*key) if key else pipeline
+    return keyed.process(fn, schema=OUT, state=state or {"n": int}, on_error="skip", name="fold", **options)
+
+
+def coded(encode=refuses_7, decode=decodes, **options):
+    return built(adds_to_a_list, state=od.codec(encode, decode, list), **options)
+
+
+VARIANTS = [
+    built(),
+    built(compiled=True),
+    built(compiled=True, on_flush=at_the_end),
+    coded(),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("pipeline", VARIANTS, ids=["declared", "compiled", "with flush", "codec"])
+def test_a_key_whose_only_tuple_failed_has_no_row(pipeline, way):
+    with Segment(pipeline, **way) as segment:
+        segment.push(DATA)
+        state = segment.state_of("fold")
+        values = [b"\x03", b"\x01\x04", b"\x02"] if pipeline is VARIANTS[3] else [3, 5, 2]
+        assert [list(row.values()) for row in state.to_pylist()] == [
+            [key, value] for key, value in zip([None, "a", "b"], values, strict=True)
+        ]
+        named = pa.table([["c", "b", "?"], state.column(1)], schema=state.schema).to_batches()[0]
+        assert segment.state_of("fold", 1, named).equals(state.slice(2))
+        assert segment.remove("fold", pa.Table.from_batches([named])) == 1
+        assert segment.state_of("fold").equals(state.slice(0, 2))
+
+
+def test_every_declared_type_comes_back_exactly():
+    fields = {
+        "t": pa.timestamp("ns", "Europe/Berlin"),
+        "d": pa.date64(),
+        "e": pa.duration("us"),
+        "c": pa.time32("ms"),
+        "f": pa.float32(),
+        "x": pa.float64(),
+        "u": pa.uint64(),
+        "i": pa.int8(),
+        "s": pa.large_string(),
+        "b": pa.large_binary(),
+        "o": pa.bool_(),
+    }
+    values = {
+        "t": datetime.datetime(2031, 7, 1, 12, 0, 0, 17, datetime.UTC),
+        "d": datetime.date(1931, 1, 2),
+        "e": datetime.timedelta(days=-3, microseconds=1),
+        "c": datetime.time(23, 59, 59, 999_000),
+        "f": -0.0,
+        "x": math.nan,
+        "u": 2**64 - 1,
+        "i": -128,
+        "s": "\x00é\U0001f600",
+        "b": b"\xff\x00",
+        "o": True,
+    }
+
+    def sets(row, state, emit):
+        if row.x == 1:
+            for name, value in values.items():
+                setattr(state, name, value)
+        emit(*(getattr(state, name) for name in fields))
+
+    keyed = od.Pipeline(DATA.schema).key_by("k")
+    pipeline = keyed.process(sets, schema=fields, state=fields, name="fold")
+    with Segment(pipeline, workers=0) as segment:
+        segment.push(DATA)
+        before = exact_rows(segment.batches, pipeline.schema)
+        state = segment.state_of("fold")
+    with Segment(pipeline, workers=2) as segment:
+        segment.install({"fold": state})
+        assert segment.state_of("fold").equals(state) or exact_rows([state], state.schema) == exact_rows(
+            [segment.state_of("fold")], state.schema
+        )
+        segment.push(DATA.slice(1))
+        assert exact_rows(segment.batches, pipeline.schema) == [before[i] for i in (1, 2, 0, 4)]
+
+
+# ---------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_codec_that_raises_is_named_with_its_key(way):
+    data = pa.table({"k": ["a", "b"], "x": [1, 7]})
+    with Segment(coded(), **way) as segment:
+        segment.push(data)
+        text = r"operator 'fold' \(python_process\), key 'b': encode of its codec raised LookupError: no sev"
+        with pytest.raises(od.CheckpointError, match=text) as raised:
+            segment.state()
+        assert isinstance(raised.value.__cause__, LookupError)
+        segment.push(data.slice(0, 1))  # and the run goes on
+        assert exact_rows(segment.batches[-1:], segment.batches[0].schema) == [(2,)]
+    with Segment(coded(), **way) as segment:
+        rows = pa.table({"k": ["a", "b", "c"], "state": [b"\x01", b"\x07", b"\x02"]})
+        text = r"operator 'fold' \(python_process\), key 'b': decode of its codec raised LookupError"
+        with pytest.raises(od.CheckpointError, match=text):
+            segment.install({"fold": rows})
+        assert "b" not in segment.state_of("fold")["k"].to_pylist()
+
+
+def test_a_codec_that_gives_no_bytes_is_refused():
+    with Segment(coded(encode=sum, key=()), workers=0) as segment:
+        segment.push(DATA)
+        with pytest.raises(od.CheckpointError, match=r"\): encode of its codec raised TypeError: expected"):
+            segment.state()
+
+
+@pytest.mark.parametrize("pipeline", VARIANTS, ids=["declared", "compiled", "with flush", "codec"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_key_that_is_there_and_a_null_are_refused(pipeline, way):
+    with Segment(pipeline, **way) as segment:
+        segment.push(DATA)
+        state = segment.state_of("fold")
+        with pytest.raises(od.PlanError, match=r"key .*'a'.*the key is there already"):
+            segment.install({"fold": state.slice(1, 1)})
+        empty = pa.table([["z"], pa.nulls(1, state.schema.types[1])], schema=state.schema)
+        with pytest.raises(od.PlanError, match="a column is null, which no state has"):
+            segment.install({"fold": empty})
+        segment.install({"fold": pa.table([["c"], state.column(1).slice(1, 1)], schema=state.schema)})
+        assert segment.state_of("fold").num_rows == 4
+
+
+def test_a_string_that_is_no_utf8_is_refused_by_its_row():
+    pipeline = built(state={"s": str}, fn=lambda row, state, emit: None)
+    strings = pa.array([b"good", b"\xff\xfe"]).view(pa.string())
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        with pytest.raises(od.PlanError, match=r"key \{'k': 'b'\}: UnicodeDecodeError"):
+            segment.install({"fold": pa.table({"k": ["a", "b"], "s": strings})})
+        assert segment.state_of("fold").to_pylist() == [{"k": "a", "s": "good"}]
+
+
+@pytest.mark.parametrize("key", [("k",), ()])
+def test_an_operator_without_a_key_has_one_state(key):
+    for pipeline in (built(key=key), built(key=key, compiled=True), coded(key=key)):
+        with Segment(pipeline, workers=0) as segment:
+            assert segment.state_of("fold").num_rows == 0
+            segment.push(DATA)
+            state = segment.state_of("fold")
+            assert state.num_rows == (3 if key else 1)
+            assert segment.remove("fold", state) == state.num_rows
+            assert segment.remove("fold", state) == 0
+            assert segment.state_of("fold").num_rows == 0
+            segment.install({"fold": state})
+            if not key:
+                with pytest.raises(od.PlanError, match="one state, and it is there already"):
+                    segment.install({"fold": state})
+            assert segment.state_of("fold").equals(state)
+
+
+# ---------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("pipeline", VARIANTS, ids=["declared", "compiled", "with flush", "codec"])
+def test_removing_old_keys_keeps_memory_flat(pipeline):
+    """Ever new keys, of which the last 2,000 or so stay."""
+    step, rounds = 1_000, 24
+
+    def keys(turn):
+        return pa.array([f"key number {n}" * (1 + n % 4) for n in range(turn * step, (turn + 1) * step)])
+
+    with Segment(pipeline, workers=0, buckets=2) as segment:
+        schema = segment.stages["fold"][1].state_schema()
+        empty = segment.bytes("fold")
+        held = []
+        for turn in range(rounds):
+            segment.push(pa.table({"k": keys(turn), "x": np.full(step, 5)}), rows=step)
+            if turn > 1:
+                old = pa.table([keys(turn - 2), pa.nulls(step, schema.types[1])], schema=schema)
+                assert segment.remove("fold", old) == step
+            held.append(segment.bytes("fold"))
+        assert max(held[8:]) <= 1.05 * max(held[:8])  # of the holes in a list a few more or fewer
+        assert held[0] - empty > step * 20  # the keys' strings are counted
+        everything = segment.state_of("fold")
+        assert len(everything) == 2 * step
+        assert segment.remove("fold", everything.slice(10)) == 2 * step - 10
+        assert segment.state_of("fold").equals(everything.slice(0, 10))
+        assert segment.bytes("fold") <= 4 * empty + 2 * 4096
+
+
+class Noted(list):
+    """A list that can be watched."""
+
+
+@pytest.mark.parametrize("key", [("k",), ()])
+def test_the_object_of_a_removed_key_is_let_go(key):
+    """Also where so few keys went that the list of states keeps its holes."""
+    objects = []
+
+    def makes():
+        one = Noted()
+        objects.append(weakref.ref(one))
+        return one
+
+    pipeline = built(adds_to_a_list, state=od.codec(bytes, Noted, makes), key=key)
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        segment.push(pa.table({"k": [str(n) for n in range(50)], "x": np.ones(50, np.int64)}))
+        state = segment.state_of("fold")
+        for low in range(0, len(state), 5):
+            assert segment.remove("fold", state.slice(low, 5)) == min(5, len(state))
+            gc.collect()
+            assert sum(one() is not None for one in objects) == max(0, len(state) - low - 5)
+            assert segment.state_of("fold").equals(state.slice(low + 5))

@@ -1,0 +1,102 @@
+"""Whether a stored state fits a pipeline: by name, and all that does not is named."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from unit.snapshots.checkpoints import counts, memory, snapshot
+
+import ordstream as od
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.operators.operator import Operator
+from ordstream.snapshots.fit import begins_empty, check_can_snapshot, fit
+
+SOURCE = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+
+
+@pytest.fixture
+def adapts(monkeypatch):
+    """Stands for `Operator.adapt_state`: rows pass as they are where the key is the same."""
+
+    def adapt_state(self, identity, schema):
+        mine = self.state_identity()
+        if identity["key"] != mine["key"]:
+            raise CheckpointError(f"operator {self.name!r}: key {mine['key']}, stored {identity['key']}")
+        return lambda batch: batch
+
+    monkeypatch.setattr(Operator, "adapt_state", adapt_state, raising=False)
+
+
+def pipeline():
+    return (
+        od.Pipeline(SOURCE)
+        .key_by("k")
+        .count(operator="first")
+        .key_by("k")
+        .forward_fill("count", name="second")
+    )
+
+
+@pytest.mark.usefixtures("adapts")
+def test_states_are_matched_by_name():
+    plan = pipeline().plan
+    stored = snapshot({"first": memory(counts(5))})
+    found = fit(plan, stored)
+    assert list(found) == ["first"]
+    rows, adapt = found["first"]
+    assert rows is stored.states["first"]
+    batch = counts(2)
+    assert adapt(batch) is batch
+    assert begins_empty(plan, stored) == ["second"]
+    assert fit(plan, snapshot({})) == {}
+    assert begins_empty(plan, snapshot({})) == ["first", "second"]
+
+
+@pytest.mark.usefixtures("adapts")
+def test_a_state_that_no_operator_has():
+    stored = snapshot({"renamed": memory(counts(5)), "gone": memory(counts(1000), operator="top_k")})
+    with pytest.raises(CheckpointError) as raised:
+        fit(pipeline().plan, stored)
+    text = str(raised.value)
+    assert "the snapshot behind serial 100 does not fit this pipeline" in text
+    assert "operator 'renamed' (count) has a stored state of 5 rows" in text
+    assert "was it renamed? 'first' has no stored state" in text
+    assert "operator 'gone' (top_k) has a stored state of 1,000 rows, and the pipeline has no" in text
+
+
+@pytest.mark.usefixtures("adapts")
+def test_a_state_that_does_not_fit():
+    stored = snapshot({"first": memory(counts(5), key="k: string"), "gone": memory(counts(1))})
+    with pytest.raises(
+        CheckpointError, match=r"operator 'first': key k: int64, stored k: string(.|\n)*'gone'"
+    ):
+        fit(pipeline().plan, stored)
+
+
+def test_a_pipeline_that_can_be_snapshotted():
+    check_can_snapshot(pipeline().plan)
+    check_can_snapshot(od.Pipeline(SOURCE).filter(od.col("t") > 1).plan)
+
+
+def test_every_state_that_can_not_be_written_down_is_named(monkeypatch):
+    plan = pipeline().plan
+
+    def no_schema(self):
+        if self.stateful:
+            raise PlanError(f"operator {self.name!r}: its state can't be exported yet")
+
+    for operator in plan.operators:
+        monkeypatch.setattr(type(operator), "state_schema", no_schema)
+    with pytest.raises(PlanError, match=r"can't be snapshotted:\n  operator 'first'.*\n  operator 'second'"):
+        check_can_snapshot(plan)
+
+
+def test_a_state_that_is_not_declared():
+    def step(row, state, emit):
+        emit(row)
+
+    pipeline = od.Pipeline(SOURCE).key_by("k").process(step, init=dict, schema=SOURCE, name="mine")
+    with pytest.raises(
+        PlanError, match="'mine' .*its state is not declared; declare its fields, or give it a codec"
+    ):
+        check_can_snapshot(pipeline.plan)
