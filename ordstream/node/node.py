@@ -305,8 +305,11 @@ class Stream(Reader):
                 if item is None:
                     self._finish()
                     return None
+            if item is not None and item[0] is None:
+                self._passed(item[1])
+                continue
             if item is not None:
-                batch = self._passed(item[1]) if item[0] is None else self._shape(*item)
+                batch = self._shape(*item)
                 if batch is not None:
                     return batch
                 continue

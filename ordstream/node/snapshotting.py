@@ -187,14 +187,11 @@ class Snapshotting:
             return plan
         from ordstream.balance.sketches import ExecutionTimes
 
-        return plan.replaced(
-            [
-                one.changed(model=ExecutionTimes.from_bytes(models[one.name]))
-                if one.sheds and one.frozen is None and one.name in models
-                else one
-                for one in plan.operators
-            ]
-        )
+        operators: list[Any] = list(plan.operators)
+        for position, one in enumerate(operators):
+            if one.name in models and one.sheds and one.frozen is None:
+                operators[position] = one.changed(model=ExecutionTimes.from_bytes(models[one.name]))
+        return plan.replaced(operators)
 
     def install(self, core: Any, operators: Mapping[str, tuple[int, Any]]) -> None:
         """Give the states to a core run that has not started. `operators`: name -> index in the core, and
@@ -293,7 +290,7 @@ class Snapshotting:
                 parts[index] += batches
                 ns += took
         states = {
-            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index])
+            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index], len(one.key))
             for index, one in operators.items()
         }
         snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)

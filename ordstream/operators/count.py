@@ -101,12 +101,6 @@ class Count(Operator):
         # when a count is shown (emit, above, best) is nothing that it depends on
         return {**super().state_identity(), "parameters": f"count{self.by_key}{self._windows()}"}
 
-    def state_identity(self) -> dict[str, str]:
-        """Without what only chooses which counts are shown: `emit`, and `best`, which a rewrite sets."""
-        if self.emit == "updates" and not self.best:
-            return super().state_identity()
-        return self.changed(emit="updates", best=0).state_identity()
-
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)}
 

@@ -4,6 +4,7 @@ gives: values, order and tags. So does a run that goes on from a snapshot of a s
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,7 @@ class Collected:
         self.batches: list[pa.RecordBatch] = []
         self.error: OperatorError | SourceError | None = None
         self.report: Any = None
+        self.skipped: Counter[str] = Counter()
 
     def read(self, stream: Any) -> None:
         """All of a stream."""
@@ -65,6 +67,7 @@ class Collected:
             except (OperatorError, SourceError) as failure:
                 self.error = failure
         self.report = stream.report
+        self.skipped += Counter({one.name: one.skipped for one in self.report.operators if one.skipped})
 
     def outcome(self) -> Outcome:
         """As of one run."""
@@ -97,9 +100,12 @@ def check_cut(case: s.Case, data: Any) -> None:
         assert part == 3 or (snapshot is not None and snapshot.serial == edges[part + 1])
         points = [one for one in expected.tags if one[0] <= edges[part + 1]]
         if part < 3:
-            assert snapshot.emitted_through == max(od.OrderTag(edges[part + 1]), *(od.OrderTag(*t) for t in points[-1:]))
-    agree(case.pipeline, expected, found.outcome())
+            written = [od.OrderTag(*tag) for tag in points[-1:]]
+            assert snapshot.emitted_through == max([od.OrderTag(edges[part + 1]), *written])
+    agree(case.pipeline, expected, found.outcome(), reports=False)
     assert found.error is not None or found.report.emitted_through == expected.emitted_through
+    if found.error is None:
+        assert found.skipped == Counter(name for name, _ in expected.skipped)
 
 
 @LARGE
