@@ -38,6 +38,7 @@ sys.path.append(str(ROOT / "tests"))
 
 import ordstream as od
 from ordstream.lab.evaluation.machine import about
+from ordstream.snapshots.checkpoint import Checkpoint
 
 KEYS = 1_000_000
 BATCH = 65_536
@@ -194,7 +195,7 @@ def snapshot_of(shape: str, keys: int) -> Any:
 def files(shape: str, keys: int, rounds: int, folder: Path) -> list[Figure]:
     """Milliseconds until a snapshot lies in files, and those of the sync apart."""
     snapshot = snapshot_of(shape, keys)
-    checkpoint = od.Checkpoint(folder / f"files-{shape}")
+    checkpoint = Checkpoint(folder / f"files-{shape}")
     walls, parts = [], []
     for number in range(rounds):
         start = time.perf_counter()
@@ -228,12 +229,12 @@ def restore(shape: str, keys: int, rounds: int, folder: Path) -> list[Figure]:
     """
     one = SHAPES[shape]
     place = folder / f"restore-{shape}"
-    od.Checkpoint(place).write(snapshot_of(shape, keys))
+    Checkpoint(place).write(snapshot_of(shape, keys))
     rows = one.rows(distinct(keys)[:1000])
 
     def first(restored: bool) -> tuple[float, pa.Table]:
         start = time.perf_counter()
-        snapshot = od.Checkpoint(place).latest() if restored else None
+        snapshot = Checkpoint(place).latest() if restored else None
         options = {"restore": snapshot} if restored else {}
         with one.pipeline.stream(rows, workers=1, partial=False, **options) as out:
             batch = next(iter(out))
@@ -261,16 +262,19 @@ class Writer:
     """Writes snapshots of the way *stop the world* on a thread of its own, as the product does."""
 
     def __init__(self, folder: Path) -> None:
-        self._checkpoint = od.Checkpoint(folder)
+        self._checkpoint = Checkpoint(folder)
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._given: list[concurrent.futures.Future[Any]] = []
 
     def add(self, snapshot: Any) -> None:
         """Write it, some time."""
-        self._pool.submit(self._checkpoint.write, snapshot)
+        self._given.append(self._pool.submit(self._checkpoint.write, snapshot))
 
     def close(self) -> None:
         """All is written."""
         self._pool.shutdown()
+        for one in self._given:
+            one.result()
 
 
 @dataclasses.dataclass
@@ -298,6 +302,8 @@ def one_run(
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         if way == SNAPSHOTS:
             options |= {"checkpoint": folder, "every": f"{EVERY_S:g}s"}
+        if way == STOPPED:
+            options |= {"snapshots": True}
         writer = Writer(Path(folder)) if way == STOPPED else None
         with pipeline.stream(source, workers=workers, partial=False, **options) as out:
             if writer is not None:
@@ -312,7 +318,7 @@ def one_run(
     if rows != tuples:
         raise AssertionError(f"{rows} rows came out of {tuples}")
     if way == SNAPSHOTS:
-        stalls = [stall for _, _, _, stall in out.report.snapshots]
+        stalls = [one.stall_seconds for one in out.report.snapshots]
     return Outcome(out.report, len(stalls), stalls)
 
 

@@ -42,7 +42,7 @@ ROWS = FILES * GROUPS * GROUP_ROWS
 PATIENCE_S = 60.0
 
 #: Moments of the process itself (tests/kills/node_process.py), beside those of the checkpoint's files.
-OWN_STEPS = ("output written", "output named")
+OWN_STEPS = ("marker met", "output written", "output named")
 
 
 # ------------------------------------------------------------ the job
@@ -56,11 +56,12 @@ def spend(row: Any, state: Any, emit: Any) -> None:
 
 
 def pipeline(which: str) -> od.Pipeline:
-    """What the process runs: "sessions" or "ranks"."""
+    """What the process runs: "sessions" or "counts"."""
     paid = od.Pipeline(SCHEMA).filter(od.col("cents") > 20)
-    if which == "ranks":
+    if which == "counts":
         counted = paid.key_by("user").count("visits")
-        return counted.top_k(5, by="visits", key="user", emit="updates", rank="rank")
+        before = counted.key_by("visits").lag({"previous": "user"})
+        return before.scan(most=od.max("visits"), outputs=od.count())  # one state for all rows
     spent = paid.key_by("user").process(
         spend,
         schema=pa.schema(

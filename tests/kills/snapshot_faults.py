@@ -1,4 +1,5 @@
-"""The moments of a snapshot at which a process is killed: before and after each use of the disk.
+"""The moments of a snapshot at which a process is killed: when the reader meets its marker, and before and
+after each use of the disk.
 
 `Files` (ordstream/snapshots/files.py) has one method for each. Here its methods are replaced in the process
 that is to be killed; the package itself knows nothing of faults.
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ordstream.node.snapshotting import Snapshotting
 from ordstream.snapshots.files import Files
 
 #: Method of `Files` -> what was done.
@@ -35,6 +37,14 @@ def step_of(method: str, place: Any) -> str:
 
 def install(reached: Callable[[str, str], None]) -> None:
     """From now on `reached("before" or "after", step)` is called around each step of this process."""
+    met = Snapshotting.passed
+
+    def passed(self: Snapshotting, *given: Any) -> None:
+        reached("before", "marker met")  # all outputs in front of it were read
+        met(self, *given)
+        reached("after", "marker met")  # the writer has it
+
+    Snapshotting.passed = functools.wraps(met)(passed)
     for method in DONE:
         plain = getattr(Files, method)
 

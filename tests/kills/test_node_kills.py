@@ -37,7 +37,7 @@ JOBS = [FAULTS[first : first + PER_JOB] for first in range(0, KILLS, PER_JOB)]
 def test_output_after_kills(tmp_path, number):
     job = Job(
         tmp_path / "job",
-        which=("sessions", "ranks")[number % 2],
+        which=("sessions", "counts")[number % 2],
         workers=(2, 0, 1, 4)[number % 4],
         every=(200, 300, 211)[number % 3],
         seed=SEED + number,
@@ -51,7 +51,7 @@ def test_output_after_kills(tmp_path, number):
 
 def test_a_snapshot_published_before_its_outputs_is_seen(tmp_path):
     """The negative control: outputs are held back while snapshots go on, and a kill loses them."""
-    job = Job(tmp_path / "job", which="ranks", every=300, held=3)
+    job = Job(tmp_path / "job", which="counts", every=300, held=3)
     job.run(Fault("commits folder synced", "after", 4))
     job.run()
     with pytest.raises(AssertionError, match="run_serial gives"):
@@ -59,6 +59,6 @@ def test_a_snapshot_published_before_its_outputs_is_seen(tmp_path):
 
 
 def test_a_fault_that_never_fires_fails_the_test(tmp_path):
-    job = Job(tmp_path / "job", which="ranks", every=2000)
+    job = Job(tmp_path / "job", which="counts", every=2000)
     with pytest.raises(AssertionError, match="never fired"):
         job.run(Fault("commits folder synced", "after", 1000))
