@@ -1,18 +1,21 @@
 """The state contract of sessions in slots. See slot_rows.pxd."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_STATE, Chunk, Column, Failure, Worker, chunk_set_valid, failure_set,
+    FAIL_MEMORY, FAIL_STATE, Chunk, Failure, Worker, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.fold cimport F_COUNT
+from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
 from ordstream._core.state.row_values cimport row_null
 from ordstream._core.state.session_slots cimport (
     COUNT_SHIFT, IS_NULL, KEY_WORD, LAST_WORD, META_WORD, START_WORD, TAKEN, MOST_WORDS, SlotBucket,
     SlotContext, slot_at, slot_find, slot_free, slot_of, slots_room, slots_settle,
 )
 from ordstream._core.state.state_rows cimport row_reserve
+
+ctypedef const uint64_t* Slot
 
 cdef enum:
     # Columns of a row.
@@ -39,26 +42,43 @@ cdef inline int64_t place_of(const SlotContext* x, SlotBucket* b, const Chunk* r
     return slot_find(b, x.shift, word_at(rows, KEY, slot))
 
 
-cdef int put(const SlotContext* x, Worker* w, const uint64_t* slot, Chunk* out) noexcept nogil:
-    """Append a row (reserved). 0, or -1: no memory."""
+cdef int put(const SlotContext* x, Worker* w, const Slot* slots, int32_t n, Chunk* out) noexcept nogil:
+    """Append rows (reserved), column by column. 0, or -1: no memory."""
+    cdef Slot slot
+    cdef uint64_t* data
+    cdef uint8_t* valid
+    cdef uint64_t has
+    cdef uint64_t all_have = 1
     cdef int32_t index = out.n
-    cdef bint has
+    cdef int32_t i
     cdef int32_t j
-    cdef Column* col
-    for j in range(-1, x.fold.n):                            # -1: the key
-        has = (slot[META_WORD] >> j) & 1 if j >= 0 else slot[META_WORD] & IS_NULL == 0
-        col = &out.cols[FIRST_AGGREGATE + j if j >= 0 else <int32_t> KEY]
-        (<uint64_t*> col.data)[index] = slot[x.word[j] if j >= 0 else <int32_t> KEY_WORD] if has else 0
-        if j >= 0 and x.fold.accumulators[j].function == F_COUNT:
-            continue                                         # a count is 0 then
-        if not has and chunk_set_valid(w, out, FIRST_AGGREGATE + j if j >= 0 else <int32_t> KEY) != 0:
+    for i in range(n):
+        slot = slots[i]
+        (<uint64_t*> out.cols[<int> KEY].data)[index + i] = slot[KEY_WORD]
+        (<uint64_t*> out.cols[<int> START].data)[index + i] = slot[START_WORD] ^ x.sign
+        (<uint64_t*> out.cols[<int> END].data)[index + i] = slot[LAST_WORD] ^ x.sign
+        (<uint64_t*> out.cols[<int> COUNT].data)[index + i] = slot[META_WORD] >> COUNT_SHIFT
+        all_have &= slot[META_WORD] & IS_NULL == 0
+    if all_have == 0 and chunk_set_valid(w, out, KEY) != 0:
+        return -1
+    valid = out.cols[<int> KEY].valid
+    for i in range(n if valid != NULL else 0):
+        valid[index + i] = slots[i][META_WORD] & IS_NULL == 0
+    for j in range(x.fold.n):
+        data = <uint64_t*> out.cols[FIRST_AGGREGATE + j].data + index
+        all_have = 1
+        for i in range(n):
+            has = (slots[i][META_WORD] >> j) & 1
+            data[i] = slots[i][x.word[j]] & (0 - has)        # of no row: 0
+            all_have &= has
+        if x.fold.accumulators[j].function == F_COUNT:
+            continue                                         # never null
+        if all_have == 0 and chunk_set_valid(w, out, FIRST_AGGREGATE + j) != 0:
             return -1
-        if col.valid != NULL:
-            col.valid[index] = has
-    (<uint64_t*> out.cols[<int> START].data)[index] = slot[START_WORD] ^ x.sign
-    (<uint64_t*> out.cols[<int> END].data)[index] = slot[LAST_WORD] ^ x.sign
-    (<uint64_t*> out.cols[<int> COUNT].data)[index] = slot[META_WORD] >> COUNT_SHIFT
-    out.n = index + 1
+        valid = out.cols[FIRST_AGGREGATE + j].valid
+        for i in range(n if valid != NULL else 0):
+            valid[index + i] = <uint8_t> ((slots[i][META_WORD] >> j) & 1)
+    out.n = index + n
     return 0
 
 
@@ -68,20 +88,32 @@ cdef int32_t slots_export(Kernel* k, Worker* w, void* state, StateCursor* cursor
     cdef const SlotContext* x = <const SlotContext*> k.ctx
     cdef SlotBucket* b = <SlotBucket*> state
     cdef int64_t all_of = b.capacity + 1 if cursor.keys == NULL else cursor.n
+    cdef Slot[LOOKUP_BLOCK] found
+    cdef int64_t end
     cdef int64_t place
     cdef int32_t n = 0
+    cdef int32_t m
     if row_reserve(k, w, cursor, out, f) != 0:
         return -1
     while n < cursor.most and cursor.at < all_of:
-        place = cursor.at
-        if cursor.keys != NULL:
-            place = place_of(x, b, cursor.keys, cursor.slots[place])
-        if place >= 0 and is_open(slot_at(b, x.shift, place)):
-            if put(x, w, slot_at(b, x.shift, place), out) != 0:
-                failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-                return -1
-            n += 1
-        cursor.at += 1
+        end = min(all_of, cursor.at + min(cursor.most - n, <int32_t> LOOKUP_BLOCK))
+        m = 0
+        if cursor.keys == NULL:
+            while cursor.at < end:                           # no branch on which slots are free
+                found[m] = slot_at(b, x.shift, cursor.at)
+                m += is_open(found[m])
+                cursor.at += 1
+        else:
+            while cursor.at < end:
+                place = place_of(x, b, cursor.keys, cursor.slots[cursor.at])
+                if place >= 0 and is_open(slot_at(b, x.shift, place)):
+                    found[m] = slot_at(b, x.shift, place)
+                    m += 1
+                cursor.at += 1
+        if m and put(x, w, found, m, out) != 0:
+            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return -1
+        n += m
     out.slots = out.n
     cursor.done = cursor.at >= all_of
     return n

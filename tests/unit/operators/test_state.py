@@ -227,7 +227,7 @@ def test_an_operator_whose_state_stays_says_so():
     with (
         Segment(built, workers=0) as segment,
         pytest.raises(
-            od.PlanError, match=r"operator 'visits' \(process\): its state can't be exported yet"
+            od.PlanError, match=r"operator 'visits' \(python_process\): its state can't be exported yet"
         ),
     ):
         segment.state()

@@ -1,4 +1,4 @@
-"""The state of sessions, rings and pairs as rows: which rows, what is refused, and what they don't depend on."""
+"""State of sessions, rings and pairs as rows: which rows, what is refused, what they do not depend on."""
 
 from __future__ import annotations
 
