@@ -196,23 +196,23 @@ def files(shape: str, keys: int, rounds: int, folder: Path) -> list[Figure]:
     """Milliseconds until a snapshot lies in files, and those of the sync apart."""
     snapshot = snapshot_of(shape, keys)
     checkpoint = Checkpoint(folder / f"files-{shape}")
-    walls, parts = [], []
-    for number in range(rounds):
-        start = time.perf_counter()
-        written = checkpoint.write(dataclasses.replace(snapshot, serial=snapshot.serial + number))
-        walls.append((time.perf_counter() - start) * 1e3)
-        parts.append(written)
+    parts = []
+
+    def write() -> None:
+        number = snapshot.serial + len(parts)
+        parts.append(checkpoint.write(dataclasses.replace(snapshot, serial=number)))
+
+    runs = [measured(write, keys) for _ in range(rounds)]
     if sorted_rows(checkpoint.latest()) != sorted_rows(snapshot):
         raise AssertionError("what was read is not what was written")
     syncs = [one.sync_seconds * 1e3 for one in parts]
-    rest = [wall - sync for wall, sync in zip(walls, syncs, strict=True)]
-    name = f"files {shape}"
-    detail = {"bytes": parts[-1].bytes, "keys": keys}
+    rest = [ran.wall_ns / 1e6 - sync for ran, sync in zip(runs, syncs, strict=True)]
+    name, most = f"files {shape}", SHAPES[shape].at_most.get("files")
+    told = {"bytes": parts[-1].bytes, "keys": keys}
     return [
-        figure(
-            name, "without sync", statistics.median(rest), "ms", SHAPES[shape].at_most.get("files"), **detail
-        ),
+        figure(name, "without sync", statistics.median(rest), "ms", most, **rounds_of(runs), **told),
         figure(name, "of it sort", statistics.median(one.sort_seconds * 1e3 for one in parts), "ms"),
+        figure(name, "CPU", statistics.median(ran.cpu_ns / 1e6 for ran in runs), "ms"),
         figure(name, "sync", statistics.median(syncs), "ms"),
     ]
 
@@ -232,27 +232,37 @@ def restore(shape: str, keys: int, rounds: int, folder: Path) -> list[Figure]:
     Checkpoint(place).write(snapshot_of(shape, keys))
     rows = one.rows(distinct(keys)[:1000])
 
-    def first(restored: bool) -> tuple[float, pa.Table]:
-        start = time.perf_counter()
+    batches: list[pa.RecordBatch] = []
+
+    def first(restored: bool) -> int:
+        start = time.perf_counter_ns()
         snapshot = Checkpoint(place).latest() if restored else None
         options = {"restore": snapshot} if restored else {}
         with one.pipeline.stream(rows, workers=1, partial=False, **options) as out:
-            batch = next(iter(out))
-            seconds = time.perf_counter() - start
-        return seconds * 1e3, batch
+            batches.append(next(iter(out)))
+            return time.perf_counter_ns() - start
 
-    counts = first(True)[1].column(1).to_numpy()[:1000]
-    check(counts, np.full(1000, 2))  # each key had come once before
-    differences = [first(True)[0] - first(False)[0] for _ in range(rounds)]
+    first(True)
+    check(batches.pop().column(1).to_numpy()[:1000], np.full(1000, 2))  # each key had come once before
+    with_state, without = [], []
+    for _ in range(rounds):
+        with_state.append(measured(lambda: first(True), keys))
+        without.append(measured(lambda: first(False), keys))
+    pairs = list(zip(with_state, without, strict=True))
+    wall = statistics.median((a.wall_ns - b.wall_ns) / 1e6 for a, b in pairs)
+    used = statistics.median((a.cpu_ns - b.cpu_ns) / 1e6 for a, b in pairs)
+    most = one.at_most["restore"]
     return [
-        figure(
-            f"restore {shape}",
-            "to the first output",
-            statistics.median(differences),
-            "ms",
-            one.at_most["restore"],
-        )
+        figure(f"restore {shape}", "to the first output", wall, "ms", most, **rounds_of(with_state)),
+        figure(f"restore {shape}", "CPU", used, "ms"),
     ]
+
+
+def rounds_of(runs: list[Ran]) -> dict[str, Any]:
+    """Whether other load disturbed most of some runs: all of them count."""
+    disturbed = sum(ran.disturbed is not None for ran in runs)
+    quiet = 2 * disturbed < len(runs)
+    return {"quiet": quiet, "counted": len(runs), "not_counted": 0 if quiet else disturbed}
 
 
 # ------------------------------------------------------------ a snapshot every second
