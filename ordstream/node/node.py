@@ -48,7 +48,7 @@ from ordstream.operators.shed import log_of
 from ordstream.plan.final import final
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
-from ordstream.plan.rewrites import ALWAYS
+from ordstream.plan.rewrites import OF_NEIGHBOURS
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.snapshot import Snapshot
 
@@ -128,7 +128,7 @@ class Stream(Reader):
             # With steps each key of a flush is logged, so rows that a filter behind drops must be made all
             # the same.
             # State must not depend on what stands behind an operator.
-            without=ALWAYS if settings.keeps_state else ("dropped_rows",) if settings.steps else (),
+            without=OF_NEIGHBOURS if settings.keeps_state else ("dropped_rows",) if settings.steps else (),
         )
         self._plan = plan = self._physical.plan
         self.schema = plan.output

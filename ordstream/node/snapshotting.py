@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from datetime import timedelta
 from typing import Any
@@ -137,6 +137,20 @@ def where_to_begin(restore: Any, checkpoint: Checkpoint | None) -> Snapshot:
     return restore
 
 
+def together(parts: Iterable[pa.RecordBatch], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about so many: what is stored may be one small batch per key group."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += part.num_rows
+        if count >= rows:
+            yield pa.concat_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
 class Snapshotting:
     """See the module. Thread safety: `request` from any thread, everything else from the reading thread.
 
@@ -205,7 +219,7 @@ class Snapshotting:
         for name, (rows, adapt) in self.states.items():
             index, operator = operators[name]
             taken = 0
-            for batch in rows.batches():
+            for batch in together(rows.batches()):
                 fitting = adapt(batch)
                 try:
                     core.install(index, fitting)
@@ -285,12 +299,12 @@ class Snapshotting:
         served, latest, ns = 0, None, 0
         for _, index, batches, clock, took in exported:
             if index < 0:
-                served, latest = max((served, latest), clock, key=lambda one: one[0])
+                served, latest = clock
             else:
                 parts[index] += batches
                 ns += took
         states = {
-            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index], len(one.key))
+            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index], len(one.key), one.state_order())
             for index, one in operators.items()
         }
         snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)

@@ -64,7 +64,7 @@ def _widened(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema) -> Groups:
+def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema, told_apart: int = -1) -> Groups:
     """The rows of a state by key group: (group, rows) of every group that has any, in order.
 
     Parameters
@@ -75,13 +75,15 @@ def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema) -> Groups:
         Its first so many columns are the key.
     schema : pyarrow.Schema
         Of what is given.
+    told_apart : int
+        So many columns tell rows apart; -1: the key.
 
     Raises
     ------
     ValueError
         A key is there twice; or a group has more than 2 GiB of one column's strings.
     """
-    rows, ends = order(batch, keys)
+    rows, ends = order(batch, keys, told_apart)
     most = max(1, min(ROWS, BYTES * batch.num_rows // max(1, batch.nbytes)))
     for first, last in _blocks([0, *ends.tolist()], most):
         low = int(ends[first - 1]) if first else 0

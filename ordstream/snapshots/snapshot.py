@@ -28,6 +28,9 @@ class StateRows(Protocol):
     num_rows : int
     keys : int
         Columns of the key; they come first. 0: one state in all.
+    told_apart : int
+        Columns that tell rows apart (`Operator.state_order`): those of the key, or more where a key has
+        several rows.
     """
 
     @property
@@ -42,6 +45,9 @@ class StateRows(Protocol):
     @property
     def keys(self) -> int: ...
 
+    @property
+    def told_apart(self) -> int: ...
+
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows; of some key groups only, where they are given."""
         ...
@@ -49,12 +55,19 @@ class StateRows(Protocol):
 
 @dataclass(frozen=True)
 class MemoryRows:
-    """`StateRows` in memory, as a run exported them. A checkpoint takes them only where `keys` was given."""
+    """`StateRows` in memory, as a run exported them. A checkpoint takes them only where `keys` was given.
+    `by`: as `told_apart`; -1: the key's columns.
+    """
 
     identity: Mapping[str, str]
     schema: pa.Schema
     parts: Sequence[pa.RecordBatch] = ()
     keys: int = -1
+    by: int = -1
+
+    @property
+    def told_apart(self) -> int:
+        return self.by if self.by >= 0 else self.keys
 
     @property
     def num_rows(self) -> int:

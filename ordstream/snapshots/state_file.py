@@ -64,7 +64,7 @@ def write_state(files: Files, path: Path, operator: str, rows: StateRows, times:
         files.write(file, MAGIC)
         try:
             batch = one_batch(rows)
-            for group, part in in_groups(batch, rows.keys, rows.schema):
+            for group, part in in_groups(batch, rows.keys, rows.schema, rows.told_apart):
                 if not index:
                     times.sort += time.perf_counter() - started
                 message = part.serialize()
@@ -81,6 +81,7 @@ def write_state(files: Files, path: Path, operator: str, rows: StateRows, times:
                 "identity": dict(rows.identity),
                 "key_hash": KEY_HASH_VERSION,
                 "keys": rows.keys,
+                "told_apart": rows.told_apart,
                 "rows": count,
                 "schema": base64.b64encode(rows.schema.serialize()).decode("ascii"),
                 "groups": index,
@@ -109,6 +110,7 @@ class FileRows:
     schema: pa.Schema
     num_rows: int
     keys: int
+    told_apart: int
     index: tuple[tuple[int, int, int, int, str], ...] = field(repr=False)
     tell: Tell = field(repr=False, compare=False)
 
@@ -199,7 +201,8 @@ def _opened(path: Path, operator: str, said: Mapping[str, Any], tell: Tell) -> F
         raise Damaged(f"its key groups are of key hash {content['key_hash']}, not {KEY_HASH_VERSION}")
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content["schema"])))
     index = tuple((group, rows, at, length, crc) for group, rows, at, length, crc in content["groups"])
-    return FileRows(path, content["identity"], schema, content["rows"], content["keys"], index, tell)
+    keys, told_apart = content["keys"], content["told_apart"]
+    return FileRows(path, content["identity"], schema, content["rows"], keys, told_apart, index, tell)
 
 
 def _read_exactly(file: BinaryIO, size: int) -> bytes:

@@ -5,4 +5,6 @@ import pyarrow as pa
 GROUPS: int
 KEY_HASH_VERSION: int
 
-def order(batch: pa.RecordBatch, keys: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
+def order(
+    batch: pa.RecordBatch, keys: int, told_apart: int = -1
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...

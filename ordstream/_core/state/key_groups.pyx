@@ -354,9 +354,10 @@ cdef inline uint64_t key_word(const OrdKeyColumn* columns, int32_t ncolumns, int
     return word
 
 
-cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t ncolumns, int64_t n, OrdEntry* entries,
+cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t keys, int32_t ncolumns, int64_t n, OrdEntry* entries,
                           int64_t* rows, int64_t* ends) noexcept nogil:
-    """Rows by group and key. Returns -1, a row whose key another one has, or -2: no memory.
+    """Rows by the group of their first `keys` columns, and by all columns. Returns -1, a row that is equal to
+    another one, or -2: no memory.
 
     Thread safety: the caller's. Ownership: caller's arrays of n, `ends` of NGROUPS. Cost: see `order`.
     """
@@ -371,9 +372,9 @@ cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t ncolumns, int64_t n, Or
     cdef OrdEntry* spare
     cdef uint64_t* hashes = <uint64_t*> rows                 # until the rows are known: memory costs time
     cdef bint exact = plan_words(columns, ncolumns, n)
-    for j in range(ncolumns):
-        hash_column(&columns[j], n, j == 0, ncolumns == 1, hashes)
-    if ncolumns == 0:
+    for j in range(keys):
+        hash_column(&columns[j], n, j == 0, keys == 1, hashes)
+    if keys == 0:
         for i in range(n):
             hashes[i] = 0                                    # one state in all
     for g in range(NGROUPS):
@@ -409,12 +410,13 @@ cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t ncolumns, int64_t n, Or
     return -1
 
 
-def order(batch, int32_t keys):
+def order(batch, int32_t keys, int32_t told_apart=-1):
     """Rows of state in canonical order: by key group, inside a group by key (nulls first, NaN last, strings
     by bytes).
 
     Parameters: a record batch; `keys`: its first so many columns are the key (0: one state in all, in group
-    0). Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: row numbers (int64, one
+    0); `told_apart`: so many columns tell rows apart, where a key has several; by all of these they are
+    sorted. Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: row numbers (int64, one
     per row) and where each group ends among them (int64[1024]). Raises: MemoryError; TypeError for a column
     that can't be a key; ValueError for a key that is there twice, with the row. Cost: 25 to 110 ns per row
     (`bench/snapshot_files.py`); 16 bytes per row while it runs, and 8 per key column (strings 24).
@@ -434,26 +436,28 @@ def order(batch, int32_t keys):
     cdef int32_t j
     cdef int rc
     cdef bint known = True
-    if not 0 <= keys <= batch.num_columns:
-        raise ValueError(f"{keys} key columns of {batch.num_columns} columns")
+    if told_apart < 0:
+        told_apart = keys
+    if not 0 <= keys <= told_apart <= batch.num_columns:
+        raise ValueError(f"{keys} key columns of {batch.num_columns} columns, rows told apart by {told_apart}")
     result = np.empty(n, dtype=np.int64)
     limits = np.zeros(NGROUPS, dtype=np.int64)
     if n == 0:
         return result, limits
-    batch = batch.select(list(range(keys)))
+    batch = batch.select(list(range(told_apart)))
     layout = layout_of(batch.schema)
     formats = BatchFormats(batch.schema)
     rows = result
     ends = limits
     try:
-        used = <uint8_t*> malloc(keys + 1)
-        columns = <OrdKeyColumn*> calloc(keys + 1, sizeof(OrdKeyColumn))
-        words = <uint64_t*> malloc(n * 8 * keys + 8)
+        used = <uint8_t*> malloc(told_apart + 1)
+        columns = <OrdKeyColumn*> calloc(told_apart + 1, sizeof(OrdKeyColumn))
+        words = <uint64_t*> malloc(n * 8 * told_apart + 8)
         entries = <OrdEntry*> malloc(n * sizeof(OrdEntry))
-        b = batch_new(keys, DATA)
+        b = batch_new(told_apart, DATA)
         if used == NULL or columns == NULL or words == NULL or entries == NULL or b == NULL:
             raise MemoryError
-        for j in range(keys):
+        for j in range(told_apart):
             used[j] = 1
         _, capsule = batch.__arrow_c_array__()
         array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
@@ -462,7 +466,7 @@ def order(batch, int32_t keys):
         with nogil:
             rc = batch_import(b, &layout.layout, used, formats.formats)
             if rc == 0:
-                for j in range(keys):
+                for j in range(told_apart):
                     columns[j].valid = b.cols[j].valid
                     if layout.layout.type[j] == PT_VIEW:
                         columns[j].texts = <const OrdText*> b.cols[j].data
@@ -470,7 +474,7 @@ def order(batch, int32_t keys):
                         columns[j].words = words + j * n
                         known = known and words_of(layout.layout.type[j], b.cols[j].data, n, words + j * n)
                 if known:
-                    twice = put_in_order(columns, keys, n, entries, &rows[0], &ends[0])
+                    twice = put_in_order(columns, keys, told_apart, n, entries, &rows[0], &ends[0])
         if rc == -1 or twice == -2:
             raise MemoryError
         if rc < 0 or not known:
