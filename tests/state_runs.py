@@ -50,7 +50,7 @@ class Segment:
         self._core = self._stream._core
         self.door = door.StateDoor(self._stream)
         operators = pipeline.plan.operators
-        first = len(self._stream._operators) - len(operators)  # a split in front is not the pipeline's
+        first = len(self._stream._made.chain) - len(operators)  # a split in front is not the pipeline's
         stages = enumerate(operators, start=first)
         self.stages = {stage.name: (index, stage) for index, stage in stages if stage.kind != "SL"}
         self.batches: list[pa.RecordBatch] = []

@@ -26,14 +26,13 @@ from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.ground.imported_batch import BatchFormats
-from ordstream._core.kernels.identity import IdentityKernel
-from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
 from ordstream.node import source
-from ordstream.node.core_options import CoreOperator, core_options
+from ordstream.node.core_operators import core_operators
+from ordstream.node.core_options import core_options
 from ordstream.node.feeder import Feeder
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
@@ -44,7 +43,6 @@ from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
-from ordstream.operators.shed import log_of
 from ordstream.plan.final import final
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
@@ -140,11 +138,10 @@ class Stream(Reader):
         self._source_schema = core_arrow.core_schema(plan.source)
         self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
         self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
-        self._operators: list[CoreOperator] = []
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core(begin)
         if self._snapshots is not None:
-            self._snapshots.install(self._core, self._stateful)
+            self._snapshots.install(self._core, self._made.stateful)
         without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
         # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
         most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
@@ -190,9 +187,9 @@ class Stream(Reader):
         if settings.punctuate is not None:
             time_column, time_every = settings.punctuate.bind(plan.source)
             used[time_column] = True
-        self._operators = self._core_operators(layout)
+        self._made = core_operators(self._physical, settings, layout)
         return core.Run(
-            self._operators,
+            self._made.chain,
             layout,
             BatchFormats(self._source_schema),
             used,
@@ -209,46 +206,6 @@ class Stream(Reader):
                 snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,
             ),
         )
-
-    def _core_operators(self, source: Any) -> list[CoreOperator]:
-        """What the core makes its operators of; `source`: its layout."""
-        operators: list[CoreOperator] = []
-        self._unmade: dict[str, Any] = {}
-        # Those that keep a state, by name, with their index in the core; and the schemas of their rows.
-        self._stateful: dict[str, tuple[int, Any]] = {}
-        self._state_schemas: dict[int, pa.Schema] = {}
-        self._sheds: list[tuple[Any, str, Any]] = []
-        if self._physical.split is not None:
-            name, parallelism = self._physical.split
-            operators.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
-        for position, one in enumerate(self._physical.operators):
-            operator = one.operator
-            kernel = operator.kernel()
-            self._unmade[operator.name] = getattr(kernel, "unmade", ())
-            if operator.sheds:
-                self._sheds.append((operator, self._physical.operators[position + 1].operator.name, kernel))
-                self._shed_as_asked(operator, kernel)
-            keys = (
-                KeySpecOwner(list(operator.key), kernel.input_layout.types)
-                if operator.kind == "PS"
-                else None
-            )
-            if operator.stateful and self._snapshots is not None:
-                self._stateful[operator.name] = len(operators), operator
-                self._state_schemas[len(operators)] = operator.state_schema()
-            operators.append(
-                CoreOperator(
-                    operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism
-                )
-            )
-        return operators
-
-    def _shed_as_asked(self, operator: Any, kernel: Any) -> None:
-        settings = self._settings
-        if operator.frozen is not None:
-            kernel.partition(settings.shed_partition, operator.frozen.seed)
-        if settings.shed_log is not None:
-            kernel.replays(*log_of(settings.shed_log, operator.name, settings.shed_partition))
 
     # ---------------------------------------------------------------------------------------- running
 
@@ -346,15 +303,8 @@ class Stream(Reader):
         """The reader meets a snapshot marker."""
         core_run, snapshots = self._core, self._snapshots
         assert snapshots is not None
-        states = {index: operator for index, operator in self._stateful.values()}
-        snapshots.passed(
-            core_run.exported(number, self._state_schemas),
-            states,
-            core_run.emitted_through,
-            OrderTag(*core_run.commit_point),
-            self._position,
-            learnt(self._sheds),
-        )
+        commit_point = OrderTag(*core_run.commit_point)
+        snapshots.passed(core_run, number, commit_point, self._position, learnt(self._made.sheds))
 
     def _position(self, serial: int) -> Any:
         """Where the source stood behind a serial."""
@@ -436,7 +386,7 @@ class Stream(Reader):
     def _finish(self) -> None:
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
-        names = [name for name, *_ in self._operators]
+        names = [one.name for one in self._made.chain]
         self._failure = failure(
             self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete
         )
@@ -449,7 +399,8 @@ class Stream(Reader):
 
     def _complete(self, row: dict[str, Any], position: int, serial: int) -> dict[str, Any]:
         """The failing row of an operator with the columns that no operator reads."""
-        unread = Unread(self._plan, self._source_schema, self._used, self._unmade, self._settings.absent)
+        unmade, absent = self._made.unmade, self._settings.absent
+        unread = Unread(self._plan, self._source_schema, self._used, unmade, absent)
         return unread.completed(row, position, self._feeder.source_row(serial))
 
     def settled(self) -> int:
@@ -477,7 +428,7 @@ class Stream(Reader):
 
     def _steps_of_core(self) -> dict[str, Any]:
         found = self._core.steps()
-        return {self._operators[i][0]: steps for i, steps in enumerate(found) if steps is not None}
+        return {self._made.chain[i].name: steps for i, steps in enumerate(found) if steps is not None}
 
     # ---------------------------------------------------------------------------------------- from outside
 
@@ -577,7 +528,7 @@ class Stream(Reader):
             finally:
                 self._giving_back = False  # an interrupted close is repeated
         settings = self._settings
-        self._shed, shedding = outcome(self._sheds, settings.shed_partition)
+        self._shed, shedding = outcome(self._made.sheds, settings.shed_partition)
         self._report = make_report(
             statistics,
             samples,

@@ -155,8 +155,8 @@ steps : bool, default False
     Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
 checkpoint : path or Checkpoint, default None
     Folder in which snapshots are kept. The run goes on from the newest one there, if there is one: the
-    source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything with
-    `position()` and `seek(position)`).
+    source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything
+    with `position()` and `seek(position)`).
 every : str, timedelta or int, default None
     How often a snapshot goes to `checkpoint`: "10s", "500ms", a timedelta, or a number of tuples. None: when
     `request_snapshot` is called.

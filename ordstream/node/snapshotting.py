@@ -182,6 +182,8 @@ class Snapshotting:
             self._checkpoint = Checkpoint(checkpoint)
         self.begin = where_to_begin(restore, self._checkpoint)
         self.states = fit(plan, self.begin)
+        self._operators: dict[str, tuple[int, Any]] = {}
+        self._schemas: dict[int, Any] = {}  # of the rows of state, by index in the core
         self.last: Snapshot | None = None
         self.error: CheckpointError | None = None
         self._asked: dict[SnapshotFuture, int] = {}
@@ -216,6 +218,8 @@ class Snapshotting:
         CheckpointError
             A row can't be taken in.
         """
+        self._operators = dict(operators)
+        self._schemas = {index: one.state_schema() for index, one in operators.values()}
         for name, (rows, adapt) in self.states.items():
             index, operator = operators[name]
             taken = 0
@@ -273,39 +277,41 @@ class Snapshotting:
 
     def passed(
         self,
-        exported: list[tuple[int, int, list[pa.RecordBatch], tuple[int, int | None], int]],
-        operators: Mapping[int, Any],
-        serial: int,
+        core: Any,
+        number: int,
         emitted_through: OrderTag,
         position: Callable[[int], Any],
         models: Mapping[str, bytes],
     ) -> None:
-        """The reader met a marker: what was exported for it becomes a snapshot.
+        """The reader met a marker: what the core exported for it becomes a snapshot.
 
         Parameters
         ----------
-        exported
-            As `Run.exported` gives it.
-        operators : mapping of int to Operator
-            By index in the core; those that keep a state.
-        serial, emitted_through
-            Where the marker stands.
+        core
+            The run.
+        number : int
+            The marker's.
+        emitted_through : OrderTag
+            Where it stands in the output.
         position : callable
             Serial -> where the source stood.
         models : mapping of str to bytes
         """
         began = time.perf_counter()
-        parts: dict[int, list[pa.RecordBatch]] = {index: [] for index in operators}
+        parts: dict[int, list[pa.RecordBatch]] = {index: [] for index in self._schemas}
         served, latest, ns = 0, None, 0
-        for _, index, batches, clock, took in exported:
+        for _, index, batches, clock, took in core.exported(number, self._schemas):
             if index < 0:
                 served, latest = clock
             else:
                 parts[index] += batches
                 ns += took
+        serial = core.emitted_through
         states = {
-            one.name: MemoryRows(one.state_identity(), one.state_schema(), parts[index], len(one.key), one.state_order())
-            for index, one in operators.items()
+            one.name: MemoryRows(
+                one.state_identity(), one.state_schema(), parts[index], len(one.key), one.state_order()
+            )
+            for index, one in self._operators.values()
         }
         snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)
         self.last = snapshot

@@ -69,7 +69,7 @@ ALWAYS: dict[str, Callable[[Plan], Plan]] = {
 #: Of a run with emit="final", in front of the others.
 AT_END: dict[str, Callable[[Plan], Plan]] = {"best_of_each_bucket": best_of_each_bucket}
 
-#: Rewrites after which an operator's state depends on what stands beside it: not for a run whose state leaves.
+#: Rewrites after which an operator's state depends on what stands beside it: not where state leaves a run.
 OF_NEIGHBOURS = ("growing", "needed_columns")
 
 #: The names of all rewrites.

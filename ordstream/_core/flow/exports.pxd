@@ -35,7 +35,8 @@ cdef struct Exports:
     int32_t on             # 0: markers pass and nothing is taken along
     ChunkPool* pool        # where the batches count as in flight
 
-cdef int export_clock(Exports* to, int64_t marker, int64_t served, int32_t timed, int64_t time) noexcept nogil
+cdef int export_clock(Exports* to, int64_t marker, int64_t served, int32_t timed,
+                      int64_t time) noexcept nogil
 cdef int export_state(Exports* to, Kernel* k, Worker* w, int32_t index, void* state, int64_t marker,
                       Failure* f) noexcept nogil
 cdef Export* exports_take(Exports* of) noexcept nogil

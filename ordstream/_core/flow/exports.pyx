@@ -30,7 +30,8 @@ cdef void export_push(Exports* to, Export* e) noexcept nogil:
         head = load_relaxed(&to.head)
 
 
-cdef int export_clock(Exports* to, int64_t marker, int64_t served, int32_t timed, int64_t time) noexcept nogil:
+cdef int export_clock(Exports* to, int64_t marker, int64_t served, int32_t timed,
+                      int64_t time) noexcept nogil:
     """What the ingress knows where it makes a marker. Under its flag. 0, or -1: no memory."""
     cdef Export* e
     if not to.on:
@@ -69,7 +70,8 @@ cdef int take_rows(Exports* to, Export* e, const Kernel* k, Chunk* c, Failure* f
             failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return -1
         if n == 0 and o.rows == 0:
-            failure_set(f, -1, FAIL_OVERFLOW, b"the state of a key has a value that no batch can hold (2 GiB)")
+            failure_set(f, -1, FAIL_OVERFLOW,
+                        b"the state of a key has a value that no batch can hold (2 GiB)")
             return -1
         if n == 0:                                            # its offsets are at their end
             e.rows = output_new(k.state, 64, False)

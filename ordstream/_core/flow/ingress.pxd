@@ -13,8 +13,9 @@ d) In flight = issued - retired. At max_chunks or max_bytes the ingress stops un
    there is nothing to do.
 e) Time punctuations are a pure function of the tuple sequence: before the first tuple whose column // every
    exceeds the largest seen. The column must ascend: a tuple earlier than the one before it ends the stream
-   there. Snapshot markers follow every `snapshot_every` tuples, and a request (`requested`). A marker comes
-   in front of a time punctuation at the same place: what that makes operators emit belongs to the next tuple.
+   there. Snapshot markers follow every `snapshot_every` tuples, and a request (`requested`). A marker
+   comes in front of a time punctuation at the same place: what that makes operators emit belongs to the
+   next tuple.
 f) Serials begin behind `base`: a run may be the continuation of another one.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took
 them.

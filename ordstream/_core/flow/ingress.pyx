@@ -124,7 +124,8 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
 cdef Chunk* snapshot_marker(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
     """A SNAPSHOT or SUSPEND chunk, numbered, with the clock as it is here. NULL: no memory. Under flag."""
     cdef Chunk* c = punctuation(g, w, kind)
-    cdef int64_t asked = load_acquire(&g.requested)           # pairs with add_acq_rel in Run.request_snapshot
+    # pairs with add_acq_rel in Run.request_snapshot
+    cdef int64_t asked = load_acquire(&g.requested)
     if c == NULL:
         return NULL
     g.markers += 1
@@ -195,7 +196,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         c = punctuation(g, w, TIME)
         if c != NULL:
             c.time = g.pending_time
-            c.first_serial = serial                # of the tuple that shows the time, in front of its own outputs
+            c.first_serial = serial                # the tuple that shows the time: in front of its outputs
             c.last_serial = serial
         return c
     if g.time_back:
@@ -248,7 +249,9 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         # The chunk's first tuple is its oldest: its times are the marker's.
         g.marker_next = c.last_serial + g.marker_every
         c.dispatched_ns = now_ns()
-        c.arrived_ns = b.arrived_ns if g.schedule == NULL else g.schedule_start + g.schedule[serial - 1 - g.base]
+        c.arrived_ns = b.arrived_ns
+        if g.schedule != NULL:
+            c.arrived_ns = g.schedule_start + g.schedule[serial - 1 - g.base]
     elif g.stamp:
         c.arrived_ns = b.arrived_ns if g.stamp == 1 else now_ns()
     g.offset = offset + n

@@ -1,4 +1,5 @@
 """State that comes into a run: rows (kernel.pxd, f) go to the buckets that own their keys."""
+from cpython.ref cimport PyObject, Py_DECREF
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -6,8 +7,9 @@ from libc.string cimport memcpy, memset
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.split cimport Partitioner, split_chunk
 from ordstream._core.ground.arrow cimport ArrowArray
-from cpython.ref cimport PyObject, Py_DECREF
-from ordstream._core.ground.chunk cimport DATA, Chunk, Failure, Layout, Worker, chunk_free, chunk_new, scratch_reset
+from ordstream._core.ground.chunk cimport (
+    DATA, Chunk, Failure, Layout, Worker, chunk_free, chunk_new, scratch_reset,
+)
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.kernel cimport PS, KernelOwner
 

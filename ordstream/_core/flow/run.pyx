@@ -312,7 +312,7 @@ cdef class Run:
         return output_export(o, self.out_schema), serials
 
     def request_snapshot(self):
-        """Have a snapshot marker made where the ingress is; returns the number of the request. Any thread."""
+        """Have a snapshot marker made where the ingress is. Returns the request's number. Any thread."""
         # release: a marker that sees the request comes behind all that was pushed before it
         cdef int64_t number = add_acq_rel(&self.rt.ingress.requested, 1) + 1
         self.wake_parked()

@@ -159,7 +159,9 @@ cdef bint input_waits(Runtime* rt) noexcept nogil:
     cdef int64_t issued = load_relaxed(&rt.ingress.issued_serial)
     if issued >= load_relaxed(&rt.ingress.queued_tuples):
         return False
-    return rt.ingress.schedule == NULL or rt.ingress.schedule[issued - rt.ingress.base] + rt.ingress.schedule_start <= now_ns()
+    if rt.ingress.schedule == NULL:
+        return True
+    return rt.ingress.schedule[issued - rt.ingress.base] + rt.ingress.schedule_start <= now_ns()
 
 
 cdef void adapt_workers(Runtime* rt, int64_t now) noexcept nogil:

@@ -25,7 +25,7 @@ cdef enum ChunkKind:
     TIME = 2               # event-time punctuation: `time` is its value
     SNAPSHOT = 3           # `time` is its number: every bucket's state leaves as it passes (exports.pxd)
     FAILURE = 4            # an in-order error: everything before it is delivered, nothing after it
-    SUSPEND = 5            # a SNAPSHOT that ends the run: its stream goes on elsewhere, and nothing is flushed
+    SUSPEND = 5            # a SNAPSHOT that ends the run: its stream goes on elsewhere; nothing is flushed
 
 # Physical class of a column inside the core (design: ordstream/ground/types.py maps Arrow types to these).
 cdef enum PhysicalType:

@@ -30,7 +30,8 @@ cdef struct Output:
     # commit point: the greatest order tag that no output behind this batch has or is below
     int64_t point_serial
     int64_t point_index
-    int64_t marker         # 0; or the number of a snapshot marker, which stands behind the batches in front: no rows
+    # 0; or the number of a snapshot marker that stands behind the batches in front (no rows)
+    int64_t marker
     const Layout* layout
     OutputColumn* cols
     int64_t* serials       # per row, when tags are asked for

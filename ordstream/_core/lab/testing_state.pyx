@@ -74,7 +74,7 @@ cdef class StateDoor:
         cdef int32_t columns = 1
         self.core = stream._core
         self.rt = <Runtime*> PyCapsule_GetPointer(self.core.node(), b"ordstream.Runtime")
-        self.owners = [operator[2] for operator in stream._operators]
+        self.owners = [operator.kernel for operator in stream._made.chain]
         for owner in self.owners:
             if owner.kernel.state != NULL:
                 columns = max(columns, owner.kernel.state.ncols)

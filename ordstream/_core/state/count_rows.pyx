@@ -1,5 +1,6 @@
 """The state contract of counts. See count_rows.pxd."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, Chunk, Failure, Worker, chunk_alloc, failure_set,
 )
@@ -8,10 +9,11 @@ from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.packed_counts cimport (
-    CountSlot, PackedCounts, packed_keys, packed_record, packed_segment,
+    COUNT_BLOCK, CountSlot, PackedCounts, packed_column, packed_keys, packed_record, packed_segment,
 )
 from ordstream._core.state.packed_rows cimport (
-    COUNT_IS_THERE, packed_drain, packed_find, packed_install, packed_remove, packed_shrink,
+    COUNT_IS_THERE, packed_drain, packed_find, packed_install, packed_install_block, packed_remove,
+    packed_shrink,
 )
 from ordstream._core.state.state_rows cimport (
     StateCalls, bucket_export, bucket_install, bucket_remove, row_reserve, rows_export, rows_install,
@@ -82,6 +84,42 @@ cdef int put_packed(Kernel* k, Worker* w, const PackedCounts* s, uint64_t key, i
     return 0
 
 
+cdef inline int32_t used_slots(const CountSlot* slots, int64_t* at, int64_t nslots, int32_t most,
+                               uint64_t* keys, int64_t* counts) noexcept nogil:
+    """Key and count of the next used slots from `at` on, at most `most`; how many. No branch depends on
+    whether a slot is used: about half of them are."""
+    cdef int64_t i = at[0]
+    cdef int32_t n = 0
+    while i < nslots and n < most:
+        keys[n] = slots[i].key
+        counts[n] = slots[i].n
+        n += slots[i].n != 0
+        i += 1
+    at[0] = i
+    return n
+
+
+cdef void put_column(const PackedCounts* s, int32_t j, int32_t width, const uint64_t* keys, int32_t n,
+                     Chunk* out) noexcept nogil:
+    """Column j of n packed keys, into rows out.n.."""
+    cdef uint64_t bias
+    cdef uint64_t ones
+    cdef uint64_t v
+    cdef int32_t shift
+    cdef char* to = out.cols[j].data + <int64_t> out.n * width
+    cdef int32_t i
+    packed_column(s, j, &shift, &ones, &bias)
+    if width == 8:
+        for i in range(n):
+            (<uint64_t*> to)[i] = ((keys[i] >> shift) & ones) - bias
+    else:
+        for i in range(n):
+            v = ((keys[i] >> shift) & ones) - bias
+            memcpy(to + <int64_t> i * width, &v, width)      # little-endian, as all of the core
+    if out.cols[j].valid != NULL:
+        memset(out.cols[j].valid + out.n, 1, n)
+
+
 cdef int32_t export_packed(Kernel* k, Worker* w, const PackedCounts* s, StateCursor* cursor,
                            Chunk* out) noexcept nogil:
     """Rows of all packed keys from the cursor on: `at` counts directory entries in its upper half, slots in
@@ -92,20 +130,23 @@ cdef int32_t export_packed(Kernel* k, Worker* w, const PackedCounts* s, StateCur
     cdef int64_t following = entry
     cdef int64_t nslots
     cdef int32_t n = 0
+    cdef int32_t j
+    cdef int64_t* counts = <int64_t*> out.cols[k.state.ncols - 1].data + out.n
+    cdef uint64_t* keys = <uint64_t*> chunk_alloc(w, out, <int64_t> cursor.most * 8 + 8)
+    if keys == NULL:
+        return -1
+    cursor.part = IN_OTHERS
     while packed_segment(s, &following, &slots, &nslots):
-        while i < nslots:
-            if slots[i].n:
-                if n == cursor.most:
-                    cursor.at = (entry << 32) | i
-                    return n
-                if put_packed(k, w, s, slots[i].key, slots[i].n, out) != 0:
-                    return -1
-                n += 1
-            i += 1
+        n += used_slots(slots, &i, nslots, cursor.most - n, keys + n, counts + n)
+        if i < nslots:
+            cursor.part = IN_PACKED
+            break
         entry = following
         i = 0
-    cursor.part = IN_OTHERS
-    cursor.at = 0
+    cursor.at = (entry << 32) | i if cursor.part == IN_PACKED else 0
+    for j in range(s.keys.ncols):
+        put_column(s, j, k.state.width[j], keys, n, out)
+    out.n += n
     return n
 
 
@@ -167,19 +208,13 @@ cdef int32_t count_export(Kernel* k, Worker* w, void* state, StateCursor* cursor
     return n
 
 
-cdef int32_t count_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                           Failure* f) noexcept nogil:
-    """Take rows (key..., count) in. Contract: kernel.pxd (f)."""
-    cdef CountBucket* b = <CountBucket*> state
+cdef int32_t install_each(Kernel* k, CountBucket* b, Chunk* rows, const int32_t* slots, int32_t n,
+                          Failure* f) noexcept nogil:
+    """count_install, row by row."""
     cdef uint64_t key
     cdef int64_t total
     cdef int32_t i
     cdef int rc
-    if k.state_keys == NULL:
-        return bucket_install(k, <Bucket*> state, &COUNT, rows, slots, n, f)
-    if packed_drain(&b.packed) != 0:
-        failure_set(f, slots[0] if n else -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-        return 0
     for i in range(n):
         if not packs(k, &b.packed, rows, slots[i], &key):
             if rows_install(k, b, &b.keyed, &COUNT, rows, slots + i, 1, f) != 1:
@@ -195,6 +230,59 @@ cdef int32_t count_install(Kernel* k, Worker* w, void* state, Chunk* rows, const
         if rc != 0:
             failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
+    return n
+
+
+cdef int install_block(Kernel* k, CountBucket* b, const Chunk* rows, const int32_t* slots,
+                       int32_t n) noexcept nogil:
+    """Take up to COUNT_BLOCK rows in whose keys all pack and are new. 1; 0: some are otherwise, and nothing
+    changed; -1: no memory, and some may be in."""
+    cdef uint64_t[COUNT_BLOCK] keys
+    cdef int64_t[COUNT_BLOCK] counts
+    cdef int32_t[COUNT_BLOCK] fit
+    cdef int32_t[COUNT_BLOCK] unfit
+    cdef int32_t nunfit
+    cdef PackedCounts shape
+    cdef int32_t j = k.state.ncols - 1
+    cdef const uint8_t* valid = rows.cols[j].valid
+    cdef int32_t i
+    cdef int rc
+    shape.keys = k.state_keys
+    shape.bits = b.packed.bits
+    if packed_keys(&shape, rows, slots, n, keys, fit, unfit, &nunfit) != n:
+        return 0
+    for i in range(n):
+        counts[i] = (<const int64_t*> rows.cols[j].data)[slots[i]]
+        if counts[i] <= 0 or (valid != NULL and valid[slots[i]] == 0):
+            return 0
+    rc = packed_install_block(&b.packed, keys, counts, n)
+    return 0 if rc == COUNT_IS_THERE else 1 if rc == 0 else -1
+
+
+cdef int32_t count_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                           Failure* f) noexcept nogil:
+    """Take rows (key..., count) in. Contract: kernel.pxd (f)."""
+    cdef CountBucket* b = <CountBucket*> state
+    cdef int32_t i = 0
+    cdef int32_t m
+    cdef int32_t taken
+    cdef int rc
+    if k.state_keys == NULL:
+        return bucket_install(k, <Bucket*> state, &COUNT, rows, slots, n, f)
+    if packed_drain(&b.packed) != 0:
+        failure_set(f, slots[0] if n else -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    while i < n:
+        m = min(n - i, <int32_t> COUNT_BLOCK)
+        rc = install_block(k, b, rows, slots + i, m)
+        if rc < 0:
+            failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i
+        if rc == 0:
+            taken = install_each(k, b, rows, slots + i, m, f)
+            if taken < m:
+                return i + taken
+        i += m
     return n
 
 

@@ -354,10 +354,10 @@ cdef inline uint64_t key_word(const OrdKeyColumn* columns, int32_t ncolumns, int
     return word
 
 
-cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t keys, int32_t ncolumns, int64_t n, OrdEntry* entries,
-                          int64_t* rows, int64_t* ends) noexcept nogil:
-    """Rows by the group of their first `keys` columns, and by all columns. Returns -1, a row that is equal to
-    another one, or -2: no memory.
+cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t keys, int32_t ncolumns, int64_t n,
+                          OrdEntry* entries, int64_t* rows, int64_t* ends) noexcept nogil:
+    """Rows by the group of their first `keys` columns, then by all columns. Returns -1, a row that is equal
+    to another one, or -2: no memory.
 
     Thread safety: the caller's. Ownership: caller's arrays of n, `ends` of NGROUPS. Cost: see `order`.
     """
@@ -416,8 +416,8 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
 
     Parameters: a record batch; `keys`: its first so many columns are the key (0: one state in all, in group
     0); `told_apart`: so many columns tell rows apart, where a key has several; by all of these they are
-    sorted. Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: row numbers (int64, one
-    per row) and where each group ends among them (int64[1024]). Raises: MemoryError; TypeError for a column
+    sorted. Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: row numbers (int64,
+    one per row) and where each group ends among them (int64[1024]). Raises: MemoryError; TypeError for a column
     that can't be a key; ValueError for a key that is there twice, with the row. Cost: 25 to 110 ns per row
     (`bench/snapshot_files.py`); 16 bytes per row while it runs, and 8 per key column (strings 24).
     """
@@ -439,7 +439,8 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
     if told_apart < 0:
         told_apart = keys
     if not 0 <= keys <= told_apart <= batch.num_columns:
-        raise ValueError(f"{keys} key columns of {batch.num_columns} columns, rows told apart by {told_apart}")
+        of = f"of {batch.num_columns} columns"
+        raise ValueError(f"{keys} key columns {of}, and rows told apart by {told_apart}")
     result = np.empty(n, dtype=np.int64)
     limits = np.zeros(NGROUPS, dtype=np.int64)
     if n == 0:

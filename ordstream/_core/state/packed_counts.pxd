@@ -54,6 +54,8 @@ cdef int packed_count(PackedCounts* s, const uint64_t* keys, int32_t n, int64_t*
 cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept nogil
 cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil
 cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots, int64_t* n) noexcept nogil
+cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64_t* ones,
+                        uint64_t* bias) noexcept nogil
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil
 
 

@@ -123,18 +123,27 @@ cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* r
     return nfit
 
 
+cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64_t* ones,
+                        uint64_t* bias) noexcept nogil:
+    """How column j lies in a packed key: its value is ((key >> shift) & ones) - bias. Thread safety: pure."""
+    ones[0] = <uint64_t> 0 - 1 if s.bits == 64 else ((<uint64_t> 1) << s.bits) - 1
+    bias[0] = (<uint64_t> 1) << (s.bits - 1) if is_signed(s.keys.type[j]) else 0
+    shift[0] = s.bits * (s.keys.ncols - 1 - j)
+
+
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil:
     """The key record (keyed_state.pxd) of a packed key.
 
     Thread safety: pure. Ownership: `record` (keys.size bytes) is the caller's. Returns: nothing. Cost: ~1 ns per column.
     """
-    cdef uint64_t ones = <uint64_t> 0 - 1 if s.bits == 64 else ((<uint64_t> 1) << s.bits) - 1
+    cdef uint64_t ones
     cdef uint64_t bias
+    cdef int32_t shift
     cdef int32_t j
     (<uint64_t*> record)[0] = 0
     for j in range(s.keys.ncols):
-        bias = (<uint64_t> 1) << (s.bits - 1) if is_signed(s.keys.type[j]) else 0
-        (<uint64_t*> (record + s.keys.offset[j]))[0] = ((key >> (s.bits * (s.keys.ncols - 1 - j))) & ones) - bias
+        packed_column(s, j, &shift, &ones, &bias)
+        (<uint64_t*> (record + s.keys.offset[j]))[0] = ((key >> shift) & ones) - bias
 
 
 # ---------------------------------------------------------------------------------------------- pages

@@ -65,6 +65,29 @@ cdef int packed_install(PackedCounts* s, uint64_t key, int64_t n) noexcept nogil
     return 0
 
 
+cdef int packed_install_block(PackedCounts* s, const uint64_t* keys, const int64_t* counts,
+                              int32_t n) noexcept nogil:
+    """packed_install of n <= COUNT_BLOCK keys whose lookups overlap. Returns: 0; COUNT_IS_THERE where a key
+    is there, or twice among these: nothing changed; -1: no memory, and some of them may be in."""
+    cdef int64_t[COUNT_BLOCK] totals
+    cdef bint fresh = True
+    cdef CountSlot* slot
+    cdef int32_t i
+    if packed_count(s, keys, n, totals) != 0:
+        return -1
+    for i in range(n):
+        fresh = fresh and totals[i] == 1
+    for i in range(n):
+        slot = slot_of(s, keys[i])
+        if fresh:
+            slot.n = counts[i]
+        elif slot.n > 1:
+            slot.n -= 1
+        else:
+            packed_remove(s, keys[i])
+    return 0 if fresh else COUNT_IS_THERE
+
+
 cdef void vacate_page(CountSlot* page, int64_t mask, int64_t hole) noexcept nogil:
     """Empty a slot of a page, whose slots 1..mask are a ring; those behind it move up where their chains
     would have a gap."""

@@ -83,7 +83,6 @@ def text_codec():
         (process(state=text_codec()), process(state=text_codec())),
         (process(state={"n": int}, compiled=True),) * 2,
     ],
-    ids=str,
 )
 def test_what_a_state_does_not_depend_on_may_change(stored, now):
     stored, now = operator(stored), operator(now)

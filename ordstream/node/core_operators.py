@@ -1,0 +1,73 @@
+"""The operators of a physical plan as the core takes them: kernels, keys, and what the node asks them for
+later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ordstream._core.kernels.identity import IdentityKernel
+from ordstream._core.state.keyed_state import KeySpecOwner
+from ordstream.node.core_options import CoreOperator
+from ordstream.node.settings import Settings
+from ordstream.operators.shed import log_of
+from ordstream.plan.physical import PhysicalPlan
+
+
+@dataclass
+class CoreOperators:
+    """What a run is made of.
+
+    Attributes
+    ----------
+    chain : list of CoreOperator
+    unmade : dict of str to columns
+        Operator's name -> output columns that its kernel does not make, since nobody sees them.
+    sheds : list of (Operator, str, kernel)
+        Shed operators, the names of those that they protect, and their kernels.
+    stateful : dict of str to (int, Operator)
+        Of each operator that keeps a state: its place in the chain.
+    """
+
+    chain: list[CoreOperator] = field(default_factory=list)
+    unmade: dict[str, Any] = field(default_factory=dict)
+    sheds: list[tuple[Any, str, Any]] = field(default_factory=list)
+    stateful: dict[str, tuple[int, Any]] = field(default_factory=dict)
+
+
+def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> CoreOperators:
+    """Make every kernel. `source`: the source's layout.
+
+    Raises
+    ------
+    ImportError, PlanError
+        A function that is to be compiled: Numba is missing, or it does not compile.
+    """
+    made = CoreOperators()
+    if physical.split is not None:
+        name, parallelism = physical.split
+        made.chain.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
+    for position, one in enumerate(physical.operators):
+        operator = one.operator
+        kernel = operator.kernel()
+        made.unmade[operator.name] = getattr(kernel, "unmade", ())
+        if operator.sheds:
+            made.sheds.append((operator, physical.operators[position + 1].operator.name, kernel))
+            _shed_as_asked(operator, kernel, settings)
+        keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
+        if operator.stateful:
+            made.stateful[operator.name] = len(made.chain), operator
+        made.chain.append(
+            CoreOperator(
+                operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism
+            )
+        )
+    return made
+
+
+def _shed_as_asked(operator: Any, kernel: Any, settings: Settings) -> None:
+    if operator.frozen is not None:
+        kernel.partition(settings.shed_partition, operator.frozen.seed)
+    if settings.shed_log is not None:
+        kernel.replays(*log_of(settings.shed_log, operator.name, settings.shed_partition))
