@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ordstream.operators.punctuation import every
     from ordstream.operators.shed import Frozen
     from ordstream.pipeline import KeyedPipeline, Pipeline
+    from ordstream.snapshots.checkpoint import Checkpoint
+    from ordstream.snapshots.snapshot import Snapshot
 
 __version__ = "0.1.0"
 
@@ -45,6 +47,7 @@ __all__ = [
     "DKG",
     "POSG",
     "Cancelled",
+    "Checkpoint",
     "CheckpointError",
     "Frozen",
     "IpcSource",
@@ -59,6 +62,7 @@ __all__ = [
     "Result",
     "SchemaError",
     "SinkError",
+    "Snapshot",
     "SourceError",
     "codec",
     "col",
@@ -105,6 +109,8 @@ _HOMES = {
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "operators.shed": ("Frozen",),
+    "snapshots.checkpoint": ("Checkpoint",),
+    "snapshots.snapshot": ("Snapshot",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -24,6 +24,7 @@ from ordstream.operators.state import check_state
 from ordstream.reference.base import sort_key
 
 door = pytest.importorskip("ordstream._core.lab.testing_state", reason="the core is not built")
+StateRowError = pytest.importorskip("ordstream._core.flow.install").StateRowError
 
 PATIENCE_S = 60.0  # for a loaded machine; nothing waits so long that works
 
@@ -118,7 +119,7 @@ class Segment:
             for batch in table.combine_chunks().to_batches():
                 try:
                     self.door.install(index, batch)
-                except door.StateRowError as error:
+                except StateRowError as error:
                     key = batch.slice(error.row, 1).select(range(len(stage.key))).to_pylist()[0]
                     raise od.PlanError(f"operator {name!r} ({stage.op}), key {key}: {error}") from error
 

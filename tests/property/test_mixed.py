@@ -130,8 +130,9 @@ def test_plans_are_those_of_the_text(given: Statistics, theta_max: float, beta: 
         plan = make(given, parameters)
         expected, forced = by_the_text(given, psi.tolist(), cleaned, theta_max)
         largest = given.loads(np.array(expected, int)).max(initial=0)
-        if cleaned == 0 and largest > given.limit(theta_max) and largest >= given.loads().max(initial=0):
-            expected = given.placed.tolist()  # nothing is moved for nothing
+        before = given.hashed if cleaned else given.placed
+        if largest > given.limit(theta_max) and largest >= given.loads(before).max(initial=0):
+            expected = before.tolist()  # nothing is moved for nothing
         assert plan.destination.tolist() == expected
         too_dear = bool((given.cost > given.limit(theta_max)).any())
         assert (plan.limiting is not None) == (forced or too_dear)

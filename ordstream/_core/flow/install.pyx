@@ -8,9 +8,9 @@ from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.split cimport Partitioner, split_chunk
 from ordstream._core.ground.arrow cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
-    DATA, Chunk, Failure, Layout, Worker, chunk_free, chunk_new, scratch_reset,
+    DATA, Failure, Layout, Worker, chunk_free, chunk_new, scratch_reset,
 )
-from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
+from ordstream._core.ground.imported_batch cimport BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.kernel cimport PS, KernelOwner
 
 from ordstream._core.ground.chunk import layout_of

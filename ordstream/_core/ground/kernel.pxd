@@ -18,7 +18,9 @@ d) All functions are nogil; Python kernels take the GIL inside, once per call, n
 e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
 f) The state contract: the keys of a bucket leave it as rows, come into another bucket, and are forgotten.
    A row has the layout `state`: the key columns (`state_keys`: columns 0, 1, ... of the row; NULL: an
-   operator without a key, one row at most), then the operator's own columns. Rows are canonical: which
+   operator without a key, whose rows are one state together), then the operator's own columns. Mostly a
+   key has one row; where it has several (top_values), further columns tell them apart
+   (`Operator.state_order`), and a key that is named means all of its rows. Rows are canonical: which
    rows a set of tuples leaves depends on these tuples alone, not on workers, buckets, the neighbours of
    the operator, or how a bucket stores them; their order may be any.
    The caller holds the bucket, and no chunk is on its way whose views point into the bucket's state.
@@ -27,12 +29,12 @@ f) The state contract: the keys of a bucket leave it as rows, come into another 
    of which only the key columns are read): none for a key that is not there. `cursor.done` says that
    nothing is left. The rows own their bytes: they outlive the state. What later tuples emit stays as it
    is. Between two calls for one cursor nothing else is done to the state. A key that no tuple left
-   anything for (all of them failed) has no row. Returns -1 without memory (f is filled; what `out` has is
-   worth nothing).
+   anything for (all of them failed) has no row. Returns -1 without memory, or with FAIL_PYTHON where the
+   user's codec raised (f is filled, and f.exc owned; what `out` has is worth nothing).
    `state_install(k, w, state, rows, slots, n, f)` takes rows in, copying what it keeps, and returns how
    many: n, or j < n when row slots[j] can't be taken; the rows before it are in. f is filled: FAIL_STATE
-   (the key is there already, or a value that no state has) or FAIL_MEMORY. From then on a key behaves as
-   if the tuples behind its row had been processed here.
+   (the key is there already, or a value that no state has), FAIL_PYTHON (as above) or FAIL_MEMORY. From
+   then on a key behaves as if the tuples behind its row had been processed here.
    `state_remove(k, w, state, keys, slots, n, f)` forgets the keys of these rows (only their key columns
    are read) and returns how many were there; absent ones are no error. A key that comes again begins anew.
    Memory is given back before it returns, as far as there is memory to move the rest into: what a bucket

@@ -2,10 +2,6 @@ from typing import Any
 
 import pyarrow as pa
 
-class StateRowError(ValueError):
-    row: int
-    def __init__(self, reason: str, row: int) -> None: ...
-
 class StateDoor:
     def __init__(self, stream: Any) -> None: ...
     @property

@@ -7,23 +7,19 @@ reading the egress's serial (acquire) makes visible what they wrote.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
-from ordstream._core.ground.arrow cimport ArrowArray, output_export
-from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memset
+from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.output_batch cimport Output, output_append, output_new
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,
+    FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,
     chunk_new, pool_free, pool_init, scratch_reset, worker_free, worker_init,
 )
-from ordstream._core.ground.kernel cimport PS, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport KernelOwner, StateCursor
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.runtime cimport Runtime
 from ordstream._core.flow.install cimport ArrivingRows, bucket_count, bucket_state, install_rows
-
-from ordstream._core.flow.install import StateRowError  # noqa: F401 - for its users
 
 
 cdef bint owns_its_bytes(const Chunk* c, const Layout* layout):

@@ -281,6 +281,8 @@ class _Trials:
         rows = self.rows.copy()
         if n:
             self.clean(rows, n)
+        # An empty table, by itself or cleaned: all is where the hash puts it.
+        hashed = rows.copy() if n == self.statistics.table_size and n else None
         loads = rows.loads()
         for d in np.flatnonzero(loads > self.limit).tolist():
             self.prepare(rows, d, float(loads[d]))
@@ -301,14 +303,21 @@ class _Trials:
             tried=counted.tried,
             limiting=dearest if too_dear else counted.limiting,
         )
-        if not n and not made.balanced and made.moved.any() and made.loads.max() >= statistics.loads().max():
-            return self.unchanged(made)
+        if not made.balanced and (hashed is not None or (not n and made.moved.any())):
+            before = statistics.loads() if hashed is None else hashed.loads()
+            if made.loads.max() >= before.max():
+                return self.unchanged(made, hashed)
         return made
 
-    def unchanged(self, made: Plan) -> Plan:
-        """F itself: the plan found moves keys and leaves the fullest instance no lighter."""
+    def unchanged(self, made: Plan, hashed: Rows | None) -> Plan:
+        """What phase III began with, F itself or the hash: the plan found moves keys and leaves the fullest
+        instance no lighter.
+        """
         given = self.statistics
-        kept = {"item": np.arange(len(given)), "destination": given.placed, "number": given.counts}
+        if hashed is None:
+            kept = {"item": np.arange(len(given)), "destination": given.placed, "number": given.counts}
+        else:
+            kept = {"item": hashed.item, "destination": hashed.destination, "number": hashed.number}
         return Plan(**{name: getattr(made, name) for name in Plan.__dataclass_fields__} | kept)
 
     def clean(self, rows: Rows, n: int) -> None:

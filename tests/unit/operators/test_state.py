@@ -227,11 +227,11 @@ def test_an_operator_whose_state_stays_says_so():
     with (
         Segment(built, workers=0) as segment,
         pytest.raises(
-            od.PlanError, match=r"operator 'visits' \(python_process\): its state can't be exported yet"
+            od.PlanError, match=r"operator 'visits' \(python_process\): its state is not declared"
         ),
     ):
         segment.state()
-    with pytest.raises(od.PlanError, match="exported yet"):
+    with pytest.raises(od.PlanError, match=r"od\.codec"):
         built.plan.operators[0].state_schema()
 
 

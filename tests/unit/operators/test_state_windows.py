@@ -90,6 +90,7 @@ ROWS = [
 def test_the_rows(pipeline, schema, rows, way):
     state = state_of(pipeline, **way)
     assert schema is None or state.schema == pa.schema(schema)
+    rows = [tuple(tuple(v) if isinstance(v, list) else v for v in row) for row in rows]
     assert exact_rows([state], state.schema) == rows
 
 
