@@ -371,19 +371,18 @@ def prepare(
     pipeline: Any, options: Mapping[str, Any], where: str
 ) -> tuple[tuple[Fragment, ...], dict[str, Any], bool]:
     """The fragments, a node's options, and whether order tags are asked for."""
-    from ordstream.node.settings import make_settings
+    from ordstream.node.settings import make_settings, refuse_state
     from ordstream.plan.final import final
 
     chosen = {name: value for name, value in options.items() if value is not None}
     settings = make_settings(chosen)
+    refuse_state(settings, where)
     fragmenting.check_options(chosen, where)
-    plan = pipeline.plan
-    check_no_shed(plan, where)
-    if settings.emit == "final":
-        plan = final(plan)
+    check_no_shed(pipeline.plan, where)
+    plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
     if settings.tags:
         names_beside(plan.output.names, TAG_NAMES, "tags=True")
-    for name in ("emit", "tags", "progress", "partial", "feeder"):
+    for name in ("emit", "tags", "progress", "partial", "feeder", "end", "snapshots"):
         chosen.pop(name, None)
     return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags
 

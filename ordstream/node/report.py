@@ -272,6 +272,13 @@ class Report:
             )
         lines += skipped_lines([asdict(operator) for operator in self.operators])
         lines += [str(shed) for shed in self.shedding]
+        if self.snapshots:
+            last, slowest = self.snapshots[-1], max(one.seconds for one in self.snapshots)
+            lines.append(
+                f"snapshots: {len(self.snapshots):,}, the last behind serial {last.serial:,} with "
+                f"{last.rows:,} rows of state ({last.bytes:,} bytes); longest {slowest:.3f} s, copies "
+                f"{max(one.stall_seconds for one in self.snapshots):.3f} s"
+            )
         return "\n".join(lines)
 
 

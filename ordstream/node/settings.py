@@ -171,6 +171,16 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     return settings
 
 
+def refuse_state(settings: Settings, where: str) -> None:
+    """PlanError for options that say where state comes from and goes to, in what keeps none."""
+    for name in OF_STATE:
+        if getattr(settings, name) not in (None, False, "finish"):
+            raise PlanError(
+                f"{name} can't be combined with {where}: a state leaves and enters one node in this "
+                "process; leave it out, or run in one node"
+            )
+
+
 def _workers(value: Any) -> None:
     if not (isinstance(value, str) and value == "auto"):
         _whole("workers", value, 0, 1024, ' or "auto"')

@@ -18,7 +18,7 @@ from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
-from ordstream.node.settings import make_settings
+from ordstream.node.settings import make_settings, refuse_state
 from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
@@ -365,6 +365,7 @@ def node_function(
         If an option is unknown or out of range, or the pipeline sheds by clocks.
     """
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
+    refuse_state(settings, "Spark")
     check_repeatable(pipeline.plan, settings.shed_log)
     pipeline, schema, options = _part_of(pipeline, part, options)
     source = pipeline.source_schema
