@@ -29,6 +29,7 @@ import pyarrow as pa
 from ordstream._core.lab import bench_costs as _bench_costs
 from ordstream._core.lab import bench_kernels as _bench
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.lab.evaluation.machine import busy_and_stolen
 from ordstream.lab.spin import Spin, SpinCount
 from ordstream.node import node
 from ordstream.operators.operator import Operator
@@ -163,18 +164,6 @@ class Ran:
         return self.wall_ns / self.tuples
 
 
-def _busy_and_stolen() -> tuple[float, float]:
-    """CPU seconds that the machine was busy, and that the hypervisor took; zeros without /proc/stat."""
-    try:
-        with Path("/proc/stat").open() as file:
-            fields = [int(part) for part in file.readline().split()[1:]]
-    except OSError:
-        return 0.0, 0.0
-    hertz = os.sysconf("SC_CLK_TCK")
-    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
-    return (user + nice + system + irq + softirq) / hertz, steal / hertz
-
-
 def _others() -> dict[str, int] | None:
     """CPU ns of every task on the machine but ours, to the ns; None where the kernel does not say."""
     own = str(os.getpid())
@@ -227,7 +216,7 @@ def measured(body: Callable[[], Any], tuples: int, between: bool = False) -> Ran
     try:
         apart = round_trip() if between else 0.0
         before = _others() if between else None
-        busy, stolen = _busy_and_stolen()
+        busy, stolen = busy_and_stolen() or (0.0, 0.0)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
         start = time.perf_counter_ns()
@@ -235,7 +224,7 @@ def measured(body: Callable[[], Any], tuples: int, between: bool = False) -> Ran
         wall = time.perf_counter_ns() - start
         cpu = time.process_time_ns() - cpu
         switched = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - usage.ru_nivcsw
-        busy_after, stolen_after = _busy_and_stolen()
+        busy_after, stolen_after = busy_and_stolen() or (0.0, 0.0)
         after = _others() if between else None
         apart = max(apart, round_trip()) if between else 0.0
     finally:

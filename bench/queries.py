@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ import pyarrow.feather
 from clicks import CLICKS, DYNAMIC_PAGES, FACTS, ORDER_PAGES, clicks
 from harness import BUILD, ROOT, Contest
 from query_rivals import LIMIT, TIMEOUT, duckdb_answer, loop_answer, loop_q2, polars_answer
+from rivals.memory import peak_mb
 
 import ordstream as od
 from ordstream.ground.cpus import allowed_cpus
@@ -221,26 +221,16 @@ def run_alone(query: str, name: str, rows: int) -> None:
     """What the process of `alone` does."""
     table = loaded(rows)
     engine = engines()[name]
-    before, cpu, start = _peak_mb(), time.process_time(), time.perf_counter()
+    before, cpu, start = peak_mb(), time.process_time(), time.perf_counter()
     answer = engine(query, table)
     found = {
         "wall_s": time.perf_counter() - start,
         "cpu_s": time.process_time() - cpu,
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_mb(),
         "table_mb": before,
         "rows": len(answer),
     }
     print(json.dumps(found))
-
-
-def _peak_mb() -> float:
-    """Largest resident size of this process. getrusage would include what its parent had at the fork."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(peak) / 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20) if sys.platform == "darwin" else peak / 1024
 
 
 def about_queries(rows: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from harness import BUILD, ROOT
 from query_rivals import SQL, TIMEOUT
+from rivals.memory import largest_kib
 
 WARM_SECONDS = 9.0
 WARM_RUNS = 2
@@ -129,11 +130,7 @@ def peak_mb(process: Any) -> float:
     total = 0
     for folder in workers(process):
         with contextlib.suppress(OSError):
-            total += sum(
-                int(line.split()[1])
-                for line in (folder / "status").read_text().splitlines()
-                if line.startswith("VmHWM")
-            )
+            total += largest_kib((folder / "status").read_text())
     return total / 1024
 
 

@@ -16,26 +16,16 @@ import json
 import resource
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import jobs
+from memory import peak_mb
 
 
 def cpu_seconds() -> float:
     """Of this process and the children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def peak_mb() -> float:
-    """Largest resident size of this process. getrusage would include what its parent had at the fork."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(peak) / 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (1 << 20) if sys.platform == "darwin" else most / 1024
 
 
 def main() -> None:

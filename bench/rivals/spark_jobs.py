@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 from jobs import DYNAMIC_BELOW, LIMIT, ORDER_BELOW, TIMEOUT
+from memory import largest_kib
 from python_jobs import BUILD, CPUS, SQL, best_pairs, python_part
 
 GROUPS = 64  # of applyInPandas: one call per user would be thousands of times slower
@@ -127,7 +128,7 @@ def peak_mb() -> float:
 
     me = psutil.Process()
     status = [Path(f"/proc/{one.pid}/status").read_text() for one in [me, *me.children(recursive=True)]]
-    return sum(int(line.split()[1]) for text in status for line in text.splitlines() if line.startswith("VmHWM")) / 1024
+    return sum(map(largest_kib, status)) / 1024
 
 
 def version(engine: str) -> str:

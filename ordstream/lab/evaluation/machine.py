@@ -91,10 +91,8 @@ def _commit() -> str:
         return "none"
 
 
-def other_load() -> tuple[float, float] | None:
-    """CPU seconds so far: of the whole machine (the hypervisor's share included), and of this process;
-    None without /proc/stat.
-    """
+def busy_and_stolen() -> tuple[float, float] | None:
+    """CPU seconds so far that the machine was busy, and that the hypervisor took; None without /proc/stat."""
     try:
         with Path("/proc/stat").open() as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = (
@@ -102,6 +100,14 @@ def other_load() -> tuple[float, float] | None:
             )
     except (OSError, ValueError):
         return None
-    ticks = user + nice + system + irq + softirq + steal
+    hertz = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + softirq) / hertz, steal / hertz
+
+
+def other_load() -> tuple[float, float] | None:
+    """CPU seconds so far: of the whole machine (the hypervisor's share included), and of this process;
+    None without /proc/stat.
+    """
+    machine = busy_and_stolen()
     times = os.times()
-    return ticks / os.sysconf("SC_CLK_TCK"), times.user + times.system
+    return None if machine is None else (sum(machine), times.user + times.system)
