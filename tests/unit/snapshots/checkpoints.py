@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream.errors import CheckpointError
 from ordstream.ground.ordertags import OrderTag
+from ordstream.snapshots.checkpoint import Checkpoint
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -140,3 +142,13 @@ class FailingFiles(Files):
     def remove(self, path):
         self._step("remove", path)
         super().remove(path)
+
+
+def writes(folder, serial, barrier, found):
+    """Write a snapshot when all others do; here, so that a spawned process finds it."""
+    checkpoint = Checkpoint(folder)
+    barrier.wait()
+    try:
+        found.put((serial, checkpoint.write(snapshot(serial=serial)).number))
+    except CheckpointError as error:
+        found.put((serial, str(error)))

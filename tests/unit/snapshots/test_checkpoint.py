@@ -428,29 +428,18 @@ def test_a_writer_that_was_overtaken_while_it_wrote(tmp_path, leftovers_stay):
     assert not [path for path in all_files(tmp_path) if path.name.startswith(("000000000001", "."))]
 
 
-def writes(folder, serial, barrier, found):
-    checkpoint = Checkpoint(folder)
-    barrier.wait()
-    try:
-        found.put((serial, checkpoint.write(snapshot(serial=serial)).number))
-    except CheckpointError as error:
-        found.put((serial, str(error)))
-
-
-@pytest.mark.parametrize("start", ["thread", "fork"])
+@pytest.mark.parametrize("start", ["thread", "process"])
 def test_writers_at_one_time(tmp_path, start):
-    if start == "fork" and "fork" not in multiprocessing.get_all_start_methods():
-        pytest.skip("no fork here")
     context = multiprocessing.get_context("spawn")
     count = 4 if start == "thread" else 2
     if start == "thread":
         import queue
 
         barrier, found = threading.Barrier(count), queue.Queue()
-        runs = [threading.Thread(target=writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
+        runs = [threading.Thread(target=checkpoints.writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
     else:
         barrier, found = context.Barrier(count), context.Queue()
-        runs = [context.Process(target=writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
+        runs = [context.Process(target=checkpoints.writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
     for run in runs:
         run.start()
     results = dict(found.get(timeout=60) for _ in runs)
