@@ -436,10 +436,11 @@ def test_writers_at_one_time(tmp_path, start):
         import queue
 
         barrier, found = threading.Barrier(count), queue.Queue()
-        runs = [threading.Thread(target=checkpoints.writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
+        make = threading.Thread
     else:
         barrier, found = context.Barrier(count), context.Queue()
-        runs = [context.Process(target=checkpoints.writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
+        make = context.Process
+    runs = [make(target=checkpoints.writes, args=(tmp_path, i, barrier, found)) for i in range(count)]
     for run in runs:
         run.start()
     results = dict(found.get(timeout=60) for _ in runs)
