@@ -124,9 +124,11 @@ class Stream(Reader):
             depth=settings.depth,
             max_chunks=settings.max_chunks,
             # With steps each key of a flush is logged, so rows that a filter behind drops must be made all
-            # the same.
-            # State must not depend on what stands behind an operator.
-            without=OF_NEIGHBOURS if settings.keeps_state else ("dropped_rows",) if settings.steps else (),
+            # the same. State that leaves must not depend on what stands behind an operator.
+            without=(
+                *(("dropped_rows",) if settings.steps else ()),
+                *(OF_NEIGHBOURS if settings.keeps_state else ()),
+            ),
         )
         self._plan = plan = self._physical.plan
         self.schema = plan.output
@@ -261,6 +263,8 @@ class Stream(Reader):
         self._read_by = threading.get_ident()
         until = time.monotonic() + self._patience if self._patience else 0.0
         while True:
+            if self._snapshots is not None:  # also for a reader for whom something is always there
+                self._snapshots.tick(core_run)
             item = core_run.take()
             if item is None and core_run.ended:
                 item = core_run.take()
@@ -278,8 +282,6 @@ class Stream(Reader):
             if until and time.monotonic() > until:
                 return pa.RecordBatch.from_pylist([], schema=self.schema)
             self._tell_progress()
-            if self._snapshots is not None:
-                self._snapshots.tick(core_run)
             self._feeder.retire()
             if core_run.active > len(self._workers) and self.workers:
                 self._start()
@@ -337,7 +339,6 @@ class Stream(Reader):
         with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
                 return self._snapshots.request(self._core, lambda: self._read_by)
-        self._snapshots.end()
         return self._snapshots.request(None, lambda: self._read_by)
 
     @property
@@ -345,9 +346,7 @@ class Stream(Reader):
         """The last snapshot that was taken: of a suspended run, its end."""
         return self._snapshots.last if self._snapshots is not None else None
 
-    def _shape(
-        self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None
-    ) -> pa.RecordBatch | None:
+    def _shape(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64] | None) -> pa.RecordBatch | None:
         """The batch with the pipeline's types, and its order tags where asked for; without what was
         delivered before (None: all of it was).
         """
@@ -372,9 +371,8 @@ class Stream(Reader):
         if self._suppressed is None:
             return shaped
         through = self._suppressed
-        known = int(np.count_nonzero(
-            (serials < through.serial) | ((serials == through.serial) & (index <= through.index))
-        ))
+        delivered = (serials < through.serial) | ((serials == through.serial) & (index <= through.index))
+        known = int(np.count_nonzero(delivered))
         if known < len(serials):
             self._suppressed = None
         return shaped.slice(known) if known < len(serials) else None
@@ -495,13 +493,13 @@ class Stream(Reader):
         if os.getpid() == self._pid:
             self._workers.join()
             self._feeder.stop()
-            if self._snapshots is not None:
-                self._snapshots.end()
         # Another thread may be reading: it has been cancelled, and must have left the core before the core
         # goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
             return  # it is stuck in its own source; the core stays
         try:
+            if self._snapshots is not None:
+                self._snapshots.end()
             self._give_back()
         finally:
             self._reading.release()

@@ -118,16 +118,21 @@ def _log_table(stage: str, partition: int, columns: Sequence[Any]) -> pa.Table:
 
 
 def learnt(shed: Sequence[tuple[Any, str, Any]]) -> dict[str, bytes]:
-    """What live shed operators have learnt so far, as bytes, by name. `shed`: as for `outcome`."""
+    """What live shed operators know so far, as bytes, by name: the model that they began with, and what was
+    learnt in this run. `shed`: as for `outcome`.
+    """
     if not shed:
         return {}
     from ordstream.balance.sketches import ExecutionTimes
 
-    return {
-        stage.name: ExecutionTimes.of_matrices(kernel.model()).to_bytes()
-        for stage, _, kernel in shed
-        if kernel.figures()["mode"] == "live"
-    }
+    known = {}
+    for stage, _, kernel in shed:
+        if kernel.figures()["mode"] == "live":
+            model = ExecutionTimes.of_matrices(kernel.model())
+            if stage.model is not None:
+                model.merge(stage.model)
+            known[stage.name] = model.to_bytes()
+    return known
 
 
 def outcome(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ class SnapshotFuture(Future[Snapshot]):
     def __init__(self, reader: Callable[[], int | None]) -> None:
         super().__init__()
         self._reader = reader
+        self.set_running_or_notify_cancel()  # a marker is on its way: it can't be called back
 
     def result(self, timeout: float | None = None) -> Snapshot:
         """The snapshot.
@@ -121,14 +123,21 @@ def where_to_begin(restore: Any, checkpoint: Checkpoint | None) -> Snapshot:
     PlanError
         `restore` is no snapshot.
     CheckpointError
-        The newest is damaged; the message offers the one before.
+        The newest is damaged, and the message offers the one before; or `restore` has none.
     """
     if restore is None:
         return (checkpoint.latest() if checkpoint is not None else None) or BEGINNING
-    if isinstance(restore, Checkpoint):
-        return restore.latest() or BEGINNING
     if isinstance(restore, str | os.PathLike):
-        return Checkpoint(restore).latest() or BEGINNING
+        if not Path(restore).is_dir():
+            raise CheckpointError(f"restore={os.fspath(restore)!r}: there is no such folder")
+        restore = Checkpoint(restore)
+    if isinstance(restore, Checkpoint):
+        found = restore.latest()
+        if found is None:
+            raise CheckpointError(
+                f"restore={restore!r}: it has no snapshot yet; leave restore= out to begin anew"
+            )
+        return found
     if not isinstance(restore, Snapshot):
         raise PlanError(
             "restore must be a snapshot (result.snapshot, or od.Checkpoint(folder).read(number)), a "
@@ -243,7 +252,7 @@ class Snapshotting:
         """Ask for a snapshot where the stream is now. Any thread. `reader`: as for `SnapshotFuture`."""
         future = SnapshotFuture(reader)
         with self._lock:
-            if self._ended:
+            if self._ended or core is None:
                 future.set_exception(CheckpointError("the stream has ended: no snapshot can be taken of it"))
             else:
                 self._asked[future] = core.request_snapshot()
@@ -314,8 +323,8 @@ class Snapshotting:
             for index, one in self._operators.values()
         }
         snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)
-        self.last = snapshot
         with self._lock:
+            self.last = snapshot
             futures = [future for future, number in self._asked.items() if number <= served]
             for future in futures:
                 del self._asked[future]
@@ -343,8 +352,14 @@ class Snapshotting:
         if self._checkpoint is not None:
             try:
                 written = self._checkpoint.write(snapshot)
+                in_files = self._checkpoint.read(written.number)
+                with self._lock:
+                    if self.last is snapshot:  # so that no state stays in memory
+                        self.last = in_files
             except Exception as error:  # the reader raises it: the stream must not go on as if it were safe
-                self.error = error if isinstance(error, CheckpointError) else CheckpointError(f"{error}")
+                failed = CheckpointError(f"{type(error).__name__}: {error}")
+                failed.__cause__ = error
+                self.error = error if isinstance(error, CheckpointError) else failed
                 self._fail(futures, self.error)
                 return
         size = 0
@@ -376,12 +391,12 @@ class Snapshotting:
     # ------------------------------------------------------------------------------------------ the end
 
     def end(self) -> None:
-        """The stream has ended: wait for what is being written. Idempotent; any thread but the writer."""
+        """The stream has ended: wait for what is being written. Idempotent; whoever reads, or nobody."""
         with self._lock:
             self._ended = True
             left, self._asked = list(self._asked), {}
+            writer, self._writer = self._writer, None
         self._fail(left, CheckpointError("the stream ended before a marker passed"))
-        if self._writer is not None and self._writer is not threading.current_thread():
+        if writer is not None:
             self._waiting.put(None)
-            self._writer.join()
-            self._writer = None
+            writer.join()

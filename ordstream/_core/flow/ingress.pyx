@@ -280,7 +280,8 @@ cdef int32_t ingress_take_run(Ingress* g, Worker* w, int64_t limit, int32_t most
                 return 0
             cpu_pause()
     ticket = load_relaxed(&g.issued_chunks) + 1
-    while n < most and load_relaxed(&g.ended) == 0 and load_relaxed(&g.stop) == 0 and ticket < limit and admits(g):
+    while (n < most and load_relaxed(&g.ended) == 0 and load_relaxed(&g.stop) == 0 and ticket < limit
+           and admits(g)):
         c = form(g, w)
         if c == NULL:
             break
@@ -305,16 +306,16 @@ cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil:
     cdef int64_t issued
     cdef int64_t queued
     cdef int64_t in_flight
+    cdef bint asked = load_relaxed(&g.requested) != load_relaxed(&g.served)
     if (load_relaxed(&g.flag) != 0 or load_relaxed(&g.ended) != 0 or load_relaxed(&g.stop) != 0
             or load_relaxed(&g.issued_chunks) + 1 >= limit):
         return False
     issued = load_relaxed(&g.issued_serial)
     queued = load_relaxed(&g.queued_tuples)
-    if load_relaxed(&g.requested) != load_relaxed(&g.served):
-        return True
-    if issued >= queued and spsc_size_approx(&g.arriving) == 0:
+    if not asked and issued >= queued and spsc_size_approx(&g.arriving) == 0:
         return False
-    if g.schedule != NULL and issued < queued and g.schedule[issued - g.base] > now_ns() - g.schedule_start:
+    if (not asked and g.schedule != NULL and issued < queued
+            and g.schedule[issued - g.base] > now_ns() - g.schedule_start):
         return False
     if load_relaxed(&g.throttled):
         # As admits: nothing in flight always admits one chunk.

@@ -29,7 +29,7 @@ from ordstream._core.flow.sampling cimport clock_cost_ns
 from ordstream._core.flow.shedding cimport (
     SHED_FROZEN, SHED_LIVE, SHED_REPLAY, ShedControl, ShedEntry, ShedRows, shed_elapsed, virtual_arrival, waited_ns,
 )
-from ordstream._core.ground.threads cimport now_ns
+from ordstream._core.ground.threads cimport cpu_pause, now_ns
 
 import numpy as np
 
@@ -453,11 +453,17 @@ cdef class ShedKernel(KernelOwner):
         }
 
     def model(self):
-        """(F, W, their time) of every row that was learnt in this run, and the hash functions. After the
-        run."""
-        total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work,
-                             self.sketches[3].total_time)
-        total.merge(self.sketches[1].matrices)
+        """(F, W, their time) of every row that was learnt in this run so far, and the hash functions. Any
+        thread: a worker that would learn meanwhile leaves its row out, as it does beside another worker."""
+        cdef ShedControl* s = &self.context.control
+        while exchange_acq_rel(&s.learning, 1) != 0:          # pairs with store_release in shed_learn
+            cpu_pause()
+        try:
+            total = TimeMatrices(self.sketches[3].hashes, self.sketches[3].frequency, self.sketches[3].work,
+                                 self.sketches[3].total_time)
+            total.merge(self.sketches[1].matrices)
+        finally:
+            store_release(&s.learning, 0)                     # pairs with the exchange in shed_learn
         return total
 
     def __dealloc__(self):
