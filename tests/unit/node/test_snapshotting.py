@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.node.snapshotting import seconds_of
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.node.snapshotting import Snapshotting, seconds_of
+from ordstream.snapshots.state_file import FileRows
 from ordstream.testing import run_serial
 
 ROWS = 5_000
@@ -89,6 +91,43 @@ def test_a_stream_without_input_takes_one_too(workers):
     assert len(rows_of(read)) == 10
 
 
+def test_a_request_can_not_be_called_back():
+    with PIPELINE.stream(TABLE, workers=0, snapshots=True) as stream:
+        next(stream)
+        future = stream.request_snapshot()
+        assert not future.cancel()
+        list(stream)
+    assert future.done()
+
+
+def test_a_request_while_nobody_reads_keeps_no_worker_busy():
+    with PIPELINE.stream(TABLE, workers=2, snapshots=True, chunk_rows=7, **HELD) as stream:
+        next(stream)
+        stream.request_snapshot()
+        time.sleep(0.05)  # what is under way ends
+        began = time.process_time(), time.perf_counter()
+        time.sleep(0.4)
+        busy = (time.process_time() - began[0]) / (time.perf_counter() - began[1])
+        list(stream)
+    assert busy < 0.5
+
+
+def test_the_time_is_looked_at_while_batches_are_there_too(tmp_path, monkeypatch):
+    looked = []
+    tick = Snapshotting.tick
+    monkeypatch.setattr(Snapshotting, "tick", lambda *args: (looked.append(1), tick(*args)))
+    table = pa.table({"k": range(500_000)})
+    pipeline = od.Pipeline(table.schema).key_by("k").count("n")
+    with pipeline.stream(table, workers=1, checkpoint=tmp_path / "state", every="1h") as stream:
+        next(stream)
+        while stream.progress()[2] < len(table):
+            time.sleep(0.001)
+        for _ in range(4):  # full batches, ready
+            before = len(looked)
+            assert len(next(stream)) > 10_000
+            assert len(looked) > before
+
+
 def test_after_the_end_none_is_taken():
     stream = PIPELINE.stream(TABLE, workers=1, snapshots=True)
     list(stream)
@@ -152,8 +191,10 @@ def test_spark_keeps_no_state_yet(options):
 
 
 def test_state_that_can_not_be_written_down_is_refused_when_the_checkpoint_is_opened(tmp_path):
-    undeclared = od.Pipeline(TABLE.schema).key_by("k").process(
-        lambda row, state, emit: None, schema={"n": int}, init=list, name="visits"
+    undeclared = (
+        od.Pipeline(TABLE.schema)
+        .key_by("k")
+        .process(lambda row, state, emit: None, schema={"n": int}, init=list, name="visits")
     )
     with pytest.raises(od.PlanError, match=r"can't be snapshotted:\n.*'visits'"):
         undeclared.stream(TABLE, checkpoint=tmp_path / "state")
@@ -191,6 +232,25 @@ def test_a_snapshot_that_does_not_say_where_its_source_stood(tmp_path):
         PIPELINE.stream(TABLE, checkpoint=tmp_path / "state")
     rest = PIPELINE.run(TABLE.slice(100), workers=0, restore=tmp_path / "state")
     assert rows_of(rest.batches) == behind(100)
+
+
+def test_there_is_nothing_to_go_on_from(tmp_path):
+    with pytest.raises(od.CheckpointError, match="there is no such folder"):
+        PIPELINE.run(TABLE, workers=0, restore=tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+    for empty in (tmp_path / "state", od.Checkpoint(tmp_path / "state")):
+        od.Checkpoint(tmp_path / "state")
+        with pytest.raises(od.CheckpointError, match="it has no snapshot yet"):
+            PIPELINE.run(TABLE, workers=0, restore=empty)
+
+
+def test_what_lies_in_files_does_not_stay_in_memory(tmp_path):
+    options = {"checkpoint": tmp_path / "state", "every": 1_000, "chunk_rows": 50}
+    with PIPELINE.stream(TABLE, workers=1, **options) as stream:
+        list(stream)
+    assert all(isinstance(rows, FileRows) for rows in stream.snapshot.states.values())
+    rest = PIPELINE.run(TABLE.slice(stream.snapshot.serial), restore=stream.snapshot, workers=0)
+    assert rows_of(rest.batches) == behind(stream.snapshot.serial)
 
 
 def test_another_pipeline_is_refused_with_what_differs():
@@ -234,3 +294,10 @@ def test_what_a_shed_operator_learnt_goes_along():
     with pipeline.stream(iter(()), workers=1, restore=stream.snapshot, end="suspend") as again:
         list(again)
     assert again._plan.operators[0].model.to_bytes() == learnt
+    assert again.snapshot.models["shed"] == learnt  # a run that learnt nothing forgets nothing
+    with pipeline.stream(
+        iter(TABLE.to_batches()), workers=1, restore=again.snapshot, end="suspend"
+    ) as third:
+        list(third)
+    tuples = [ExecutionTimes.from_bytes(one.snapshot.models["shed"]).tuples for one in (stream, third)]
+    assert tuples[1] == tuples[0] + third.shed.models["shed"].tuples > tuples[0]
