@@ -100,18 +100,6 @@ def test_a_request_can_not_be_called_back():
     assert future.done()
 
 
-def test_a_request_while_nobody_reads_keeps_no_worker_busy():
-    with PIPELINE.stream(TABLE, workers=2, snapshots=True, chunk_rows=7, **HELD) as stream:
-        next(stream)
-        stream.request_snapshot()
-        time.sleep(0.05)  # what is under way ends
-        began = time.process_time(), time.perf_counter()
-        time.sleep(0.4)
-        busy = (time.process_time() - began[0]) / (time.perf_counter() - began[1])
-        list(stream)
-    assert busy < 0.5
-
-
 def test_the_time_is_looked_at_while_batches_are_there_too(tmp_path, monkeypatch):
     looked = []
     tick = Snapshotting.tick
