@@ -427,9 +427,9 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
     cdef uint8_t* used = NULL
     cdef Batch* b = NULL
     cdef OrdKeyColumn* columns = NULL
-    cdef uint64_t* words = NULL
-    cdef OrdEntry* entries = NULL
     cdef ArrowArray* array
+    cdef uint64_t[::1] words
+    cdef uint64_t[::1] entries
     cdef int64_t[::1] rows
     cdef int64_t[::1] ends
     cdef int64_t n = batch.num_rows
@@ -454,10 +454,11 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
     try:
         used = <uint8_t*> malloc(told_apart + 1)
         columns = <OrdKeyColumn*> calloc(told_apart + 1, sizeof(OrdKeyColumn))
-        words = <uint64_t*> malloc(n * 8 * told_apart + 8)
-        entries = <OrdEntry*> malloc(n * sizeof(OrdEntry))
+        # NumPy's memory: it asks for huge pages, and page faults would cost as much as the sorting.
+        words = np.empty(n * told_apart + 1, dtype=np.uint64)
+        entries = np.empty(2 * n, dtype=np.uint64)
         b = batch_new(told_apart, DATA)
-        if used == NULL or columns == NULL or words == NULL or entries == NULL or b == NULL:
+        if used == NULL or columns == NULL or b == NULL:
             raise MemoryError
         for j in range(told_apart):
             used[j] = 1
@@ -473,10 +474,11 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
                     if layout.layout.type[j] == PT_VIEW:
                         columns[j].texts = <const OrdText*> b.cols[j].data
                     else:
-                        columns[j].words = words + j * n
-                        known = known and words_of(layout.layout.type[j], b.cols[j].data, n, words + j * n)
+                        columns[j].words = &words[j * n]
+                        known = known and words_of(layout.layout.type[j], b.cols[j].data, n, &words[j * n])
                 if known:
-                    twice = put_in_order(columns, keys, told_apart, n, entries, &rows[0], &ends[0])
+                    twice = put_in_order(columns, keys, told_apart, n, <OrdEntry*> &entries[0], &rows[0],
+                                         &ends[0])
         if rc == -1 or twice == -2:
             raise MemoryError
         if rc < 0 or not known:
@@ -489,5 +491,3 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
             batch_free(b)
         free(used)
         free(columns)
-        free(words)
-        free(entries)
