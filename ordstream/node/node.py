@@ -109,7 +109,7 @@ class Stream(Reader):
             refuse_suspend(plan)
         self._snapshots: Snapshotting | None = None
         if settings.keeps_state:
-            self._snapshots = Snapshotting(plan, settings.checkpoint, settings.every, settings.restore)
+            self._snapshots = Snapshotting(plan, settings)
             plan = self._snapshots.with_models(plan)
         begin = self._snapshots.begin if self._snapshots is not None else BEGINNING
         self._adaptive = isinstance(settings.workers, str)
@@ -272,7 +272,7 @@ class Stream(Reader):
                     self._finish()
                     return None
             if item is not None and item[0] is None:
-                self._passed(item[1])
+                self._passed(*item[1])
                 continue
             if item is not None:
                 batch = self._shape(*item)
@@ -306,12 +306,12 @@ class Stream(Reader):
         after = self._settings.partial_after
         return self._settings.partial and (not after or time.monotonic() - self._taken_at >= after)
 
-    def _passed(self, number: int) -> None:
-        """The reader meets a snapshot marker."""
+    def _passed(self, number: int, *last_output: int) -> None:
+        """The reader meets a snapshot marker behind the output with this tag."""
         core_run, snapshots = self._core, self._snapshots
         assert snapshots is not None
-        commit_point = OrderTag(*core_run.commit_point)
-        snapshots.passed(core_run, number, commit_point, self._position, learnt(self._made.sheds))
+        through = OrderTag(*core_run.commit_point), OrderTag(*last_output)
+        snapshots.passed(core_run, number, through, self._position, learnt(self._made.sheds))
 
     def _position(self, serial: int) -> Any:
         """Where the source stood behind a serial."""

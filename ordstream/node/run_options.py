@@ -163,7 +163,9 @@ every : str, timedelta or int, default None
 restore : Snapshot, Checkpoint or path, default None
     Go on from this snapshot: `data` are the tuples behind it, or a source with `seek`, which goes there.
 emitted_through : OrderTag, default None
-    With a snapshot: outputs up to this order tag were delivered already and are not delivered again.
+    Outputs up to this order tag were delivered already and are not delivered again; those behind it are. A
+    snapshot that stands behind an output with a greater tag can't give it again: `checkpoint` then goes on
+    from an older one, `restore` is refused.
 end : "finish" or "suspend", default "finish"
     "suspend": the data ends, the stream does not. Nothing is flushed, and the state is in `result.snapshot`
     (and in `checkpoint`).

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import SnapshotFigures
+from ordstream.node.settings import Settings
 from ordstream.node.worker_threads import start
 from ordstream.plan.plan import Plan
 from ordstream.snapshots.checkpoint import Checkpoint
@@ -115,35 +116,60 @@ def seconds_of(every: Any) -> float | None:
     return found
 
 
-def where_to_begin(restore: Any, checkpoint: Checkpoint | None) -> Snapshot:
-    """The snapshot that a run goes on from: the one that was given, else the newest of the checkpoint.
+def where_to_begin(settings: Settings, checkpoint: Checkpoint | None) -> Snapshot:
+    """The snapshot that a run goes on from: the one that was given, else the checkpoint's newest one that
+    can give every output behind `emitted_through`.
 
     Raises
     ------
     PlanError
         `restore` is no snapshot.
     CheckpointError
-        The newest is damaged, and the message offers the one before; or `restore` has none.
+        The newest is damaged, and the message offers the one before; or there is none that fits.
     """
-    if restore is None:
-        return (checkpoint.latest() if checkpoint is not None else None) or BEGINNING
-    if isinstance(restore, str | os.PathLike):
-        if not Path(restore).is_dir():
-            raise CheckpointError(f"restore={os.fspath(restore)!r}: there is no such folder")
-        restore = Checkpoint(restore)
-    if isinstance(restore, Checkpoint):
-        found = restore.latest()
+    through, found = settings.emitted_through, settings.restore
+    if found is None:
+        return _newest(checkpoint, through) if checkpoint is not None else BEGINNING
+    if isinstance(found, str | os.PathLike):
+        if not Path(found).is_dir():
+            raise CheckpointError(f"restore={os.fspath(found)!r}: there is no such folder")
+        found = Checkpoint(found)
+    if isinstance(found, Checkpoint):
+        found = found.latest()
         if found is None:
             raise CheckpointError(
-                f"restore={restore!r}: it has no snapshot yet; leave restore= out to begin anew"
+                f"restore={settings.restore!r}: it has no snapshot yet; leave restore= out to begin anew"
             )
-        return found
-    if not isinstance(restore, Snapshot):
+    if not isinstance(found, Snapshot):
         raise PlanError(
             "restore must be a snapshot (result.snapshot, or od.Checkpoint(folder).read(number)), a "
-            f"checkpoint or its folder; got {type(restore).__name__}"
+            f"checkpoint or its folder; got {type(found).__name__}"
         )
-    return restore
+    if through is not None and found.last_output > through:
+        raise CheckpointError(
+            f"outputs behind {through} were not delivered, and the snapshot at serial {found.serial} stands "
+            f"behind {found.last_output}: it can't give those in between again. Restore an older one: "
+            "od.Checkpoint(folder).read(number)"
+        )
+    return found
+
+
+def _newest(checkpoint: Checkpoint, through: OrderTag | None) -> Snapshot:
+    newest = checkpoint.latest()
+    if newest is None:
+        return BEGINNING
+    if through is None or newest.last_output <= through:
+        return newest
+    for info in reversed(checkpoint.snapshots()):
+        if info.intact and info.serial is not None and info.serial < newest.serial:
+            older = checkpoint.read(info.number)
+            if older.last_output <= through:
+                return older
+    raise CheckpointError(
+        f"{checkpoint.folder}: outputs behind {through} were not delivered, and all snapshots that are kept "
+        "stand behind later ones. Begin anew in another folder, with the same emitted_through; and keep "
+        "more: Checkpoint(folder, keep=)"
+    )
 
 
 def together(parts: Iterable[pa.RecordBatch], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
@@ -166,9 +192,8 @@ class Snapshotting:
     Parameters
     ----------
     plan : Plan
-    checkpoint : str, path, Checkpoint or None
-    every : str, timedelta, int or None
-    restore : Snapshot, Checkpoint, path or None
+    settings : Settings
+        Of state: `checkpoint`, `every`, `restore`, `emitted_through`.
 
     Raises
     ------
@@ -178,7 +203,8 @@ class Snapshotting:
         The checkpoint, or the snapshot, does not fit.
     """
 
-    def __init__(self, plan: Plan, checkpoint: Any, every: Any, restore: Any) -> None:
+    def __init__(self, plan: Plan, settings: Settings) -> None:
+        checkpoint, every = settings.checkpoint, settings.every
         check_can_snapshot(plan)
         self.figures: list[SnapshotFigures] = []
         if every is not None and checkpoint is None:
@@ -189,7 +215,7 @@ class Snapshotting:
         self._checkpoint = checkpoint
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             self._checkpoint = Checkpoint(checkpoint)
-        self.begin = where_to_begin(restore, self._checkpoint)
+        self.begin = where_to_begin(settings, self._checkpoint)
         self.states = fit(plan, self.begin)
         self._operators: dict[str, tuple[int, Any]] = {}
         self._schemas: dict[int, Any] = {}  # of the rows of state, by index in the core
@@ -288,7 +314,7 @@ class Snapshotting:
         self,
         core: Any,
         number: int,
-        emitted_through: OrderTag,
+        through: tuple[OrderTag, OrderTag],
         position: Callable[[int], Any],
         models: Mapping[str, bytes],
     ) -> None:
@@ -300,8 +326,8 @@ class Snapshotting:
             The run.
         number : int
             The marker's.
-        emitted_through : OrderTag
-            Where it stands in the output.
+        through : (OrderTag, OrderTag)
+            The commit point there, and the tag of the last output of this run in front of it.
         position : callable
             Serial -> where the source stood.
         models : mapping of str to bytes
@@ -322,7 +348,16 @@ class Snapshotting:
             )
             for index, one in self._operators.values()
         }
-        snapshot = Snapshot(serial, emitted_through, latest, position(serial), states, models)
+        commit_point, last_output = through
+        snapshot = Snapshot(
+            serial,
+            commit_point,
+            latest,
+            position(serial),
+            states,
+            models,
+            max(last_output, self.begin.last_output),
+        )
         with self._lock:
             self.last = snapshot
             futures = [future for future, number in self._asked.items() if number <= served]

@@ -100,6 +100,8 @@ class Snapshot:
     models : mapping of str to bytes
         Shed operator's name -> what it has learnt (`od.LAS` bytes). Approximate: learning goes on beside
         the order.
+    last_output : OrderTag
+        Tag of the last output in front of it, wherever that was; index -1: there was none.
     """
 
     serial: int
@@ -108,6 +110,7 @@ class Snapshot:
     position: Any = None
     states: Mapping[str, StateRows] = field(default_factory=dict)
     models: Mapping[str, bytes] = field(default_factory=dict)
+    last_output: OrderTag = field(default_factory=lambda: OrderTag(0))
 
     @property
     def num_rows(self) -> int:

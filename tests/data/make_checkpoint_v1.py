@@ -79,7 +79,7 @@ def snapshots() -> list[Snapshot]:
     """What the folder holds."""
     return [
         Snapshot(10, OrderTag(10, -1), states=states(5)),
-        Snapshot(25, OrderTag(24, 3), 1_700_000_000, POSITION, states(9), MODELS),
+        Snapshot(25, OrderTag(25, -1), 1_700_000_000, POSITION, states(9), MODELS, OrderTag(24, 3)),
     ]
 
 

@@ -107,6 +107,7 @@ def check_cut(case: s.Case, data: Any) -> None:
                 end="suspend",
             )
             assert snapshot.emitted_through == before.emitted_through
+            assert snapshot.last_output == (od.OrderTag(*before.tags[-1]) if before.tags else od.OrderTag(0))
             assert expected.tags[: len(before.tags)] == before.tags
     agree(case.pipeline, expected, found.outcome(), reports=False)
     assert found.error is not None or found.report.emitted_through == expected.emitted_through

@@ -149,7 +149,8 @@ cdef int publish_marker(Egress* e, int64_t number) noexcept nogil:
         return -1
     o.marker = number
     o.emitted_through = load_relaxed(&e.ingress.emitted_serial)   # own value
-    egress_commit_point(e, &o.point_serial, &o.point_index)
+    o.point_serial = e.row_serial                             # of the last row, unlike that of a batch
+    o.point_index = e.row_index
     spsc_try_push(&e.ready, as_int(o))
     return 0
 

@@ -288,7 +288,8 @@ cdef class Run:
 
     def take(self):
         """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there
-        (those that are have rows). (None, number): everything in front of this snapshot marker was taken."""
+        (those that are have rows). (None, (number, serial, index)): everything in front of this snapshot
+        marker was taken, and the last row had this order tag (index -1: there was none)."""
         cdef int64_t[::1] into
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
@@ -301,7 +302,9 @@ cdef class Run:
         self.emitted_through = o.emitted_through
         self.commit_point = (o.point_serial, o.point_index)
         if o.marker:
-            number = o.marker
+            number = o.marker, o.point_serial, o.point_index
+            if o.point_index < 0 or o.point_serial < o.emitted_through:
+                self.commit_point = (o.emitted_through, -1)
             output_free(o)
             return None, number
         serials = None

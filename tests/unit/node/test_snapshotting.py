@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import queue
+import shutil
 import threading
 import time
 
@@ -230,6 +231,40 @@ def test_there_is_nothing_to_go_on_from(tmp_path):
         od.Checkpoint(tmp_path / "state")
         with pytest.raises(od.CheckpointError, match="it has no snapshot yet"):
             PIPELINE.run(TABLE, workers=0, restore=empty)
+
+
+SELDOM = od.Pipeline(TABLE.schema).filter(od.col("v") % 100 == 50).key_by("k").count("n")
+
+
+def test_outputs_that_were_not_delivered_come_again_from_an_older_snapshot(tmp_path):
+    options = {"checkpoint": od.Checkpoint(tmp_path / "state", keep=4), "every": 100, "chunk_rows": 20}
+    read = []
+    with SELDOM.stream(TABLE, workers=1, tags=True, end="suspend", **options) as stream:
+        for batch in stream:
+            read += batch.to_pylist()
+    there = [info.serial for info in od.Checkpoint(tmp_path / "state").snapshots()]
+    assert there[-1] == ROWS
+    assert stream.snapshot.last_output == od.OrderTag(4_951, 0) < stream.snapshot.emitted_through
+    for tag in ((4_951, 0), (4_951, -1), (4_950, -1), (4_851, 0), (4_799, 3)):
+        through = od.OrderTag(*tag)
+        shutil.copytree(tmp_path / "state", tmp_path / f"state-{tag}")
+        options["checkpoint"] = tmp_path / f"state-{tag}"
+        with SELDOM.stream(TABLE, workers=0, tags=True, emitted_through=through, **options) as again:
+            begun = again.emitted_through.serial
+            rows = [row for batch in again for row in batch.to_pylist()]
+        assert rows == [row for row in read if (row["_serial"], row["_index"]) > tag]
+        assert begun == max(serial for serial in there if (serial - 51) // 100 * 100 + 51 <= tag[0] + tag[1])
+
+
+def test_outputs_that_no_snapshot_can_give_again(tmp_path):
+    options = {"checkpoint": tmp_path / "state", "every": 1_000}
+    with PIPELINE.stream(TABLE, workers=1, **options) as stream:
+        list(stream)
+    early = od.OrderTag(7, 0)
+    with pytest.raises(od.CheckpointError, match=r"outputs behind .*keep more: Checkpoint"):
+        PIPELINE.stream(TABLE, workers=1, emitted_through=early, **options)
+    with pytest.raises(od.CheckpointError, match=r"it can't give those in between again"):
+        PIPELINE.stream(TABLE, restore=stream.snapshot, workers=1, emitted_through=early)
 
 
 def test_what_lies_in_files_does_not_stay_in_memory(tmp_path):

@@ -34,7 +34,7 @@ def stored(tmp_path):
 def test_what_was_stored_is_read(stored, number):
     wanted = maker().snapshots()[number - 1]
     found = stored.read(number, verify=True)
-    for field in ("serial", "emitted_through", "latest_time", "position", "models"):
+    for field in ("serial", "emitted_through", "last_output", "latest_time", "position", "models"):
         assert getattr(found, field) == getattr(wanted, field)
     assert list(found.states) == list(wanted.states)
     for name, rows in wanted.states.items():
