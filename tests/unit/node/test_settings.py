@@ -54,7 +54,9 @@ def test_whole_numbers(name, low, high):
     for value in (low, high, np.int64(low)):
         assert getattr(make_settings({name: value}), name) == value
     for value in (low - 1, high + 1, 2.5, float(low), str(low), True, [low]):
-        with pytest.raises(od.PlanError, match=f"{name} must be a whole number from {low} to {high}( or .auto.)?, got "):
+        with pytest.raises(
+            od.PlanError, match=f"{name} must be a whole number from {low} to {high}( or .auto.)?, got "
+        ):
             make_settings({name: value})
 
 

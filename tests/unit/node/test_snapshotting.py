@@ -152,8 +152,10 @@ def test_spark_keeps_no_state_yet(options):
 
 
 def test_state_that_can_not_be_written_down_is_refused_when_the_checkpoint_is_opened(tmp_path):
-    undeclared = od.Pipeline(TABLE.schema).key_by("k").process(
-        lambda row, state, emit: None, schema={"n": int}, init=list, name="visits"
+    undeclared = (
+        od.Pipeline(TABLE.schema)
+        .key_by("k")
+        .process(lambda row, state, emit: None, schema={"n": int}, init=list, name="visits")
     )
     with pytest.raises(od.PlanError, match=r"can't be snapshotted:\n.*'visits'"):
         undeclared.stream(TABLE, checkpoint=tmp_path / "state")

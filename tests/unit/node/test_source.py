@@ -144,7 +144,9 @@ def test_nulls_where_none_are_declared(column):
     """A null that a compiled function does not expect would be read as some value."""
     schema = pa.schema([field.with_nullable(field.name != column) for field in SCHEMA])
     row = {"a": 3, "s": 2}[column]
-    with pytest.raises(od.SourceError, match=rf"column '{column}' is declared without nulls .*row {row} has one"):
+    with pytest.raises(
+        od.SourceError, match=rf"column '{column}' is declared without nulls .*row {row} has one"
+    ):
         od.Pipeline(schema).run(TABLE.to_batches(1), workers=0)
     assert od.Pipeline(schema).run(TABLE.slice(0, row - 1), workers=0).table.num_rows == row - 1
 

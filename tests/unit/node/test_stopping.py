@@ -32,7 +32,12 @@ def rows(n: int, seed: int = 1) -> dict[str, list[Any]]:
     """
     keys = list(range(n))
     random.Random(seed).shuffle(keys)
-    return {"k": keys, "s": [f"a long prefix {k:07}" for k in keys], "v": list(range(n)), "ts": list(range(n))}
+    return {
+        "k": keys,
+        "s": [f"a long prefix {k:07}" for k in keys],
+        "v": list(range(n)),
+        "ts": list(range(n)),
+    }
 
 
 def columns(values: dict[str, list[Any]]) -> list[list[Any]]:
@@ -54,7 +59,9 @@ def emit_key(key: Any, state: Any, emit: Any) -> None:
 
 def process(key: str) -> od.Pipeline:
     schema = pa.schema([("key", SCHEMA.field(key).type)])
-    return od.Pipeline(SCHEMA).key_by(key).process(nothing, schema=schema, state={"n": int}, on_flush=emit_key)
+    return (
+        od.Pipeline(SCHEMA).key_by(key).process(nothing, schema=schema, state={"n": int}, on_flush=emit_key)
+    )
 
 
 FLUSHES: dict[str, Callable[[], od.Pipeline]] = {
@@ -114,16 +121,24 @@ def test_a_long_list_of_the_best_looks_at_the_flag(best: int, key: str) -> None:
     for look in (1, 3, 20):
         assert kernel.punctuate_until(look) == (0, look)
     assert kernel.punctuate_until(0)[1] >= 2 * n // STOP_EVERY
-    order = sorted(zip(*values.values(), strict=True), key=lambda row: (-row[2], row[SCHEMA.names.index(key)]))
-    assert [row[:4] for row in kernel.punctuate()] == [(k, s.encode(), v, ts) for k, s, v, ts in order[:best]]
+    order = sorted(
+        zip(*values.values(), strict=True), key=lambda row: (-row[2], row[SCHEMA.names.index(key)])
+    )
+    assert [row[:4] for row in kernel.punctuate()] == [
+        (k, s.encode(), v, ts) for k, s, v, ts in order[:best]
+    ]
     kernel.close()
 
 
 RUNS: dict[str, Callable[[], od.Pipeline]] = {
     **{name: flush for name, flush in FLUSHES.items() if name not in ("sessions with lists", "process")},
     "two flushes": lambda: (
-        od.Pipeline(SCHEMA).key_by("s").aggregate(t=od.sum("v"), emit="final")
-        .with_columns(z=col("t") % 9_000).key_by("z").aggregate(n=od.sum("t"), emit="final")
+        od.Pipeline(SCHEMA)
+        .key_by("s")
+        .aggregate(t=od.sum("v"), emit="final")
+        .with_columns(z=col("t") % 9_000)
+        .key_by("z")
+        .aggregate(n=od.sum("t"), emit="final")
     ),
     "a flush into a process": lambda: (
         od.Pipeline(SCHEMA).key_by("k").count(emit="final").key_by("k").scan(all=od.sum("count"))
@@ -200,7 +215,9 @@ def test_a_flush_that_calls_python_stops_at_the_next_key(workers: int) -> None:
         if len(calls) == 100:
             streams[0].cancel()
 
-    pipeline = od.Pipeline(SCHEMA).key_by("k").process(nothing, schema=SCHEMA, state={"n": int}, on_flush=flush)
+    pipeline = (
+        od.Pipeline(SCHEMA).key_by("k").process(nothing, schema=SCHEMA, state={"n": int}, on_flush=flush)
+    )
     streams.append(pipeline.stream(table(1_000), workers=workers, buckets=2))
     with pytest.raises(od.Cancelled):
         list(streams[0])
@@ -230,7 +247,11 @@ def test_a_failure_ends_a_flush_of_another_operator() -> None:
         until(lambda: len(calls) == 10)
         raise ZeroDivisionError
 
-    pipeline = od.Pipeline(SCHEMA).key_by("k").process(pass_on, schema=pa.schema([("v", pa.int64())]), state={"n": int}, on_flush=flush)
+    pipeline = (
+        od.Pipeline(SCHEMA)
+        .key_by("k")
+        .process(pass_on, schema=pa.schema([("v", pa.int64())]), state={"n": int}, on_flush=flush)
+    )
     stream = pipeline.filter(fail).stream(table(40), workers=2, buckets=2, chunk_rows=64)
     doors.append(RunDoor(stream))
     with pytest.raises(od.OperatorError):

@@ -15,7 +15,7 @@ import ordstream as od
 from ordstream.node import worker_threads
 
 # Run in a process of its own: where a stack ends too soon, it is the process that ends.
-PROGRAM = '''
+PROGRAM = """
 import functools, json, random, re, sys, threading
 import pyarrow as pa
 import ordstream as od
@@ -60,7 +60,7 @@ def end(x):
         return -1
     return 1
 
-# Frames that are there already differ from thread to thread, so no depth is near the limit: far below it, or far beyond.
+# Frames that are there already differ from thread to thread: a depth is far below the limit, or far beyond.
 rng = random.Random({limit})
 LOW, HIGH = {limit} // 6, 3 * {limit}
 DEPTHS = [rng.choice([rng.randrange(1, LOW), rng.randrange(HIGH, 2 * HIGH)]) for _ in range(8)]
@@ -106,7 +106,7 @@ for workers in {workers}:
     assert fed == ends, (workers, fed)
     assert got.equals(wanted[0]), (workers, got.to_pydict(), wanted[0].to_pydict())
 print("done")
-'''
+"""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,9 @@ print("done")
     ("limit", "workers"),
     [(1_000, (0, 1, 2, 4)), (2_500, (1, 2))],
 )
-def test_a_recursion_through_c_ends_everywhere_as_on_a_large_stack(limit: int, workers: tuple[int, ...]) -> None:
+def test_a_recursion_through_c_ends_everywhere_as_on_a_large_stack(
+    limit: int, workers: tuple[int, ...]
+) -> None:
     """Functions, state, flushes and the source's own generator, on the caller's thread, the feeder's and
     the workers'.
     """
