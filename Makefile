@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 EXTRAS := spark,jit,cli,test,dev
-# Options for pytest: make test ARGS="-k reorder -x"; ARGS="-n 0" for one process (a debugger, output as it comes)
+# Options for pytest: make test ARGS="-k reorder -x"; ARGS="-n 0" for one process (a debugger, live output)
 ARGS ?=
 SPREAD = -n auto
 # The environment of the peers that need one of their own (bench/rivals/requirements.txt)
@@ -14,14 +14,16 @@ ROWS ?=
 
 PAPER := fig8 fig9 fig10 fig11 fig12 fig13 fig14 chunks load idle order-cost head-of-line zipf
 
-CORE := $(shell find ordstream/_core ordstream/include -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.hpp' 2>/dev/null)
+CORE := $(shell find ordstream/_core ordstream/include \
+    -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name '*.hpp' 2>/dev/null)
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 JAVA := JAVA_HOME="$$(tools/bootstrap.sh java-home)"; export JAVA_HOME;
 # One build apart from the one in the tree: its folder goes before everything else on the path, and the suite
 # checks that it is really the one being tested (tests/conftest.py).
 BUILD_APART = ORDSTREAM_LAB=1 $(PY) setup.py -q build --build-base build/$(1) --build-lib build/$(1)/lib
 USE_APART = PYTHONPATH="$(CURDIR)/build/$(1)/lib" ORDSTREAM_EXPECT_BUILD="$(CURDIR)/build/$(1)/lib"
-CXX_OF_PYTHON = $$($(PY) -c 'import os, sysconfig; print((os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++").split()[0])')
+CXX_OF_PYTHON = $$($(PY) -c 'import os, sysconfig as s; \
+    print((os.environ.get("CXX") or s.get_config_var("CXX") or "c++").split()[0])')
 RUNTIME = $$("$(CXX_OF_PYTHON)" -print-file-name=$(1))
 # The sanitizers write to file descriptor 2, which pytest must therefore not capture.
 # ThreadSanitizer before gcc 14 does not know the newest address space layouts.
@@ -29,7 +31,8 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java spin test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java spin test test-quick lint mutants kills debug tsan asan wheel clean distclean \
+    bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +46,9 @@ develop: $(VENV)/.core ## make .venv, install the package editable with all extr
 $(VENV)/.packages: pyproject.toml setup.py tools/bootstrap.sh
 	@tools/bootstrap.sh
 	@echo "installing the packages (a few minutes the first time)"
-	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/.build-requires
+	@$(PY) -c 'import tomllib as t; \
+	    print(*t.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	    > $(VENV)/.build-requires
 	@# wheel: an older pip tells of its absence
 	@$(PIP) install -q wheel -r $(VENV)/.build-requires
 	@ORDSTREAM_NO_CORE=1 $(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
@@ -71,44 +76,48 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ordstream
 	@mkdir -p build
 	@$(PY) setup.py translate > build/translate.log 2>&1 || { cat build/translate.log; exit 1; }
-	@if grep -n -A 12 -i -e "performance hint" -e "^warning: ordstream" build/translate.log; then echo "Cython's log, see above, must be silent"; exit 1; fi
+	@if grep -n -A 12 -i -e "performance hint" -e "^warning: ordstream" build/translate.log; then \
+	    echo "Cython's log, see above, must be silent"; exit 1; fi
 	@echo "lint: clean"
 
-mutants: develop ## take lines out of the core one by one: the tests that should see it must fail [ARGS=options of tools/mutants.py]
+mutants: develop ## take lines out of the core one by one: tests must fail [ARGS=options of tools/mutants.py]
 	@$(PY) tools/mutants.py $(ARGS)
 
-kills: develop ## kill processes at each step of a snapshot and at random moments, compare the output [ARGS="node --kills 100"]
+kills: develop ## kill processes around snapshots, compare the output [ARGS="node --kills 100"]
 	@$(PY) tools/kills.py $(or $(ARGS),node)
 
-bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
-	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)
+bench: develop ## the benchmarks, results verified first, saved under bench/results [ARGS=pytest options]
+	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave \
+	    --benchmark-storage=file://bench/results $(ARGS)
 
-bench-tpcxbb: java develop ## the five TPCx-BB queries at scale 1 on all engines, answers verified [ARGS=options of bench/tpcxbb.py]
+bench-tpcxbb: java develop ## the five TPCx-BB queries at scale 1 on all engines [ARGS=of bench/tpcxbb.py]
 	@$(JAVA) $(BIN)/python bench/tpcxbb.py $(ARGS)
 
-bench-queries: java develop ## Q2 and Q4 of 5,000,000 clicks against DuckDB, Polars, hand-written loops and Spark SQL [ARGS="--rounds 3"]
+bench-queries: java develop ## Q2 and Q4 against DuckDB, Polars, loops and Spark SQL [ARGS="--rounds 3"]
 	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/queries.py --spark $(ARGS)
 
-bench-paper: develop ## the ordered paper's figures and what lies beyond them, into bench-results/paper [ARGS="--seconds 5"]
+bench-paper: develop ## the ordered paper's figures and more, into bench-results/paper [ARGS="--seconds 5"]
 	@for name in $(PAPER); do $(BIN)/ordstream bench $$name --out bench-results/paper $(ARGS) || exit 1; done
 
-bench-peers: java develop $(PEERS)/.installed ## the peers side by side: Q2, Q4, speed per key; those that can't be installed are left out [ARGS="--jobs q4"]
+bench-peers: java develop $(PEERS)/.installed ## the peers that can be installed, together [ARGS="--jobs q4"]
 	@$(JAVA) PYTHONPATH="$(CURDIR)" ORDSTREAM_PEERS="$(PEERS)" $(PY) bench/peers.py $(ARGS)
 
 $(PEERS)/.installed: bench/rivals/requirements.txt
 	@$(PY) -m venv "$(PEERS)"
 	@grep -v '^#' bench/rivals/requirements.txt | while read -r peer; do \
-	    "$(PEERS)/bin/python" -m pip --disable-pip-version-check --no-input install -q "$$peer" || echo "without $$peer"; done
+	    "$(PEERS)/bin/python" -m pip --disable-pip-version-check --no-input install -q "$$peer" \
+	    || echo "without $$peer"; done
 	@touch $@
 
-bench-grouping: java develop ## hash against DKG, even split against POSG in Spark, rows and time per node [ARGS="--tuples 5000"]
+bench-grouping: java develop ## hash against DKG, even split against POSG in Spark [ARGS="--tuples 5000"]
 	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/grouping.py $(ARGS)
 
-bench-snapshots: develop ## export, files, restore; throughput and latency beside a snapshot every second [ARGS="--rounds 3"]
+bench-snapshots: develop ## export, files, restore; a stream with a snapshot every second [ARGS="--rounds 3"]
 	@PYTHONPATH="$(CURDIR)" $(PY) bench/snapshots.py $(ARGS)
 
 bench-compare: develop ## compare the saved benchmark runs
-	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name --columns=min,median,iqr,rounds
+	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name \
+	    --columns=min,median,iqr,rounds
 
 debug: develop ## build with bounds checks and leak counters, run the suite on that build, Spark left out
 	@ORDSTREAM_DEBUG=1 $(call BUILD_APART,debug)
@@ -131,17 +140,21 @@ asan: develop ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run
 wheel: develop ## build a wheel, repair it, install it where there is no compiler, smoke-test it
 	@rm -rf build/wheel && mkdir -p build/wheel/repaired
 	@$(PY) -m build --outdir build/wheel .
-	@if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w build/wheel/repaired build/wheel/*.whl; \
+	@if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/$(BIN):$$PATH" \
+	    $(BIN)/auditwheel repair -w build/wheel/repaired build/wheel/*.whl; \
 	    else cp build/wheel/*.whl build/wheel/repaired; fi
 	@$(PY) tools/check_wheel.py build/wheel/repaired/*.whl
 	@$(PY) -m venv build/wheel/fresh
 	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" CC= CXX= \
-	    fresh/bin/python -m pip --disable-pip-version-check --no-input install -q --only-binary :all: repaired/*.whl
-	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" fresh/bin/python -I "$(CURDIR)/tools/check_wheel.py" --no-compiler
+	    fresh/bin/python -m pip --disable-pip-version-check --no-input install -q \
+	    --only-binary :all: repaired/*.whl
+	@cd build/wheel && PATH="$(CURDIR)/build/wheel/fresh/bin" \
+	    fresh/bin/python -I "$(CURDIR)/tools/check_wheel.py" --no-compiler
 	@echo "wheel: $$(ls build/wheel/repaired/*.whl)"
 
 clean: ## remove what was built; .venv stays
-	@rm -rf build dist ordstream.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache $(VENV)/.core
+	@rm -rf build dist ordstream.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -f $(VENV)/.core
 	@find ordstream \( -name '*.so' -o -name '*.pyd' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well

@@ -127,7 +127,8 @@ def changing_load(seconds: float, path: Path) -> dict[str, Any]:
         latency = stream.report.latency["end_to_end"]
         outcome["parts"][str(workers)] = {
             "mean_workers": [
-                statistics.mean([n for at, n in series if k * seconds <= at < (k + 1) * seconds] or [0]) for k in range(len(PARTS))
+                statistics.mean([n for at, n in series if k * seconds <= at < (k + 1) * seconds] or [0])
+                for k in range(len(PARTS))
             ],
             "p50_us": latency.p50_us, "p95_us": latency.p95_us, "p99_us": latency.p99_us,
         }  # fmt: skip
@@ -194,8 +195,12 @@ def main() -> None:
         one = query(name, folder, asked.rounds)
         found["queries"].append(one)
         times = ", ".join(f"{workers}: {seconds:.3f}" for workers, seconds in one["seconds"].items())
-        print(f"{name:4} {one['tuples']:>10,} tuples  s by workers {times}  best {one['best']} / auto {one['ratio']:.2f} "
-              f"{'PASS' if one['met'] else 'short'}  ({one['mean_workers']:.2f} active)", flush=True)  # fmt: skip
+        print(
+            f"{name:4} {one['tuples']:>10,} tuples  s by workers {times}  "
+            f"best {one['best']} / auto {one['ratio']:.2f} "
+            f"{'PASS' if one['met'] else 'short'}  ({one['mean_workers']:.2f} active)",
+            flush=True,
+        )
     if asked.seconds > 0:
         found["changing_load"] = changing_load(asked.seconds, RESULTS / f"{stem}.csv")
         print(json.dumps(found["changing_load"], indent=1))

@@ -128,8 +128,9 @@ class Loop:
 
     def _q4(self) -> list[Any]:
         return [
-            *self.column("ts"), *self.column("wcs_user_sk"), *self.valid("wcs_user_sk"), *self.column("wcs_web_page_sk"),
-            *self.valid("wcs_web_page_sk"), *self.valid("wcs_sales_sk"), *self.side(self.kinds), *self.whole("timeout_seconds"),
+            *self.column("ts"), *self.column("wcs_user_sk"), *self.valid("wcs_user_sk"),
+            *self.column("wcs_web_page_sk"), *self.valid("wcs_web_page_sk"), *self.valid("wcs_sales_sk"),
+            *self.side(self.kinds), *self.whole("timeout_seconds"),
         ]  # fmt: skip
 
     def _q15(self) -> list[Any]:

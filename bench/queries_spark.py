@@ -321,7 +321,8 @@ def measure(
     for job, one in medians.items():
         told = "  unsteady" if spreads[job] > STEADY else ""
         print(
-            f"{job:36}{one['wall_s']:9.2f}{one['cpu_s']:9.2f}{one['python_mb']:11.0f}{spreads[job]:8.2f}{told}"
+            f"{job:36}{one['wall_s']:9.2f}{one['cpu_s']:9.2f}{one['python_mb']:11.0f}"
+            f"{spreads[job]:8.2f}{told}"
         )
     walls = {job: one["wall_s"] for job, one in medians.items()}
     cpus = {job: one["cpu_s"] for job, one in medians.items()}

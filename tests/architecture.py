@@ -49,8 +49,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ROWS = 600  # a file has fewer
 SHOWN = 60  # characters of a choice
 COLUMNS = 110  # a line has fewer
-TEXTS = (".py", ".pyi", ".pyx", ".pxd", ".hpp", ".h", ".md")
+TEXTS = (".py", ".pyi", ".pyx", ".pxd", ".hpp", ".h", ".cpp", ".md", ".sh", ".supp", ".pml")
 FOLDERS = ("ordstream", "tests", "bench", "tools", "examples", "docs")
+AT_THE_TOP = ("*.md", "*.py", "*.toml", "Makefile")
 
 
 class Import(NamedTuple):
@@ -405,9 +406,8 @@ def _last(node: ast.AST) -> str:
 
 def texts(root: Path) -> list[Path]:
     """Every file that a reader reads."""
-    return [file for folder in FOLDERS for file in sources(root, *TEXTS, under=folder)] + sorted(
-        root.glob("*.md")
-    )
+    below = [file for folder in FOLDERS for file in sources(root, *TEXTS, under=folder)]
+    return below + sorted(file for pattern in AT_THE_TOP for file in root.glob(pattern))
 
 
 def long_files(root: Path) -> dict[str, int]:

@@ -30,7 +30,9 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 
 # A node starts threads and takes chunks from a pool, so the time of one example says little: no deadline.
-settings.register_profile("dev", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "dev", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=100, print_blob=True)
 settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=2_000)
 settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
@@ -53,7 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
         spec = importlib.util.find_spec("ordstream")
         found = Path(spec.origin).resolve() if spec and spec.origin else None
         if found is None or Path(expected).resolve() not in found.parents:
-            raise pytest.UsageError(f"the wrong build is tested: ordstream from {found}, not from {expected}")
+            raise pytest.UsageError(
+                f"the wrong build is tested: ordstream from {found}, not from {expected}"
+            )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -133,9 +137,13 @@ def java() -> str:
 @pytest.fixture(scope="session")
 def spin() -> tuple[str, str]:
     """Paths of the model checker SPIN and of the C compiler that its output needs."""
-    program, compiler = shutil.which("spin"), shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    program, compiler = (
+        shutil.which("spin"),
+        shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
+    )
     if program is None or compiler is None:
-        absent("spin", f"no {'model checker SPIN: make test installs one' if program is None else 'C compiler for its models'}")
+        spin, compiler_too = "model checker SPIN: make test installs one", "C compiler for its models"
+        absent("spin", f"no {spin if program is None else compiler_too}")
         raise AssertionError("unreachable")
     return program, compiler
 
@@ -144,10 +152,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """How many models were really checked, which .ci/run asks for: counted from the runs that
     tests/models recorded.
     """
-    reports = [report for category in ("passed", "skipped", "failed") for report in terminalreporter.stats.get(category, [])]
+    reports = [
+        report
+        for category in ("passed", "skipped", "failed")
+        for report in terminalreporter.stats.get(category, [])
+    ]
     ours = [report for report in reports if report.nodeid.startswith("tests/models/")]
     if ours:
-        checked = sum(name == "model" for report in ours if report.passed for name, _ in report.user_properties)
+        checked = sum(
+            name == "model" for report in ours if report.passed for name, _ in report.user_properties
+        )
         terminalreporter.write_line(f"models checked by SPIN: {checked}")
 
 

@@ -21,7 +21,9 @@ def together(*bodies: Callable[[], Any], timeout: float = 60) -> list[Any]:
             errors.append(error)
             barrier.abort()
 
-    threads = [threading.Thread(target=run, args=(i,), name=f"test-{i}", daemon=True) for i in range(len(bodies))]
+    threads = [
+        threading.Thread(target=run, args=(i,), name=f"test-{i}", daemon=True) for i in range(len(bodies))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

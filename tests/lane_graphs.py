@@ -49,7 +49,9 @@ class Op:
         if self.name == "fail":
             return p.with_columns(v=v + 0 // (v % arg))
         if self.name == "flat":
-            return p.flat_map(lambda row: [(row.k, row.v + i) for i in range(row.v % (arg + 1))], schema=SCHEMA)
+            return p.flat_map(
+                lambda row: [(row.k, row.v + i) for i in range(row.v % (arg + 1))], schema=SCHEMA
+            )
         if self.name == "keyed":
             return p.key_by("k").scan(n=od.count()).select(k=k, v=v + od.col("n"))
         if self.name == "keyed_flat":
@@ -299,7 +301,9 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table([pa.array([row[i] for row in rows], pa.int64()) for i in (0, 1)], schema=SCHEMA)
 
 
-def on_core(graph: Sequence[Op | Split], rows: Sequence[Row], **options: Any) -> tuple[list[Row], int | None]:
+def on_core(
+    graph: Sequence[Op | Split], rows: Sequence[Row], **options: Any
+) -> tuple[list[Row], int | None]:
     """As `serially`, by the core."""
     out: list[Row] = []
     with node.stream(Line(graph), table_of(rows), **options) as stream:
@@ -323,7 +327,9 @@ def random_graph(rng: random.Random, depth: int = 2, length: int = 3) -> list[Op
             lanes = [random_graph(rng, depth - 1, 2) if rng.random() < 0.8 else [] for _ in range(n)]
             steps.append(Split(lanes, rng.random() < 0.25 and n < 10, rng.sample(range(n), n)))
         else:
-            name = rng.choice(["filter", "map", "flat", "keyed", "keyed", "keyed_flat", "flushing", "ordered"])
+            name = rng.choice(
+                ["filter", "map", "flat", "keyed", "keyed", "keyed_flat", "flushing", "ordered"]
+            )
             steps.append(Op(name, rng.randint(*args.get(name, (0, 0)))))
     if rng.random() < 0.15:
         steps.insert(rng.randint(0, len(steps)), Op("fail", rng.randint(11, 300)))

@@ -26,12 +26,16 @@ def python_blocks(page: Path) -> list[Block]:
     """All of a page, in order. A block without a language, right behind one of Python, is what that one
     prints.
     """
-    found = re.finditer(r"^```(python[^\n]*)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", TEXTS[page], re.DOTALL | re.MULTILINE)
+    found = re.finditer(
+        r"^```(python[^\n]*)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", TEXTS[page], re.DOTALL | re.MULTILINE
+    )
     blocks = []
     for match in found:
         language, code, shown = match.groups()
         assert language in ("python", "python spark"), f"{page.name}: ```{language}"
-        blocks.append(Block(TEXTS[page].count("\n", 0, match.start(2)) + 1, code, language == "python spark", shown))
+        blocks.append(
+            Block(TEXTS[page].count("\n", 0, match.start(2)) + 1, code, language == "python spark", shown)
+        )
     return blocks
 
 

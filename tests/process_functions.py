@@ -72,4 +72,10 @@ def build(*steps):
     pipeline = od.Pipeline(SOURCE).filter(od.col("user").is_not_null())
     for step in steps:
         pipeline = step(pipeline)
-    return pipeline.key_by("user").scan(seen=od.count(), least=od.min("n")).key_by("item", "seen").count("m").top_k(40, by="m")
+    return (
+        pipeline.key_by("user")
+        .scan(seen=od.count(), least=od.min("n"))
+        .key_by("item", "seen")
+        .count("m")
+        .top_k(40, by="m")
+    )

@@ -25,7 +25,9 @@ def stream(numbers):
     """Rows whose ts ascends in ties of seven."""
     numbers = list(numbers)
     user = [None if n % 11 == 0 else (n * n) % 97 for n in numbers]
-    return pa.table([[n // 7 for n in numbers], user, [f"é{n % 5}" for n in numbers], numbers], schema=SOURCE)
+    return pa.table(
+        [[n // 7 for n in numbers], user, [f"é{n % 5}" for n in numbers], numbers], schema=SOURCE
+    )
 
 
 def write_files(folder, table, cuts, names):
@@ -110,24 +112,39 @@ def main(scratch):
         found[f"equal {nodes}"] = rows_of(result.drop(["_serial", "_index"])) == rows_of(expected.table)
         tags = list(zip(result["_serial"].to_pylist(), result["_index"].to_pylist(), strict=True))
         found[f"tags {nodes}"] = tags == expected.tags
-        found[f"reports {nodes}"] = sorted((r["fragment"], k.partition, r["tuples"]) for k, r in channel.latest.items())
+        found[f"reports {nodes}"] = sorted(
+            (r["fragment"], k.partition, r["tuples"]) for k, r in channel.latest.items()
+        )
         found[f"attempts {nodes}"] = max(key.attempt for key in channel.reports)
     front, posg = "enriched", Balancer("posg", key="item")
     dkg = Balancer("dkg", learn="previous")
-    grouped = chain(lambda p: p.map(tuple, schema=SOURCE, name=front), lambda p: p.map(once(str(scratch / "again"), kill), schema=SOURCE))
+    grouped = chain(
+        lambda p: p.map(tuple, schema=SOURCE, name=front),
+        lambda p: p.map(once(str(scratch / "again"), kill), schema=SOURCE),
+    )
     for turn in (1, 2):
-        grouping = {front: posg, "scan_5": dkg, "sessionize_6": "dkg"} if turn == 1 else {front: posg, "scan_5": dkg}
+        grouping = (
+            {front: posg, "scan_5": dkg, "sessionize_6": "dkg"}
+            if turn == 1
+            else {front: posg, "scan_5": dkg}
+        )
         (scratch / "again").unlink(missing_ok=True)
         result = apply(grouped, frame, order_by="ts", nodes=3, tags=True, grouping=grouping).toArrow()
         tags = list(zip(result["_serial"].to_pylist(), result["_index"].to_pylist(), strict=True))
-        found[f"grouped {turn}"] = rows_of(result.drop(["_serial", "_index"])) == rows_of(expected.table) and tags == expected.tags
+        found[f"grouped {turn}"] = (
+            rows_of(result.drop(["_serial", "_index"])) == rows_of(expected.table) and tags == expected.tags
+        )
         found[f"killed {turn}"] = (scratch / "again").exists()
     found["learnt"] = [posg.times.tuples > 0, sorted(dkg.maps)]
     found["explain"] = explain(chain(), spark).splitlines()[0]
-    found["executors"] = len({row.pid for row in spark.range(2, numPartitions=2).mapInArrow(_pids, "pid long").collect()})
+    found["executors"] = len(
+        {row.pid for row in spark.range(2, numPartitions=2).mapInArrow(_pids, "pid long").collect()}
+    )
     found["presorted"] = presorted(spark)
     for way in ("group", "group with interrupt"):
-        found[f"cancel {way}"] = seconds_of_work_after_cancel(spark, scratch / f"beats {way}", f"uds {way}", way=way, nodes=2)
+        found[f"cancel {way}"] = seconds_of_work_after_cancel(
+            spark, scratch / f"beats {way}", f"uds {way}", way=way, nodes=2
+        )
     spark.stop()
     print(json.dumps(found))
 
@@ -139,12 +156,19 @@ def presorted(spark):
     from ordstream.spark import apply
 
     frame = spark.range(0, 16_000, 1, 8).selectExpr("id div 7 as ts", "id % 97 as user", "id as n")
-    pipeline = od.Pipeline(pa.schema([(name, pa.int64()) for name in frame.columns])).key_by("user").scan(seen=od.count())
+    pipeline = (
+        od.Pipeline(pa.schema([(name, pa.int64()) for name in frame.columns]))
+        .key_by("user")
+        .scan(seen=od.count())
+    )
     expected = [(n // 7, n % 97, n, n // 97 + 1) for n in range(16_000)]
     wrong = 0
     for nodes in (1, 1, 1, 2):
         try:
-            wrong += rows_of(apply(pipeline, frame, order_by="ts", presorted=True, nodes=nodes).toArrow()) != expected
+            wrong += (
+                rows_of(apply(pipeline, frame, order_by="ts", presorted=True, nodes=nodes).toArrow())
+                != expected
+            )
         except Exception as error:
             print(error, file=sys.stderr)
             wrong += 1

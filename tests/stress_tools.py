@@ -33,7 +33,11 @@ def size(n: int) -> int:
 
 def staffed(workers: int | str, seed: int = 1) -> dict[str, Any]:
     """Options for so many workers; "auto": 1 to 8, and their number changes at random every few slices."""
-    return {"workers": workers, "max_workers": 8, "debug": True, "seed": seed} if workers == "auto" else {"workers": workers}
+    return (
+        {"workers": workers, "max_workers": 8, "debug": True, "seed": seed}
+        if workers == "auto"
+        else {"workers": workers}
+    )
 
 
 @functools.cache
@@ -51,7 +55,9 @@ def keys(kind: str, n: int) -> tuple[int, ...]:
 
 @functools.cache
 def table(kind: str, n: int) -> pa.Table:
-    return pa.table({"k": pa.array(keys(kind, n), pa.int64()), "v": pa.array(range(n), pa.int64())}, schema=SCHEMA)
+    return pa.table(
+        {"k": pa.array(keys(kind, n), pa.int64()), "v": pa.array(range(n), pa.int64())}, schema=SCHEMA
+    )
 
 
 def batches(kind: str, n: int, rows: int) -> list[pa.RecordBatch]:
@@ -105,7 +111,11 @@ def rows_of(batches: Any) -> Rows:
     """Rows of record batches, a table or a result."""
     if isinstance(batches, pa.Table):
         batches = batches.to_batches()
-    return tuple(row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return tuple(
+        row
+        for batch in batches
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
 
 
 def difference(found: Rows, expected: Rows) -> str | None:

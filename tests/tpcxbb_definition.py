@@ -99,7 +99,9 @@ def q3(tables, purchased=None, categories=None, last_n=5, within_seconds=864_000
 
 def q4(tables, timeout_seconds=3600):
     rows = [
-        (u, ts, tables.kind[p]) for ts, sale, _, p, u in tables.clicks if u is not None and p in tables.kind and sale is None
+        (u, ts, tables.kind[p])
+        for ts, sale, _, p, u in tables.clicks
+        if u is not None and p in tables.kind and sale is None
     ]
     abandoned = []
     for session in sessions(rows, timeout_seconds):

@@ -38,7 +38,13 @@ def parts(ts):
     """Date and second of day of a time; towards 0, so that the date's own seconds fit into int64 at its
     ends.
     """
-    return (ts // DAY, ts % DAY) if abs(ts) < MOST - 2 * DAY else (-(-ts // DAY), -(-ts % DAY)) if ts < 0 else divmod(ts, DAY)
+    return (
+        (ts // DAY, ts % DAY)
+        if abs(ts) < MOST - 2 * DAY
+        else (-(-ts // DAY), -(-ts % DAY))
+        if ts < 0
+        else divmod(ts, DAY)
+    )
 
 
 def folder(path, where, seed):
@@ -49,18 +55,35 @@ def folder(path, where, seed):
         return rng.randint(*rng.choice(RANGES[where]))
 
     clicks = [
-        (time(), rng.choice([None, None, None, 0, 7]), rng.randrange(6), rng.choice([None, 0, 1, 1, 2, 3]), rng.choice([None, 1, 2, 3]))
+        (
+            time(),
+            rng.choice([None, None, None, 0, 7]),
+            rng.randrange(6),
+            rng.choice([None, 0, 1, 1, 2, 3]),
+            rng.choice([None, 1, 2, 3]),
+        )
         for _ in range(150)
     ]
-    clicks.sort(key=lambda row: (row[0], *((value is not None, value or 0) for value in (row[1], row[2], row[4], row[3]))))
+    clicks.sort(
+        key=lambda row: (
+            row[0],
+            *((value is not None, value or 0) for value in (row[1], row[2], row[4], row[3])),
+        )
+    )
     write(path, "web_clickstreams", [(*parts(ts), *row) for ts, *row in clicks])
     sales = []
     for ticket, ts in enumerate(sorted(time() for _ in range(60))):
-        lines = [(rng.randrange(6), Decimal(rng.randrange(900_000)) / 100) for _ in range(rng.randrange(1, 5))]
+        lines = [
+            (rng.randrange(6), Decimal(rng.randrange(900_000)) / 100) for _ in range(rng.randrange(1, 5))
+        ]
         sales += [(*parts(ts), item, rng.choice([3, 10]), ticket, paid) for item, paid in lines]
     write(path, "store_sales", sales)
     write(path, "item", [(item, 1, (1, 2, None)[item % 3]) for item in range(6)])
-    write(path, "web_page", [(page, kind) for page, kind in enumerate(["dynamic", "order", "review", "dynamic"])])
+    write(
+        path,
+        "web_page",
+        [(page, kind) for page, kind in enumerate(["dynamic", "order", "review", "dynamic"])],
+    )
     return DataFolder(path)
 
 
@@ -73,6 +96,13 @@ def write(path, table, rows):
 
 
 COLUMNS = {
-    "store_sales": ["ss_sold_date_sk", "ss_sold_time_sk", "ss_item_sk", "ss_store_sk", "ss_ticket_number", "ss_net_paid"],
+    "store_sales": [
+        "ss_sold_date_sk",
+        "ss_sold_time_sk",
+        "ss_item_sk",
+        "ss_store_sk",
+        "ss_ticket_number",
+        "ss_net_paid",
+    ],
     "item": ["i_item_sk", "i_class_id", "i_category_id"],
 }

@@ -3,11 +3,13 @@
 #
 #   tools/bootstrap.sh              Python >= 3.11 with headers and venv, a C++17 compiler; makes .venv
 #   tools/bootstrap.sh java         the same, and a Java 17+ runtime
-#   tools/bootstrap.sh spin         the model checker SPIN, for tests/models; without it they are skipped, and the exit status is 0
+#   tools/bootstrap.sh spin         the model checker SPIN, for tests/models; without it they are skipped,
+#                                   and the exit status is 0
 #   tools/bootstrap.sh java-home    print the JAVA_HOME to run with; nothing where the java on PATH will do
 #
-# What is missing is installed as the distribution's package where that may be done without asking (root, or sudo
-# that asks for no password). Otherwise one sentence names the command to type, and the exit status is 1.
+# What is missing is installed as the distribution's package where that may be done without asking (root, or
+# sudo that asks for no password). Otherwise one sentence names the command to type, and the exit status is
+# 1.
 # A python of your own choice: PYTHON=/path/to/python make develop. Nothing is read from the keyboard.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -16,7 +18,7 @@ VENV=.venv
 stop() { printf '%s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# ---- what is there -------------------------------------------------------------------------------------------------
+# ---- what is there ----------------------------------------------------------------------------------------
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
@@ -36,7 +38,7 @@ has_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
 # The very compiler that setuptools will call for this Python, tried on a C++17 program.
 has_compiler() {
-    compiler=${CXX:-$("$1" -c 'import sysconfig; print(sysconfig.get_config_var("CXX") or "c++")' 2>/dev/null)}
+    compiler=${CXX:-$("$1" -c 'import sysconfig as s; print(s.get_config_var("CXX") or "c++")' 2>/dev/null)}
     printf '#include <atomic>\n#include <optional>\nstd::optional<std::atomic<int>*> x;\n' |
         ${compiler:-c++} -std=c++17 -x c++ -fsyntax-only - >/dev/null 2>&1
 }
@@ -50,21 +52,27 @@ java_is_new_enough() {
     [ "${major:-0}" -ge 17 ] 2>/dev/null
 }
 
-# Sets JAVA_FOUND: empty where the java that Spark would start anyway will do, else a JAVA_HOME. Fails where there is none.
+# Sets JAVA_FOUND: empty where the java that Spark would start anyway will do, else a JAVA_HOME. Fails where
+# there is none.
 find_java() {
     JAVA_FOUND=
-    if [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] && java_is_new_enough "$JAVA_HOME/bin/java"; then
+    if [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] &&
+        java_is_new_enough "$JAVA_HOME/bin/java"; then
         JAVA_FOUND=$JAVA_HOME
         return 0
     fi
     if have java && java_is_new_enough java; then return 0; fi
-    for home in "$(/usr/libexec/java_home -v 17+ 2>/dev/null)" /usr/lib/jvm/* /opt/homebrew/opt/openjdk* /usr/local/opt/openjdk*; do
-        if [ -x "$home/bin/java" ] && java_is_new_enough "$home/bin/java"; then JAVA_FOUND=$home; return 0; fi
+    for home in "$(/usr/libexec/java_home -v 17+ 2>/dev/null)" /usr/lib/jvm/* /opt/homebrew/opt/openjdk* \
+        /usr/local/opt/openjdk*; do
+        if [ -x "$home/bin/java" ] && java_is_new_enough "$home/bin/java"; then
+            JAVA_FOUND=$home
+            return 0
+        fi
     done
     return 1
 }
 
-# ---- what is missing -----------------------------------------------------------------------------------------------
+# ---- what is missing --------------------------------------------------------------------------------------
 
 MISSING=    # words for the sentence
 PACKAGES=   # the distribution's names
@@ -101,7 +109,10 @@ list_missing() { # $1: java, spin or nothing
         if ! has_headers "$py"; then
             case $MANAGER in
                 apt-get) lack "the headers of Python $(version_of "$py")" "python$(version_of "$py")-dev" ;;
-                dnf) lack "the headers of Python" "$(basename "$(readlink -f "$(command -v "$py")")")-devel" ;;
+                dnf)
+                    found=$(basename "$(readlink -f "$(command -v "$py")")")
+                    lack "the headers of Python" "$found-devel"
+                    ;;
                 *) lack "the headers of Python" python3-dev ;;
             esac
         fi
@@ -117,13 +128,19 @@ list_missing() { # $1: java, spin or nothing
     if ! has_compiler "${py:-python3}"; then
         case $MANAGER in
             dnf) lack "a C++17 compiler" gcc-c++ ;;
-            brew) stop "ordstream needs a C++17 compiler: type \`xcode-select --install\` and run the command again." ;;
+            brew)
+                stop "ordstream needs a C++17 compiler: type \`xcode-select --install\` and run the" \
+                    "command again."
+                ;;
             *) lack "a C++17 compiler" g++ ;;
         esac
     fi
     if [ "${1:-}" = java ] && ! find_java; then
         case $MANAGER in
-            apt-get) lack "a Java 17+ runtime" "$(first_offered openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless default-jre-headless)" ;;
+            apt-get)
+                lack "a Java 17+ runtime" "$(first_offered openjdk-17-jre-headless openjdk-21-jre-headless \
+                    openjdk-25-jre-headless default-jre-headless)"
+                ;;
             dnf) lack "a Java 17+ runtime" java-21-openjdk-headless ;;
             apk) lack "a Java 17+ runtime" openjdk17-jre-headless ;;
             brew) lack "a Java 17+ runtime" openjdk@17 ;;
@@ -145,7 +162,8 @@ complete() { # $1: java, spin or nothing. Install what is missing, or stop with 
     MANAGER=$(manager)
     list_missing "${1:-}"
     [ -n "$MISSING" ] || return 0
-    [ -n "$MANAGER" ] || stop "ordstream needs $MISSING: install it with your system's package manager and run the command again."
+    [ -n "$MANAGER" ] || stop "ordstream needs $MISSING: install it with your system's package manager and" \
+        "run the command again."
     as=
     typed=
     if [ "$MANAGER" != brew ] && [ "$(id -u)" != 0 ]; then
@@ -163,12 +181,13 @@ complete() { # $1: java, spin or nothing. Install what is missing, or stop with 
         asked=$(install_command)
         list_missing "${1:-}"
         [ -n "$MISSING" ] || return 0
-        stop "ordstream needs $MISSING, and \`$asked\` did not bring it: install it by hand and run the command again."
+        stop "ordstream needs $MISSING, and \`$asked\` did not bring it: install it by hand and run the" \
+            "command again."
     fi
     stop "ordstream needs $MISSING: type \`$typed$(install_command)\` and run the command again."
 }
 
-# ---- doors ---------------------------------------------------------------------------------------------------------
+# ---- doors ------------------------------------------------------------------------------------------------
 
 case ${1:-} in
     java-home)

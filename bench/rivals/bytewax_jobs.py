@@ -86,7 +86,9 @@ class Speed(op.StatefulBatchLogic):
         found = []
         for ts, user, item, row in values:
             last = self.last
-            found.append((row, ts, user, float("nan") if last is None else quotient(item - last[1], ts - last[0])))
+            found.append(
+                (row, ts, user, float("nan") if last is None else quotient(item - last[1], ts - last[0]))
+            )
             self.last = ts, item
         return found, False
 
@@ -102,17 +104,23 @@ def pairs(session: tuple[str, list[int]]) -> Any:
 def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
     """The job as a dataflow over the rows as tuples."""
     columns = [column.to_pylist() for column in table.columns]
-    rows = list(zip(*columns, range(table.num_rows), strict=True) if job == "speed" else zip(*columns, strict=True))
+    rows = list(
+        zip(*columns, range(table.num_rows), strict=True) if job == "speed" else zip(*columns, strict=True)
+    )
 
     def run() -> Any:
         found: list[Any] = []
         flow = Dataflow(job)
-        clicks = op.key_on("user", op.input("clicks", flow, TestingSource(rows, BATCH)), lambda row: str(row[1]))
+        clicks = op.key_on(
+            "user", op.input("clicks", flow, TestingSource(rows, BATCH)), lambda row: str(row[1])
+        )
         if job == "speed":
             out = op.key_rm("rows", op.stateful_batch("speed", clicks, Speed))
         elif job == "q2":
             sessions = op.stateful_batch("sessions", clicks, Sessions)
-            out = op.count_final("count", op.flat_map("pairs", sessions, pairs), lambda pair: f"{pair[0]} {pair[1]}")
+            out = op.count_final(
+                "count", op.flat_map("pairs", sessions, pairs), lambda pair: f"{pair[0]} {pair[1]}"
+            )
         else:
             out = op.key_rm("lengths", op.stateful_batch("abandoned", clicks, Abandoned))
         op.output("out", out, TestingSink(found))

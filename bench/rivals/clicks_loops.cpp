@@ -1,6 +1,7 @@
-// The jobs of bench/peers.py and bench/queries.py as hand-written loops over the columns, on one and on two threads: what one core
-// and two can do without a stream system. Two threads: each takes the users whose hash is even or odd, in the order of arrival; the
-// pairs of Q2 are written down by hash and counted by the thread that has that hash.
+// The jobs of bench/peers.py and bench/queries.py as hand-written loops over the columns, on one and on two
+// threads: what one core and two can do without a stream system. Two threads: each takes the users whose
+// hash is even or odd, in the order of arrival; the pairs of Q2 are written down by hash and counted by the
+// thread that has that hash.
 #include <thread>
 
 #include "clicks_maps.hpp"
@@ -9,7 +10,9 @@ namespace {
 
 constexpr int64_t BATCH = Users<int>::BATCH;
 
-inline size_t part_of(int64_t key, size_t parts) { return static_cast<size_t>(mix(static_cast<uint64_t>(key)) >> 32) % parts; }
+inline size_t part_of(int64_t key, size_t parts) {
+    return static_cast<size_t>(mix(static_cast<uint64_t>(key)) >> 32) % parts;
+}
 
 // Calls body(row, record) for each row whose user is of this part, in order.
 template <class Record, class Body>
@@ -38,8 +41,8 @@ void on_threads(size_t threads, Body body) {
 }
 
 template <class Pairs>
-void sessions_of(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, int64_t timeout, size_t part, size_t parts,
-                 Pairs& pairs) {
+void sessions_of(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, int64_t timeout,
+                 size_t part, size_t parts, Pairs& pairs) {
     Users<ItemSession> users;
     for_rows(user, n, part, parts, users, [&](int64_t i, ItemSession& s) {
         if (!s.items.empty() && ts[i] - s.last > timeout) close_session(s.items, pairs);
@@ -59,9 +62,10 @@ struct ByHash {  // pairs, by the thread that counts them
 
 }  // namespace
 
-// Q2, all pairs: rows gets `limit` triples (left, right, count); facts: pairs, distinct pairs. Returns the number of rows.
-extern "C" int64_t loop_q2(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, int64_t timeout, int64_t limit,
-                           int64_t* rows, int64_t* facts, int64_t threads) {
+// Q2, all pairs: rows gets `limit` triples (left, right, count); facts: pairs, distinct pairs. Returns the
+// number of rows.
+extern "C" int64_t loop_q2(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n,
+                           int64_t timeout, int64_t limit, int64_t* rows, int64_t* facts, int64_t threads) {
     const size_t parts = static_cast<size_t>(threads), k = static_cast<size_t>(limit);
     std::vector<Pair> best;
     facts[0] = facts[1] = 0;
@@ -96,9 +100,10 @@ extern "C" int64_t loop_q2(const int64_t* ts, const int64_t* user, const int64_t
     return write_best(best, rows);
 }
 
-// Q4: sessions with a page in [0, dynamic) and none in [dynamic, order): result gets their clicks and their number.
-extern "C" void loop_q4(const int64_t* ts, const int64_t* user, const int64_t* page, int64_t n, int64_t timeout, int64_t dynamic,
-                        int64_t order, int64_t* result, int64_t threads) {
+// Q4: sessions with a page in [0, dynamic) and none in [dynamic, order): result gets their clicks and their
+// number.
+extern "C" void loop_q4(const int64_t* ts, const int64_t* user, const int64_t* page, int64_t n,
+                        int64_t timeout, int64_t dynamic, int64_t order, int64_t* result, int64_t threads) {
     const size_t parts = static_cast<size_t>(threads);
     std::vector<Abandoned> found(parts, Abandoned{timeout, dynamic, order});
     on_threads(parts, [&](size_t t) {
@@ -116,10 +121,12 @@ extern "C" void loop_q4(const int64_t* ts, const int64_t* user, const int64_t* p
 }
 
 // Speed between consecutive clicks of a user, for every row, in order.
-extern "C" void loop_speed(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, double* speed, int64_t threads) {
+extern "C" void loop_speed(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n,
+                           double* speed, int64_t threads) {
     const size_t parts = static_cast<size_t>(threads);
     on_threads(parts, [&](size_t t) {
         Users<LastClick> users;
-        for_rows(user, n, t, parts, users, [&](int64_t i, LastClick& last) { speed[i] = last.next(ts[i], item[i]); });
+        for_rows(user, n, t, parts, users,
+                 [&](int64_t i, LastClick& last) { speed[i] = last.next(ts[i], item[i]); });
     });
 }

@@ -1,5 +1,5 @@
-// What the hand-written rivals share: hash maps that grow, since nothing is known about keys, with prefetching for batched lookups;
-// counts of pairs; sessions.
+// What the hand-written rivals share: hash maps that grow, since nothing is known about keys, with
+// prefetching for batched lookups; counts of pairs; sessions.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -121,7 +121,8 @@ inline int64_t write_best(std::vector<Pair>& best, int64_t* rows) {
     return static_cast<int64_t>(best.size());
 }
 
-// Number of each pair. Lookups are batched: all slots of a batch are on their way before the first is looked at.
+// Number of each pair. Lookups are batched: all slots of a batch are on their way before the first is looked
+// at.
 class PairCounts {
     static constexpr size_t BATCH = 128;
     Map<Pair> map_;
@@ -212,7 +213,8 @@ class Users {
     }
 };
 
-// Q4: an open session, and the totals of the closed ones with a page in [0, dynamic) and none in [dynamic, order).
+// Q4: an open session, and the totals of the closed ones with a page in [0, dynamic) and none in [dynamic,
+// order).
 struct PageSession {
     int64_t last = 0, n = 0;
     bool dynamic = false, order = false;

@@ -57,10 +57,18 @@ def check(job: str, answer: Any, table: pa.Table, expected: str | Path) -> None:
         if found != right:
             raise AssertionError(f"{job}: {found[:3]}, expected {right[:3]}")
         return
-    for name, got, right in zip(("ts", "u", "speed"), answer, (table["ts"].to_numpy(), table["u"].to_numpy(), speeds(table)), strict=True):
+    for name, got, right in zip(
+        ("ts", "u", "speed"),
+        answer,
+        (table["ts"].to_numpy(), table["u"].to_numpy(), speeds(table)),
+        strict=True,
+    ):
         column = numbers(got)
         if not np.array_equal(column, right, equal_nan=name == "speed"):
-            raise AssertionError(f"speed: column {name} differs: {column[:5]}, expected {right[:5]}; {len(column)} of {len(right)} rows")
+            raise AssertionError(
+                f"speed: column {name} differs: {column[:5]}, expected {right[:5]}; {len(column)} of "
+                f"{len(right)} rows"
+            )
 
 
 def numbers(column: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Peak memory of processes, for all benchmarks. Standard library only: the peers' environments have no more."""
+"""Peak memory of processes, for all benchmarks. Standard library only: the peers have no more."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-// The jobs of bench/peers.py in oneTBB's parallel_pipeline, cut where it can be cut: what needs a state in the order of arrival is a
-// serial_in_order filter, what does not is a parallel one between two of them.
+// The jobs of bench/peers.py in oneTBB's parallel_pipeline, cut where it can be cut: what needs a state in
+// the order of arrival is a serial_in_order filter, what does not is a parallel one between two of them.
 //
-//   Q2     serial: rows -> closed sessions        parallel: sessions -> sorted distinct items, pairs      serial: counts of pairs
-//   Q4     serial: next unit                       serial: sessions of users (nothing is left for a parallel filter)
-//   speed  serial: next unit, changes since the user's last click       parallel: quotients       serial: rows out in order
+//   Q2     serial: rows -> closed sessions | parallel: sessions -> sorted distinct items, pairs
+//          | serial: counts of pairs
+//   Q4     serial: next unit | serial: sessions of users (nothing is left for a parallel filter)
+//   speed  serial: next unit, changes since the user's last click | parallel: quotients
+//          | serial: rows out in order
 #include <utility>
 
 #include <oneapi/tbb/global_control.h>
@@ -31,7 +33,8 @@ struct Unit {
 
 template <class Body>
 void for_unit(const int64_t* user, int64_t first, int64_t n, Body body) {
-    for (int64_t at = first; at < first + n; at += 64) body(at, std::min<int64_t>(64, first + n - at), user + at);
+    for (int64_t at = first; at < first + n; at += 64)
+        body(at, std::min<int64_t>(64, first + n - at), user + at);
 }
 
 template <class Filters>
@@ -42,7 +45,8 @@ void run(int threads, Filters filters) {
 }
 
 tbb::filter<void, Unit*> units(int64_t& at, int64_t n) {
-    return tbb::make_filter<void, Unit*>(tbb::filter_mode::serial_in_order, [&at, n](tbb::flow_control& fc) -> Unit* {
+    const auto mode = tbb::filter_mode::serial_in_order;
+    return tbb::make_filter<void, Unit*>(mode, [&at, n](tbb::flow_control& fc) -> Unit* {
         if (at >= n) {
             fc.stop();
             return nullptr;
@@ -65,14 +69,15 @@ void finish(std::vector<int64_t>& items, Unit* unit) {
 
 extern "C" const char* onetbb_version() { return TBB_VERSION_STRING; }
 
-extern "C" int64_t onetbb_q2(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, int64_t timeout, int64_t limit,
-                             int64_t* rows, int threads) {
+extern "C" int64_t onetbb_q2(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n,
+                             int64_t timeout, int64_t limit, int64_t* rows, int threads) {
     Users<ItemSession> users;
     PairCounts counts;
     int64_t at = 0;
     bool ended = false;
     run(threads, [&] {
-        return tbb::make_filter<void, Unit*>(tbb::filter_mode::serial_in_order, [&](tbb::flow_control& fc) -> Unit* {
+        const auto mode = tbb::filter_mode::serial_in_order;
+        return tbb::make_filter<void, Unit*>(mode, [&](tbb::flow_control& fc) -> Unit* {
                    if (at >= n && ended) {
                        fc.stop();
                        return nullptr;
@@ -117,17 +122,19 @@ extern "C" int64_t onetbb_q2(const int64_t* ts, const int64_t* user, const int64
     return write_best(best, rows);
 }
 
-extern "C" void onetbb_q4(const int64_t* ts, const int64_t* user, const int64_t* page, int64_t n, int64_t timeout, int64_t dynamic,
-                          int64_t order, int64_t* result, int threads) {
+extern "C" void onetbb_q4(const int64_t* ts, const int64_t* user, const int64_t* page, int64_t n,
+                          int64_t timeout, int64_t dynamic, int64_t order, int64_t* result, int threads) {
     Users<PageSession> users;
     Abandoned found{timeout, dynamic, order};
     int64_t at = 0;
     run(threads, [&] {
-        return units(at, n) & tbb::make_filter<Unit*, void>(tbb::filter_mode::serial_in_order, [&](Unit* unit) {
+        const auto mode = tbb::filter_mode::serial_in_order;
+        return units(at, n) & tbb::make_filter<Unit*, void>(mode, [&](Unit* unit) {
                    for_unit(user, unit->first, unit->n, [&](int64_t first, int64_t k, const int64_t* keys) {
                        size_t places[64];
                        users.find(keys, k, places);
-                       for (int64_t i = 0; i < k; i++) found.add(users.records[places[i]], ts[first + i], page[first + i]);
+                       for (int64_t i = 0; i < k; i++)
+                           found.add(users.records[places[i]], ts[first + i], page[first + i]);
                    });
                    delete unit;
                });
@@ -137,11 +144,13 @@ extern "C" void onetbb_q4(const int64_t* ts, const int64_t* user, const int64_t*
     result[1] = found.sessions;
 }
 
-extern "C" void onetbb_speed(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n, double* speed, int threads) {
+extern "C" void onetbb_speed(const int64_t* ts, const int64_t* user, const int64_t* item, int64_t n,
+                             double* speed, int threads) {
     Users<LastClick> users;
     int64_t at = 0;
     run(threads, [&] {
-        return units(at, n) & tbb::make_filter<Unit*, Unit*>(tbb::filter_mode::serial_in_order, [&](Unit* unit) -> Unit* {
+        const auto mode = tbb::filter_mode::serial_in_order;
+        return units(at, n) & tbb::make_filter<Unit*, Unit*>(mode, [&](Unit* unit) -> Unit* {
                    unit->steps.resize(static_cast<size_t>(unit->n));
                    unit->gaps.resize(static_cast<size_t>(unit->n));
                    for_unit(user, unit->first, unit->n, [&](int64_t first, int64_t k, const int64_t* keys) {

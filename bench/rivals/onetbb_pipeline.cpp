@@ -1,10 +1,12 @@
-// oneTBB's parallel_pipeline doing the work of bench_stateless: the same values, the same spin, the same unit size, in order.
+// oneTBB's parallel_pipeline doing the work of bench_stateless: the same values, the same spin, the same
+// unit size, in order.
 //
 //   serial_in_order input  ->  parallel spin  ->  serial_in_order output
 //   (takes the next unit)      (into its own      (copies the unit's results
 //                               buffer)            to the output array)
 //
-// A unit's buffer comes from a ring of `tokens` buffers: at most that many units are in flight, and they leave in order.
+// A unit's buffer comes from a ring of `tokens` buffers: at most that many units are in flight, and they
+// leave in order.
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -34,8 +36,8 @@ static inline int64_t spin(int64_t value, int64_t steps) {
 extern "C" const char* onetbb_version() { return TBB_VERSION_STRING; }
 
 // Returns wall nanoseconds. `results` holds the last round's.
-extern "C" int64_t onetbb_stateless(const int64_t* values, int64_t n, int64_t rounds, int64_t unit, int64_t spins, int threads,
-                                    int tokens, int64_t* results) {
+extern "C" int64_t onetbb_stateless(const int64_t* values, int64_t n, int64_t rounds, int64_t unit,
+                                    int64_t spins, int threads, int tokens, int64_t* results) {
     tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
     tbb::task_arena arena(threads);
     std::vector<Unit> ring(tokens);
@@ -64,12 +66,16 @@ extern "C" int64_t onetbb_stateless(const int64_t* values, int64_t n, int64_t ro
                     if (spins == 0) {
                         for (int64_t i = 0; i < u->n; i++) u->buffer[i] = spin(u->values[i], 0);
                     } else {
-                        for (int64_t i = 0; i < u->n; i++) u->buffer[i] = last = spin(u->values[i] + (last & zero), spins);
+                        for (int64_t i = 0; i < u->n; i++)
+                            u->buffer[i] = last = spin(u->values[i] + (last & zero), spins);
                     }
                     return u;
                 }) &
             tbb::make_filter<Unit*, void>(tbb::filter_mode::serial_in_order,
-                [&](Unit* u) { std::memcpy(results + u->at, u->buffer, static_cast<size_t>(u->n) * sizeof(int64_t)); }));
+                [&](Unit* u) {
+                    std::memcpy(results + u->at, u->buffer, static_cast<size_t>(u->n) * sizeof(int64_t));
+                }));
     });
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    const auto taken = std::chrono::steady_clock::now() - start;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count();
 }

@@ -45,9 +45,14 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
         if job == "speed":
             with_before = clicks + clicks.sort(key=pw.this.r, instance=pw.this.u)
             before = clicks.ix(with_before.prev, optional=True)
-            out = with_before.select(pw.this.r, pw.this.ts, pw.this.u, v=pw.this.v, ts0=before.ts, v0=before.v)
+            out = with_before.select(
+                pw.this.r, pw.this.ts, pw.this.u, v=pw.this.v, ts0=before.ts, v0=before.v
+            )
             found = pw.debug.table_to_pandas(out, include_id=False).sort_values("r")
-            step, gap = (found[a].astype("float64") - found[b].astype("float64") for a, b in (("v", "v0"), ("ts", "ts0")))
+            step, gap = (
+                found[a].astype("float64") - found[b].astype("float64")
+                for a, b in (("v", "v0"), ("ts", "ts0"))
+            )
             return found["ts"].astype("int64"), found["u"].astype("int64"), step / gap
         windows = clicks.windowby(pw.this.ts, window=pw.temporal.session(predicate=near), instance=pw.this.u)
         if job == "q2":
@@ -65,7 +70,9 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
         )
         kept = sessions.filter((pw.this.dynamic == 1) & (pw.this.ordered == 0))
         total = kept.reduce(clicks=pw.reducers.sum(pw.this.n), sessions=pw.reducers.count())
-        return pw.debug.table_to_pandas(total, include_id=False)[["clicks", "sessions"]].itertuples(index=False)
+        return pw.debug.table_to_pandas(total, include_id=False)[["clicks", "sessions"]].itertuples(
+            index=False
+        )
 
     return run
 

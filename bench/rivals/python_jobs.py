@@ -32,7 +32,9 @@ def library(name: str, *options: str) -> Any:
     newest = max(path.stat().st_mtime for path in (source, HERE / "clicks_maps.hpp"))
     if not built.exists() or built.stat().st_mtime < newest:
         BUILD.mkdir(parents=True, exist_ok=True)
-        subprocess.run([os.environ.get("CXX", "g++"), *FLAGS, "-o", str(built), str(source), *options], check=True)
+        subprocess.run(
+            [os.environ.get("CXX", "g++"), *FLAGS, "-o", str(built), str(source), *options], check=True
+        )
     return ctypes.CDLL(str(built))
 
 
@@ -49,7 +51,9 @@ def native(found: Any, prefix: str, job: str, table: pa.Table, threads: int) -> 
         rows, facts = np.zeros((LIMIT, 3), np.int64), np.zeros(2, np.int64)
         more = [pointer(facts)] if prefix == "loop" else []
         function.restype = ctypes.c_int64
-        many = function(*columns, number(n), number(TIMEOUT), number(LIMIT), pointer(rows), *more, number(threads))
+        many = function(
+            *columns, number(n), number(TIMEOUT), number(LIMIT), pointer(rows), *more, number(threads)
+        )
         return rows[:many].tolist()
 
     def q4() -> Any:
@@ -80,12 +84,14 @@ def onetbb() -> Any:
 SESSIONS = f"""
 marked AS (SELECT *, ts - lag(ts) OVER (PARTITION BY u ORDER BY ts) > {TIMEOUT} AS opens FROM clicks),
 numbered AS (
-  SELECT *, sum(CASE WHEN opens THEN 1 ELSE 0 END) OVER (PARTITION BY u ORDER BY ts ROWS UNBOUNDED PRECEDING) AS n FROM marked)"""
+  SELECT *, sum(CASE WHEN opens THEN 1 ELSE 0 END)
+    OVER (PARTITION BY u ORDER BY ts ROWS UNBOUNDED PRECEDING) AS n FROM marked)"""
 """Each click with the number of its session (per user); also valid in Spark SQL."""
 
 SQL = {
     "q2": f"""WITH {SESSIONS}, s AS (SELECT DISTINCT u, n, i FROM numbered)
-SELECT a.i AS item1, b.i AS item2, count(*) AS c FROM s AS a JOIN s AS b ON a.u = b.u AND a.n = b.n AND a.i < b.i
+SELECT a.i AS item1, b.i AS item2, count(*) AS c
+FROM s AS a JOIN s AS b ON a.u = b.u AND a.n = b.n AND a.i < b.i
 GROUP BY 1, 2 ORDER BY c DESC, item1, item2 LIMIT {LIMIT}""",
     "q4": f"""WITH {SESSIONS}, s AS (
   SELECT count(*) AS clicks, max(CASE WHEN p < {DYNAMIC_BELOW} THEN 1 ELSE 0 END) AS dynamic,
@@ -128,7 +134,9 @@ def polars(job: str, table: pa.Table) -> Callable[[], Any]:
 
     def sessions() -> Any:
         opens = (pl.col("u") != pl.col("u").shift()) | (pl.col("ts").diff() > TIMEOUT)
-        numbered = clicks.lazy().sort("u", maintain_order=True).with_columns(n=opens.fill_null(True).cum_sum())
+        numbered = (
+            clicks.lazy().sort("u", maintain_order=True).with_columns(n=opens.fill_null(True).cum_sum())
+        )
         if job == "q2":
             sets = numbered.select("n", "i").unique()
             pairs = sets.join(sets, on="n", suffix="2").filter(pl.col("i") < pl.col("i2"))
@@ -137,8 +145,12 @@ def polars(job: str, table: pa.Table) -> Callable[[], Any]:
         else:
             page = pl.col("p")
             ordered = (page >= DYNAMIC_BELOW) & (page < ORDER_BELOW)
-            each = numbered.group_by("n").agg(clicks=pl.len(), dynamic=(page < DYNAMIC_BELOW).any(), ordered=ordered.any())
-            found = each.filter(pl.col("dynamic") & ~pl.col("ordered")).select(pl.col("clicks").sum(), sessions=pl.len())
+            each = numbered.group_by("n").agg(
+                clicks=pl.len(), dynamic=(page < DYNAMIC_BELOW).any(), ordered=ordered.any()
+            )
+            found = each.filter(pl.col("dynamic") & ~pl.col("ordered")).select(
+                pl.col("clicks").sum(), sessions=pl.len()
+            )
         return found.collect(engine="streaming").rows()
 
     return speed if job == "speed" else sessions
@@ -153,7 +165,9 @@ def pandas(job: str, table: pa.Table) -> Callable[[], Any]:
     def speed() -> Any:
         # twice as fast here as a stable sort, differences and a scatter
         users = clicks.groupby("u", sort=False)
-        found = pd.DataFrame({"ts": clicks["ts"], "u": clicks["u"], "speed": users["i"].diff() / users["ts"].diff()})
+        found = pd.DataFrame(
+            {"ts": clicks["ts"], "u": clicks["u"], "speed": users["i"].diff() / users["ts"].diff()}
+        )
         return found["ts"], found["u"], found["speed"]
 
     def sessions() -> Any:
@@ -166,8 +180,16 @@ def pandas(job: str, table: pa.Table) -> Callable[[], Any]:
             best = counts.sort_values(["c", "i", "i2"], ascending=[False, True, True]).head(LIMIT)
             return best.itertuples(index=False)
         page = frame["p"]
-        marks = pd.DataFrame({"n": n, "dynamic": page < DYNAMIC_BELOW, "ordered": (page >= DYNAMIC_BELOW) & (page < ORDER_BELOW)})
-        each = marks.groupby("n").agg(clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max"))
+        marks = pd.DataFrame(
+            {
+                "n": n,
+                "dynamic": page < DYNAMIC_BELOW,
+                "ordered": (page >= DYNAMIC_BELOW) & (page < ORDER_BELOW),
+            }
+        )
+        each = marks.groupby("n").agg(
+            clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max")
+        )
         kept = each[each["dynamic"] & ~each["ordered"]]
         return [(kept["clicks"].sum(), len(kept))]
 
@@ -257,7 +279,9 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
         return native(library("clicks_loops"), "loop", job, table, int(engine.rsplit(" ", 2)[1]))
     if engine == "oneTBB":
         return native(onetbb(), "onetbb", job, table, CPUS)
-    return {"DuckDB": duckdb, "Polars": polars, "pandas": pandas, "concurrent.futures": futures}[engine](job, table)
+    return {"DuckDB": duckdb, "Polars": polars, "pandas": pandas, "concurrent.futures": futures}[engine](
+        job, table
+    )
 
 
 def version(engine: str) -> str:

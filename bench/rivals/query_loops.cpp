@@ -1,12 +1,15 @@
-// The five TPCx-BB queries (paper profile) as hand-written loops over Arrow columns, on one thread: what a core can do without a stream
-// system, for bench/gaps.py. They know that the stream is in order, and nothing of keys: every map grows. A validity bitmap may be NULL.
+// The five TPCx-BB queries (paper profile) as hand-written loops over Arrow columns, on one thread: what a
+// core can do without a stream system, for bench/gaps.py. They know that the stream is in order, and nothing
+// of keys: every map grows. A validity bitmap may be NULL.
 #include <cstring>
 
 #include "clicks_maps.hpp"
 
 namespace {
 
-inline bool is_valid(const uint8_t* bits, int64_t i) { return bits == nullptr || (bits[i >> 3] >> (i & 7)) & 1; }
+inline bool is_valid(const uint8_t* bits, int64_t i) {
+    return bits == nullptr || (bits[i >> 3] >> (i & 7)) & 1;
+}
 
 // Value of a side table that is dense by key, or `none`.
 template <class T>
@@ -85,7 +88,8 @@ class WindowCounts {
         const Pair pair{left, right, 1};
         if ((entries_.size() + 1) * 2 > table_.size()) grow();
         size_t at = pair.hash() & (table_.size() - 1);
-        while (table_[at] && !entries_[static_cast<size_t>(table_[at] - 1)].same(pair)) at = (at + 1) & (table_.size() - 1);
+        while (table_[at] && !entries_[static_cast<size_t>(table_[at] - 1)].same(pair))
+            at = (at + 1) & (table_.size() - 1);
         if (table_[at]) {
             entries_[static_cast<size_t>(table_[at] - 1)].n++;
             return;
@@ -96,7 +100,8 @@ class WindowCounts {
     void close(int64_t window, size_t limit, Rows& rows) {
         const size_t best = std::min(limit, entries_.size());
         sort_best(entries_.begin(), static_cast<int64_t>(best), static_cast<int64_t>(entries_.size()));
-        for (size_t i = 0; i < best; i++) rows.add(window, entries_[i].left, entries_[i].right, entries_[i].n);
+        for (size_t i = 0; i < best; i++)
+            rows.add(window, entries_[i].left, entries_[i].right, entries_[i].n);
         entries_.clear();
         std::memset(table_.data(), 0, table_.size() * sizeof(int32_t));
     }
@@ -127,7 +132,8 @@ struct Cart {
 };
 
 struct Line {
-    int64_t category = 0, n = 0, sx = 0, sxx = 0, sy = 0, sxy = 0, last = std::numeric_limits<int64_t>::min();
+    int64_t category = 0, n = 0, sx = 0, sxx = 0, sy = 0, sxy = 0;
+    int64_t last = std::numeric_limits<int64_t>::min();
 };
 
 int64_t width_of(int64_t columns) { return static_cast<int64_t>(found.values.size()) / columns; }
@@ -135,10 +141,14 @@ int64_t width_of(int64_t columns) { return static_cast<int64_t>(found.values.siz
 }  // namespace
 
 // Copies the last answer.
-extern "C" void query_rows(int64_t* rows) { std::memcpy(rows, found.values.data(), found.values.size() * sizeof(int64_t)); }
+extern "C" void query_rows(int64_t* rows) {
+    std::memcpy(rows, found.values.data(), found.values.size() * sizeof(int64_t));
+}
 
-// Q1: (window, item1, item2, count), the `limit` best of each window. Returns the number of rows; `query_rows` has them.
-extern "C" int64_t query_q1(const int64_t* ts, const int64_t* ticket, const int64_t* item, int64_t n, int64_t seconds, int64_t limit) {
+// Q1: (window, item1, item2, count), the `limit` best of each window. Returns the number of rows;
+// `query_rows` has them.
+extern "C" int64_t query_q1(const int64_t* ts, const int64_t* ticket, const int64_t* item, int64_t n,
+                            int64_t seconds, int64_t limit) {
     found.values.clear();
     Users<Basket> tickets;
     WindowCounts counts;
@@ -162,12 +172,14 @@ extern "C" int64_t query_q1(const int64_t* ts, const int64_t* ticket, const int6
 }
 
 // Q2: (left, right, count), the `limit` best pairs of all sessions.
-extern "C" int64_t query_q2(const int64_t* ts, const int64_t* user, const uint8_t* known, const int64_t* item, const uint8_t* any,
-                            int64_t n, int64_t timeout, int64_t limit) {
+extern "C" int64_t query_q2(const int64_t* ts, const int64_t* user, const uint8_t* known,
+                            const int64_t* item, const uint8_t* any, int64_t n, int64_t timeout,
+                            int64_t limit) {
     found.values.clear();
     Users<ItemSession> users;
     PairCounts pairs;
-    for_wanted(user, n, users, [&](int64_t i) { return is_valid(known, i) && is_valid(any, i); }, [&](int64_t i, ItemSession& s) {
+    for_wanted(user, n, users, [&](int64_t i) { return is_valid(known, i) && is_valid(any, i); },
+               [&](int64_t i, ItemSession& s) {
         if (!s.items.empty() && ts[i] - s.last > timeout) close_session(s.items, pairs);
         s.items.push_back(item[i]);
         s.last = ts[i];
@@ -179,13 +191,17 @@ extern "C" int64_t query_q2(const int64_t* ts, const int64_t* user, const uint8_
     return write_best(best, found.values.data());
 }
 
-// Q3: (purchased, viewed, count), the `limit` best of each purchased item, ascending; the last 5 clicks are looked at.
-extern "C" int64_t query_q3(const int64_t* ts, const int64_t* user, const uint8_t* known, const int64_t* item, const uint8_t* any,
-                            const uint8_t* bought, const uint8_t* counting, int64_t items, int64_t n, int64_t within, int64_t limit) {
+// Q3: (purchased, viewed, count), the `limit` best of each purchased item, ascending; the last 5 clicks are
+// looked at.
+extern "C" int64_t query_q3(const int64_t* ts, const int64_t* user, const uint8_t* known,
+                            const int64_t* item, const uint8_t* any, const uint8_t* bought,
+                            const uint8_t* counting, int64_t items, int64_t n, int64_t within,
+                            int64_t limit) {
     found.values.clear();
     Users<Ring<5>> users;
     PairCounts pairs;
-    for_wanted(user, n, users, [&](int64_t i) { return is_valid(known, i) && is_valid(any, i); }, [&](int64_t i, Ring<5>& ring) {
+    for_wanted(user, n, users, [&](int64_t i) { return is_valid(known, i) && is_valid(any, i); },
+               [&](int64_t i, Ring<5>& ring) {
         if (is_valid(bought, i)) {
             for (int64_t k = 0; k < ring.n; k++) {
                 const Click& click = ring.clicks[k];
@@ -220,7 +236,8 @@ extern "C" int64_t query_q3(const int64_t* ts, const int64_t* user, const uint8_
         Group& group = groups.records[group_of[i]];
         grouped[static_cast<size_t>(group.begin + group.n++)] = all[i];
     }
-    std::sort(groups.records.begin(), groups.records.end(), [](const Group& a, const Group& b) { return a.left < b.left; });
+    std::sort(groups.records.begin(), groups.records.end(),
+              [](const Group& a, const Group& b) { return a.left < b.left; });
     for (const Group& group : groups.records) {
         const auto begin = grouped.begin() + group.begin;
         const int64_t best = std::min(limit, group.n);
@@ -230,13 +247,17 @@ extern "C" int64_t query_q3(const int64_t* ts, const int64_t* user, const uint8_
     return width_of(3);
 }
 
-// Q4: (pages, sessions) of the abandoned carts, no row where there is none. kinds: 1 dynamic, 2 order, 0 another page, -1 no page.
-extern "C" int64_t query_q4(const int64_t* ts, const int64_t* user, const uint8_t* known, const int64_t* page, const uint8_t* any,
-                            const uint8_t* bought, const int8_t* kinds, int64_t pages, int64_t n, int64_t timeout) {
+// Q4: (pages, sessions) of the abandoned carts, no row where there is none. kinds: 1 dynamic, 2 order, 0
+// another page, -1 no page.
+extern "C" int64_t query_q4(const int64_t* ts, const int64_t* user, const uint8_t* known,
+                            const int64_t* page, const uint8_t* any, const uint8_t* bought,
+                            const int8_t* kinds, int64_t pages, int64_t n, int64_t timeout) {
     found.values.clear();
     Users<Cart> users;
     int64_t total = 0, sessions = 0;
-    const auto kind_of = [&](int64_t i) { return is_valid(any, i) ? looked_up<int8_t>(kinds, pages, page[i], -1) : int8_t(-1); };
+    const auto kind_of = [&](int64_t i) {
+        return is_valid(any, i) ? looked_up<int8_t>(kinds, pages, page[i], -1) : int8_t(-1);
+    };
     const auto close = [&](const Cart& cart) {
         if (cart.dynamic > cart.order) {
             total += cart.pages;
@@ -262,9 +283,11 @@ extern "C" int64_t query_q4(const int64_t* ts, const int64_t* user, const uint8_
     return width_of(2);
 }
 
-// Q15: (category, n, rise, run, height) of each category with two points or more, ascending: the line's exact integers, in two halves each.
-extern "C" int64_t query_q15(const int64_t* date, const int64_t* store, const int64_t* item, const int64_t* cents,
-                             const int64_t* categories, int64_t items, int64_t n, int64_t wanted_store, int64_t from, int64_t to) {
+// Q15: (category, n, rise, run, height) of each category with two points or more, ascending: the line's
+// exact integers, in two halves each.
+extern "C" int64_t query_q15(const int64_t* date, const int64_t* store, const int64_t* item,
+                             const int64_t* cents, const int64_t* categories, int64_t items, int64_t n,
+                             int64_t wanted_store, int64_t from, int64_t to) {
     found.values.clear();
     Users<Line> lines;
     int64_t rows[Users<Line>::BATCH], keys[Users<Line>::BATCH];
@@ -294,13 +317,16 @@ extern "C" int64_t query_q15(const int64_t* date, const int64_t* store, const in
             line.sxy += x * y;
         }
     }
-    std::sort(lines.records.begin(), lines.records.end(), [](const Line& a, const Line& b) { return a.category < b.category; });
+    std::sort(lines.records.begin(), lines.records.end(),
+              [](const Line& a, const Line& b) { return a.category < b.category; });
     for (const Line& line : lines.records) {
         if (line.n < 2) continue;
         const __int128 count = line.n, sx = line.sx, sxx = line.sxx, sy = line.sy, sxy = line.sxy;
-        const __int128 rise = count * sxy - sx * sy, run = count * sxx - sx * sx, height = sy * sxx - sx * sxy;
+        const __int128 rise = count * sxy - sx * sy, run = count * sxx - sx * sx;
+        const __int128 height = sy * sxx - sx * sxy;
         found.add(line.category);
-        for (const __int128 one : {rise, run, height}) found.add(static_cast<int64_t>(one >> 64), static_cast<int64_t>(one));
+        for (const __int128 one : {rise, run, height})
+            found.add(static_cast<int64_t>(one >> 64), static_cast<int64_t>(one));
     }
     return width_of(7);
 }

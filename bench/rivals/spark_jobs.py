@@ -21,7 +21,8 @@ from python_jobs import BUILD, CPUS, SQL, best_pairs, python_part
 GROUPS = 64  # of applyInPandas: one call per user would be thousands of times slower
 _sessions: list[Any] = []
 
-SPEED = """SELECT r, ts, u, CAST(i - lag(i) OVER w AS DOUBLE) AS step, CAST(ts - lag(ts) OVER w AS DOUBLE) AS gap
+SPEED = """SELECT r, ts, u, CAST(i - lag(i) OVER w AS DOUBLE) AS step,
+  CAST(ts - lag(ts) OVER w AS DOUBLE) AS gap
 FROM clicks WINDOW w AS (PARTITION BY u ORDER BY r) ORDER BY r"""
 
 
@@ -32,7 +33,15 @@ def in_pandas(job: str, frame: Any) -> Any:
     frame = frame.sort_values("r")
     if job == "speed":
         users = frame.groupby("u", sort=False)
-        return pd.DataFrame({"r": frame["r"], "ts": frame["ts"], "u": frame["u"], "step": users["i"].diff(), "gap": users["ts"].diff()})
+        return pd.DataFrame(
+            {
+                "r": frame["r"],
+                "ts": frame["ts"],
+                "u": frame["u"],
+                "step": users["i"].diff(),
+                "gap": users["ts"].diff(),
+            }
+        )
     frame = frame.sort_values("u", kind="stable")
     n = ((frame["u"] != frame["u"].shift()) | (frame["ts"].diff() > TIMEOUT)).cumsum()
     if job == "q2":
@@ -40,8 +49,12 @@ def in_pandas(job: str, frame: Any) -> Any:
         pairs = sets.merge(sets, on="n", suffixes=("", "2"))
         return pairs[pairs["i"] < pairs["i2"]].groupby(["i", "i2"]).size().reset_index(name="c")
     page = frame["p"]
-    marks = pd.DataFrame({"n": n, "dynamic": page < DYNAMIC_BELOW, "ordered": (page >= DYNAMIC_BELOW) & (page < ORDER_BELOW)})
-    each = marks.groupby("n").agg(clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max"))
+    marks = pd.DataFrame(
+        {"n": n, "dynamic": page < DYNAMIC_BELOW, "ordered": (page >= DYNAMIC_BELOW) & (page < ORDER_BELOW)}
+    )
+    each = marks.groupby("n").agg(
+        clicks=("n", "size"), dynamic=("dynamic", "max"), ordered=("ordered", "max")
+    )
     kept = each[each["dynamic"] & ~each["ordered"]]
     return pd.DataFrame({"clicks": [kept["clicks"].sum()], "sessions": [len(kept)]})
 
@@ -64,7 +77,11 @@ def in_python(job: str, rows: Iterator[Any]) -> Iterator[Any]:
 def speed_of(found: pa.Table) -> tuple[Any, ...]:
     """(ts, user, speed) of rows with step and gap. Spark's own division gives null for a divisor of 0."""
     frame = found.to_pandas()
-    return frame["ts"].astype("int64"), frame["u"].astype("int64"), frame["step"].astype("float64") / frame["gap"].astype("float64")
+    return (
+        frame["ts"].astype("int64"),
+        frame["u"].astype("int64"),
+        frame["step"].astype("float64") / frame["gap"].astype("float64"),
+    )
 
 
 def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
@@ -73,7 +90,9 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
 
     path = BUILD / f"clicks-{job}-{table.num_rows}.parquet"
     BUILD.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(table.append_column("r", pa.array(range(table.num_rows))), path, row_group_size=1 << 20)
+    pyarrow.parquet.write_table(
+        table.append_column("r", pa.array(range(table.num_rows))), path, row_group_size=1 << 20
+    )
     spark = local_session(CPUS, node_cores=1, memory="4g")
     spark.sparkContext.setLogLevel("ERROR")
     _sessions.append(spark)
@@ -89,11 +108,20 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
         groups = clicks.selectExpr(f"pmod(u, {GROUPS}) AS g", "*").groupBy("g")
         function = partial(in_pandas, job)
         if job == "speed":
-            return speed_of(groups.applyInPandas(function, "r long, ts long, u long, step double, gap double").orderBy("r").toArrow())
+            return speed_of(
+                groups.applyInPandas(function, "r long, ts long, u long, step double, gap double")
+                .orderBy("r")
+                .toArrow()
+            )
         if job == "q4":
             (row,) = groups.applyInPandas(function, "clicks long, sessions long").groupBy().sum().collect()
             return [tuple(row)]
-        counts = groups.applyInPandas(function, "i long, i2 long, c long").groupBy("i", "i2").sum("c").toDF("i", "i2", "c")
+        counts = (
+            groups.applyInPandas(function, "i long, i2 long, c long")
+            .groupBy("i", "i2")
+            .sum("c")
+            .toDF("i", "i2", "c")
+        )
         best = counts.orderBy(counts["c"].desc(), "i", "i2").limit(LIMIT)
         return [tuple(row) for row in best.collect()]
 
@@ -102,11 +130,15 @@ def prepare(engine: str, job: str, table: pa.Table) -> Callable[[], Any]:
         keyed = clicks.rdd.map(lambda row: (row["u"], (row["r"], row["ts"], row[value])))
         found = keyed.partitionBy(CPUS).mapPartitions(partial(in_python, job))
         if job == "speed":
-            _, ts, user, speed = zip(*found.sortBy(lambda row: row[0], numPartitions=CPUS).collect(), strict=True)
+            _, ts, user, speed = zip(
+                *found.sortBy(lambda row: row[0], numPartitions=CPUS).collect(), strict=True
+            )
             return ts, user, speed
         if job == "q4":
             return [tuple(sum(one) for one in zip(*found.collect(), strict=True))]
-        return best_pairs(dict(found.reduceByKey(lambda a, b: a + b).takeOrdered(LIMIT, key=lambda one: (-one[1], one[0]))))
+        return best_pairs(
+            dict(found.reduceByKey(lambda a, b: a + b).takeOrdered(LIMIT, key=lambda one: (-one[1], one[0])))
+        )
 
     return {"Spark SQL": sql, "Spark applyInPandas": grouped, "Spark mapPartitions": partitions}[engine]
 

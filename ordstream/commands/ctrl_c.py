@@ -22,7 +22,8 @@ Imports only what the interpreter has loaded already: until `listen` is called n
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what the module signal is made of; its enumerations take longer than all the rest here
+# What the module signal is made of: its enumerations take longer than all the rest here.
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
 import time

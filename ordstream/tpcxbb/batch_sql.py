@@ -77,11 +77,15 @@ def _sessions(columns: str, timeout_seconds: int, source: str) -> str:
     return f"""
         WITH clicks AS ({source}),
         timed AS (
-          SELECT visitor, ts, {columns}, LAG(ts) OVER (PARTITION BY visitor ORDER BY ts) AS previous FROM clicks),
+          SELECT visitor, ts, {columns}, LAG(ts) OVER (PARTITION BY visitor ORDER BY ts) AS previous
+          FROM clicks),
         flagged AS (
-          SELECT visitor, ts, {columns}, CASE WHEN previous < {_before("ts", timeout_seconds)} THEN 1 ELSE 0 END AS opens FROM timed),
+          SELECT visitor, ts, {columns},
+                 CASE WHEN previous < {_before("ts", timeout_seconds)} THEN 1 ELSE 0 END AS opens
+          FROM timed),
         sessions AS (
-          SELECT visitor, ts, {columns}, SUM(opens) OVER (PARTITION BY visitor ORDER BY ts) AS session FROM flagged)"""
+          SELECT visitor, ts, {columns}, SUM(opens) OVER (PARTITION BY visitor ORDER BY ts) AS session
+          FROM flagged)"""
 
 
 _TS = f"wcs_click_date_sk * {SECONDS_PER_DAY} + wcs_click_time_sk"
@@ -147,8 +151,8 @@ def q3(
     return f"""
         WITH clicks AS (
           SELECT wcs_user_sk AS visitor, {_TS} AS ts, wcs_item_sk AS item, wcs_sales_sk AS sale,
-                 ROW_NUMBER() OVER (PARTITION BY wcs_user_sk
-                   ORDER BY {_TS}, wcs_sales_sk NULLS FIRST, wcs_item_sk, wcs_web_page_sk NULLS FIRST) AS place
+                 ROW_NUMBER() OVER (PARTITION BY wcs_user_sk ORDER BY {_TS}, wcs_sales_sk NULLS FIRST,
+                   wcs_item_sk, wcs_web_page_sk NULLS FIRST) AS place
           FROM web_clickstreams WHERE wcs_user_sk IS NOT NULL AND wcs_item_sk IS NOT NULL),
         purchases AS (
           SELECT p.visitor AS visitor, p.ts AS ts, p.item AS item, p.place - back.step AS place
@@ -162,7 +166,8 @@ def q3(
           WHERE {_category(categories)} GROUP BY purchased, viewed),
         ranked AS (
           SELECT purchased, viewed, times,
-                 ROW_NUMBER() OVER (PARTITION BY purchased ORDER BY times DESC, viewed) AS place FROM counted)
+                 ROW_NUMBER() OVER (PARTITION BY purchased ORDER BY times DESC, viewed) AS place
+          FROM counted)
         SELECT purchased, viewed, times FROM ranked WHERE place <= {limit} ORDER BY purchased, place"""
 
 
@@ -196,7 +201,8 @@ def q4(timeout_seconds: int = 3600) -> str:
                  MAX(CASE WHEN kind = 'dynamic' THEN place ELSE -1 END) AS last_dynamic,
                  MAX(CASE WHEN kind = 'order' THEN place ELSE -1 END) AS last_order
           FROM placed GROUP BY visitor, session)
-        SELECT CAST(SUM(pages) AS BIGINT) AS pages, COUNT(*) AS sessions FROM ended WHERE last_dynamic > last_order
+        SELECT CAST(SUM(pages) AS BIGINT) AS pages, COUNT(*) AS sessions
+        FROM ended WHERE last_dynamic > last_order
         HAVING COUNT(*) > 0"""
 
 
@@ -238,8 +244,8 @@ def q15(store: int | None = None, date_from: int | None = None, date_to: int | N
           FROM store_sales JOIN item ON ss_item_sk = i_item_sk
           WHERE i_category_id IS NOT NULL AND {_all(bounds)} GROUP BY i_category_id, ss_sold_date_sk),
         sums AS (
-          SELECT category, CAST(COUNT(*) AS DECIMAL(19, 0)) AS n, {whole("x")} AS sx, {whole("x * x")} AS sxx,
-                 {whole("y")} AS sy, {whole("x * y")} AS sxy
+          SELECT category, CAST(COUNT(*) AS DECIMAL(19, 0)) AS n, {whole("x")} AS sx,
+                 {whole("x * x")} AS sxx, {whole("y")} AS sy, {whole("x * y")} AS sxy
           FROM days GROUP BY category HAVING COUNT(*) > 1)
         SELECT category, CAST({rise} AS DOUBLE) / CAST({run} AS DOUBLE) / 100 AS slope,
                CAST({height} AS DOUBLE) / CAST({run} AS DOUBLE) / 100 AS intercept

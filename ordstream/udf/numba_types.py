@@ -1,10 +1,8 @@
 """Numba types of a compiled user function: a lazy row, a state record, `emit`, strings and lists as views.
 
-Values are 64 bits wide inside: an int8 column reads as int64, and an int64 written to an int8 column is range-checked,
-so that arithmetic is what the interpreted function does (up to 64 bits).
+Values are 64 bits wide inside: an int8 column reads as int64, and an int64 written to an int8 column is
+range-checked, so that arithmetic is what the interpreted function does (up to 64 bits).
 """
-# Numba is annotated in part only, and differently from release to release.
-# mypy: disable-error-code="attr-defined,call-arg,list-item,misc,no-untyped-call,no-untyped-def,override,untyped-decorator"
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ NUMBERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ values of a column
+# ---------------------------------------------------------------------------------------- values of a column
 
 
 class Slot:
@@ -72,7 +70,9 @@ class Slot:
         State fields: bytes from the start of the record.
     """
 
-    def __init__(self, name: str, physical: Any, nullable: bool = False, text: bool = False, offset: int = 0) -> None:
+    def __init__(
+        self, name: str, physical: Any, nullable: bool = False, text: bool = False, offset: int = 0
+    ) -> None:
         self.name = name
         self.nullable = nullable
         self.offset = offset
@@ -92,7 +92,9 @@ class Slot:
     def load(self, context: Any, builder: Any, pointer: Any) -> Any:
         """LLVM value of type `self.value`, from an i8* into memory."""
         memory = context.get_value_type(self.memory)
-        raw = builder.load(builder.bitcast(pointer, memory.as_pointer()), align=1 if self.code == "fixed16" else None)
+        raw = builder.load(
+            builder.bitcast(pointer, memory.as_pointer()), align=1 if self.code == "fixed16" else None
+        )
         if self.code == "bool":
             return builder.icmp_unsigned("!=", raw, raw.type(0))
         if self.code == "f32":
@@ -106,15 +108,24 @@ class Slot:
         return raw
 
     def store(self, context: Any, builder: Any, value: Any, pointer: Any) -> None:
-        """Write an LLVM value of type `self.value`; out of range for a narrower integer raises OverflowError."""
+        """Write an LLVM value of type `self.value`; OverflowError if a narrower integer can't hold it."""
         if self.code == "bool":
             value = builder.zext(value, I8) if value.type.width < 8 else value
         elif self.code == "f32":
             value = builder.fptrunc(value, ll.FloatType())
-        elif self.code in NUMBERS and (self.low, self.high) != (types.int64.minval, types.int64.maxval) and self.high:
+        elif (
+            self.code in NUMBERS
+            and (self.low, self.high) != (types.int64.minval, types.int64.maxval)
+            and self.high
+        ):
             below = builder.icmp_signed("<", value, I64(self.low))
             above = builder.icmp_signed(">", value, I64(self.high))
-            _raise_if(context, builder, builder.or_(below, above), f"{self.name!r} is out of range for {self.memory}")
+            _raise_if(
+                context,
+                builder,
+                builder.or_(below, above),
+                f"{self.name!r} is out of range for {self.memory}",
+            )
             if self.memory.bitwidth < 64:
                 value = builder.trunc(value, ll.IntType(self.memory.bitwidth))
         builder.store(value, builder.bitcast(pointer, value.type.as_pointer()))
@@ -131,7 +142,7 @@ def _raise_if(context: Any, builder: Any, condition: Any, text: str) -> None:
 
 
 class ViewType(types.Type):
-    """Bytes or list elements that lie elsewhere: {data, size}. Decimals (16 opaque bytes) take the same shape."""
+    """Bytes or list elements that lie elsewhere: {data, size}. Decimals, 16 opaque bytes, too."""
 
     def __init__(self, kind: str, element: Any) -> None:
         self.kind = kind
@@ -152,7 +163,7 @@ def plain(type_: Any) -> Any:
 
 @intrinsic
 def _count_characters(typing: Any, view: Any) -> Any:
-    """len() of a view: characters of utf8, bytes of binary, elements of a list. None raises TypeError (by conversion)."""
+    """len() of a view: characters of utf8, bytes of binary, elements of a list. TypeError for None."""
     view = plain(view)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -207,7 +218,9 @@ def _bytes_of(context: Any, builder: Any, type_: Any, value: Any) -> tuple[Any, 
 
 
 def _is_text(type_: Any) -> bool:
-    return isinstance(type_, types.StringLiteral) or (isinstance(type_, ViewType) and type_.kind in ("text", "binary"))
+    return isinstance(type_, types.StringLiteral) or (
+        isinstance(type_, ViewType) and type_.kind in ("text", "binary")
+    )
 
 
 def _compares(left: Any, right: Any) -> bool:
@@ -232,7 +245,9 @@ def _views_equal(typing: Any, left: Any, right: Any) -> Any:
         with builder.if_then(builder.and_(valid, builder.icmp_signed("==", n, m))):
             kind = ll.FunctionType(ll.IntType(32), [BYTES, BYTES, I64])
             memcmp = cgutils.get_or_insert_function(builder.module, kind, "memcmp")
-            builder.store(builder.icmp_signed("==", builder.call(memcmp, [a, b, n]), ll.IntType(32)(0)), result)
+            builder.store(
+                builder.icmp_signed("==", builder.call(memcmp, [a, b, n]), ll.IntType(32)(0)), result
+            )
         return builder.load(result)
 
     return (types.boolean(left, right), generate) if _compares(left, right) else None
@@ -249,11 +264,11 @@ def _view_ne(left, right):
     return (lambda left, right: not _views_equal(left, right)) if _compares(left, right) else None
 
 
-# ------------------------------------------------------------------------------------------------ row, state, emit
+# ------------------------------------------------------------------------------------------ row, state, emit
 
 
 class Usage:
-    """What the compiler saw a function do. Attributes: read (column names), may_be_null (output column indexes)."""
+    """What the compiler saw a function do: `read`, column names; `may_be_null`, output column indexes."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()
@@ -287,7 +302,10 @@ class RowModel(models.StructModel):
     def __init__(self, manager: Any, front: RowType) -> None:
         members = [("slot", types.int64)]
         for i in range(len(front.slots)):
-            members += [(f"data{i}", types.CPointer(types.uint8)), (f"valid{i}", types.CPointer(types.uint8))]
+            members += [
+                (f"data{i}", types.CPointer(types.uint8)),
+                (f"valid{i}", types.CPointer(types.uint8)),
+            ]
         super().__init__(manager, front, members)
 
 
@@ -316,7 +334,9 @@ def _row_getattr(context: Any, builder: Any, row: RowType, value: Any, name: str
     valid = getattr(struct, f"valid{i}")
     is_valid = cgutils.alloca_once_value(builder, cgutils.true_bit)
     with builder.if_then(cgutils.is_not_null(builder, valid), likely=True):
-        builder.store(builder.icmp_unsigned("!=", builder.load(builder.gep(valid, [struct.slot])), I8(0)), is_valid)
+        builder.store(
+            builder.icmp_unsigned("!=", builder.load(builder.gep(valid, [struct.slot])), I8(0)), is_valid
+        )
     helper = context.make_helper(builder, types.Optional(slot.value))
     helper.valid = builder.load(is_valid)
     helper.data = cgutils.get_null_value(context.get_value_type(slot.value))
@@ -362,7 +382,7 @@ def _state_setattr(context: Any, builder: Any, sig: Any, args: Any, name: str) -
 
 
 class EmitType(types.Callable):
-    """`emit(value, ...)`: one output row. Stores nothing once the row's fan-out is used up (the loop then fails the row)."""
+    """`emit(value, ...)`: one output row. Beyond the fan-out it stores nothing: the loop fails the row."""
 
     def __init__(self, slots: Any, usage: Usage) -> None:
         self.slots = tuple(slots)
@@ -385,12 +405,19 @@ class EmitType(types.Callable):
             raise errors.TypingError("emit takes its values in the order of the schema, without names")
         if len(args) != len(self.slots):
             raise errors.TypingError(f"emit takes {len(self.slots)} values ({names}), got {len(args)}")
-        given = [self._argument(context, i, slot, arg) for i, (slot, arg) in enumerate(zip(self.slots, args, strict=True))]
+        given = [
+            self._argument(context, i, slot, arg)
+            for i, (slot, arg) in enumerate(zip(self.slots, args, strict=True))
+        ]
         return signature(types.none, *given, recvr=self)
 
     def _argument(self, context: Any, index: int, slot: Slot, arg: Any) -> Any:
         """Type to which an argument is converted; TypingError where that would lose something."""
-        if isinstance(arg, types.StringLiteral) and isinstance(slot.value, ViewType) and _is_text(slot.value):
+        if (
+            isinstance(arg, types.StringLiteral)
+            and isinstance(slot.value, ViewType)
+            and _is_text(slot.value)
+        ):
             return arg
         arg = types.unliteral(arg)
         optional = isinstance(arg, types.Optional)
@@ -406,12 +433,14 @@ class EmitType(types.Callable):
 
 
 def converts(context: Any, given: Any, wanted: Any) -> bool:
-    """Whether a value may be stored as `wanted`: as `ordstream.ground.types.to_storage`, no bool to number, no float to int."""
+    """Whether a value may be stored as `wanted`, as in `to_storage`: no bool to number, no float to int."""
     given = types.unliteral(given)
     if isinstance(given, ViewType) or isinstance(wanted, ViewType):
         return given == wanted or (
-            isinstance(given, ViewType) and isinstance(wanted, ViewType)
-            and given.kind == wanted.kind == "list" and given.element.code == wanted.element.code
+            isinstance(given, ViewType)
+            and isinstance(wanted, ViewType)
+            and given.kind == wanted.kind == "list"
+            and given.element.code == wanted.element.code
         )
     if (given == types.boolean) != (wanted == types.boolean):
         return False
@@ -423,9 +452,17 @@ def converts(context: Any, given: Any, wanted: Any) -> bool:
 class EmitModel(models.StructModel):
     def __init__(self, manager: Any, front: EmitType) -> None:
         pointer = types.CPointer(types.int64)
-        members = [("count", pointer), ("limit", pointer), ("slot", pointer), ("origin", types.CPointer(types.int32))]
+        members = [
+            ("count", pointer),
+            ("limit", pointer),
+            ("slot", pointer),
+            ("origin", types.CPointer(types.int32)),
+        ]
         for i in range(len(front.slots)):
-            members += [(f"data{i}", types.CPointer(types.uint8)), (f"valid{i}", types.CPointer(types.uint8))]
+            members += [
+                (f"data{i}", types.CPointer(types.uint8)),
+                (f"valid{i}", types.CPointer(types.uint8)),
+            ]
         super().__init__(manager, front, members)
 
 

@@ -80,7 +80,9 @@ def duckdb_reader(stream: Any) -> pa.Table:
 
 def pandas_frame(stream: Any) -> pa.Table:
     pandas = pytest.importorskip("pandas")
-    return pa.Table.from_pandas(stream.to_pandas(types_mapper=pandas.ArrowDtype), schema=SCHEMA, preserve_index=False)
+    return pa.Table.from_pandas(
+        stream.to_pandas(types_mapper=pandas.ArrowDtype), schema=SCHEMA, preserve_index=False
+    )
 
 
 def pandas_from_arrow(stream: Any) -> pa.Table:
@@ -292,7 +294,11 @@ class Asking:
 
 
 def test_a_requested_schema_is_another_form_of_the_same_columns() -> None:
-    wanted = SCHEMA.set(1, pa.field("s", pa.large_string())).set(0, pa.field("x", pa.int32())).set(3, pa.field("t", pa.timestamp("ns")))
+    wanted = (
+        SCHEMA.set(1, pa.field("s", pa.large_string()))
+        .set(0, pa.field("x", pa.int32()))
+        .set(3, pa.field("t", pa.timestamp("ns")))
+    )
     got = pa.table(Asking(pipeline().stream(TABLE, workers=1), wanted))
     assert got.schema == wanted
     assert got.equals(pipeline().run(TABLE, workers=0).table.cast(wanted))
@@ -310,14 +316,19 @@ def test_a_requested_schema_is_another_form_of_the_same_columns() -> None:
     ],
     ids=["a column less", "another name", "no cast", "nulls", "too small"],
 )
-def test_a_requested_schema_that_can_not_be(wanted: pa.Schema, error: type[Exception], text: str | None) -> None:
+def test_a_requested_schema_that_can_not_be(
+    wanted: pa.Schema, error: type[Exception], text: str | None
+) -> None:
     with pipeline().stream(TABLE, workers=0) as stream, pytest.raises(error, match=text):
         pa.table(Asking(stream, wanted))
 
 
 def test_pandas_is_told_what_to_use() -> None:
     pandas = pytest.importorskip("pandas")
-    with pipeline().stream(TABLE, workers=0) as stream, pytest.raises(TypeError, match=r"use stream\.to_pandas\(\)"):
+    with (
+        pipeline().stream(TABLE, workers=0) as stream,
+        pytest.raises(TypeError, match=r"use stream\.to_pandas\(\)"),
+    ):
         pandas.DataFrame(stream)
     frame = pipeline().run(TABLE, workers=0).to_pandas()
     assert list(frame.columns) == SCHEMA.names
@@ -326,7 +337,7 @@ def test_pandas_is_told_what_to_use() -> None:
 
 # ------------------------------------------------------------------------------------------------ Ctrl-C
 
-PROGRAM = '''
+PROGRAM = """
 import sys, time
 import pyarrow as pa
 import ordstream as od
@@ -350,10 +361,10 @@ try:
 except KeyboardInterrupt:
     import threading
     if "rows" in globals():
-        rows.close()  # DuckDB heard of the interrupt while no pull was under way: the reader is still the program's
+        rows.close()  # DuckDB was interrupted while no pull was under way: the reader is still ours
     print(sorted(t.name for t in threading.enumerate() if t.name.startswith("ordstream")), flush=True)
     sys.exit(130)
-'''
+"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signals of this kind here")
@@ -364,13 +375,19 @@ except KeyboardInterrupt:
         ("polars", "import polars; polars.DataFrame(stream)"),
         ("duckdb", "import duckdb; duckdb.sql('select count(*) from stream').fetchall()"),
         # It may pull on a thread of its own, which hears no signal.
-        ("duckdb", "import duckdb; rows = pa.RecordBatchReader.from_stream(stream); duckdb.sql('select sum(x) from rows').fetchall()"),
+        (
+            "duckdb",
+            "import duckdb; rows = pa.RecordBatchReader.from_stream(stream); duckdb.sql('select sum(x) from "
+            "rows').fetchall()",
+        ),
     ],
 )
 def test_an_interrupt_stops_the_consumer_and_the_run(library: str, how: str) -> None:
     """Nothing comes out of this run, so the whole time is spent inside one pull."""
     pytest.importorskip(library)
-    with subprocess.Popen([sys.executable, "-c", PROGRAM.format(how=how)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(how=how)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "running\n"

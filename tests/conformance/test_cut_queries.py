@@ -23,4 +23,6 @@ def test_a_query_over_nodes_is_the_query(shared_data, name, profile, emit):
     expected = pipeline.run(table, workers=0, tags=True, emit=emit).table
     fragments, options, tags = processes.prepare(pipeline, {"tags": True, "emit": emit}, "nodes")
     assert len(fragments) > 1
-    assert processes.run_fragments(fragments, table, 3, options, processes.SameProcess(), tags).table.equals(expected)
+    assert processes.run_fragments(fragments, table, 3, options, processes.SameProcess(), tags).table.equals(
+        expected
+    )

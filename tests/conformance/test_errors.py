@@ -174,7 +174,10 @@ def test_skip_drops_the_tuple_and_leaves_the_state(how):
     agree(pipeline, run_serial(pipeline, DATA), found)
     assert {o.name: o.skipped for o in found.report.operators} == {"fifth": 8, "fourth": 8}
     first = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in found.report.operators}
-    assert first == {"fifth": (5, "ZeroDivisionError: integer division or modulo by zero"), "fourth": (4, "Broken: ")}
+    assert first == {
+        "fifth": (5, "ZeroDivisionError: integer division or modulo by zero"),
+        "fourth": (4, "Broken: "),
+    }
     assert found.report.skipped == 16
 
 
@@ -201,20 +204,36 @@ def test_the_first_that_was_skipped_is_shown_whoever_met_it_first(how):
         .key_by("key")
         .process(fn, schema=DATA.schema, state={"n": int}, on_error="skip", name="folding")
         .key_by("key")
-        .process(lambda row, state, emit: None, schema={"n": int}, state={"n": int}, on_flush=on_flush, on_error="skip", name="ending")
+        .process(
+            lambda row, state, emit: None,
+            schema={"n": int},
+            state={"n": int},
+            on_flush=on_flush,
+            on_error="skip",
+            name="ending",
+        )
     )
     expected = run_serial(pipeline, DATA)
     result = pipeline.run(DATA, chunk_rows=2, **how)
     found = {o.name: o for o in result.report.operators if o.skipped}
     for name, operator in found.items():
-        noted = [(at, why) for (of, at), why in zip(expected.skipped, expected.reasons, strict=True) if of == name]
+        noted = [
+            (at, why) for (of, at), why in zip(expected.skipped, expected.reasons, strict=True) if of == name
+        ]
         assert operator.skipped == len(noted)
-        assert (operator.first_skipped.serial, operator.first_skipped.reason) in [note for note in noted if note[0] == noted[0][0]]
+        assert (operator.first_skipped.serial, operator.first_skipped.reason) in [
+            note for note in noted if note[0] == noted[0][0]
+        ]
     assert list(found) == ["refusing", "folding", "ending"]
     lines = [line for line in str(result.report).splitlines() if line.startswith("skipped")]
-    assert lines[0] == f"skipped 13 tuples in 'refusing' (on_error=\"skip\"), of {N} tuples; first at serial 3: Broken: i is 3"
+    assert (
+        lines[0]
+        == f"skipped 13 tuples in 'refusing' (on_error=\"skip\"), of {N} tuples; first at serial 3: "
+        f"Broken: i is 3"
+    )
     assert [line.rpartition(";")[2] for line in lines[1:]] == [
-        " first at serial 10: Broken: 10 of 0", f" first at serial {N}: {found['ending'].first_skipped.reason}"
+        " first at serial 10: Broken: 10 of 0",
+        f" first at serial {N}: {found['ending'].first_skipped.reason}",
     ]
     assert f"{expected.table.num_rows} rows from {N} tuples, {result.report.skipped} skipped" in repr(result)
 
@@ -232,7 +251,11 @@ def test_the_first_that_was_skipped_is_the_first_in_the_order_not_the_first_note
 
     pipeline = od.Pipeline(data.schema).map_batches(fn, schema=data.schema, on_error="skip")
     (operator,) = pipeline.run(data, workers=workers, chunk_rows=6).report.operators
-    assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (2, 3, "Broken: a zero")
+    assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (
+        2,
+        3,
+        "Broken: a zero",
+    )
 
 
 def test_the_text_of_a_skipped_row_is_cut_and_holds_no_exception(workers):
@@ -248,14 +271,22 @@ def test_the_text_of_a_skipped_row_is_cut_and_holds_no_exception(workers):
         def __str__(self):
             raise RuntimeError
 
-    for kind, text, shown in ((Odd, "é" * 400, "Odd: " + "é" * 125 + "..."), (Odd, "\ud800", "Odd: ?"), (Unshown, "", "Unshown")):
+    for kind, text, shown in (
+        (Odd, "é" * 400, "Odd: " + "é" * 125 + "..."),
+        (Odd, "\ud800", "Odd: ?"),
+        (Unshown, "", "Unshown"),
+    ):
 
         def fn(row, kind=kind, text=text):
             raise kind(text)
 
         pipeline = od.Pipeline(DATA.schema).map(fn, schema=DATA.schema, on_error="skip")
         (operator,) = pipeline.run(DATA, workers=workers).report.operators
-        assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (N, 1, shown)
+        assert (operator.skipped, operator.first_skipped.serial, operator.first_skipped.reason) == (
+            N,
+            1,
+            shown,
+        )
     assert len(kept) == 3 * N
     assert all(reference() is None for reference in kept)
 
@@ -391,7 +422,9 @@ def test_a_cancel_does_not_wait_for_the_rows_of_a_chunk_that_a_function_has(kind
         pipeline = pipeline.flat_map(step, schema=DATA.schema, on_error=on_error)
     else:
         keyed = pipeline.key_by("key") if kind == "process by key" else pipeline
-        pipeline = keyed.process(step, schema=DATA.schema, state=pa.schema([("n", pa.int64())]), on_error=on_error)
+        pipeline = keyed.process(
+            step, schema=DATA.schema, state=pa.schema([("n", pa.int64())]), on_error=on_error
+        )
     stream = pipeline.stream(DATA, workers=workers, chunk_rows=N)
     rows, error = delivered(stream)
     assert third.is_set()

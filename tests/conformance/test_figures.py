@@ -94,7 +94,9 @@ def test_marker_percentiles_keep_the_middle(workers):
         .report
     )
     all_ = pipeline().run(DATA, workers=workers, chunk_rows=10, marker_every=10).report
-    assert few.latency["processing"].markers == pytest.approx(0.6 * all_.latency["processing"].markers, abs=2)
+    assert few.latency["processing"].markers == pytest.approx(
+        0.6 * all_.latency["processing"].markers, abs=2
+    )
 
 
 def test_progress_reaches_the_end(how):

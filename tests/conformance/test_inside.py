@@ -93,7 +93,9 @@ def test_a_run_ends_from_inside(what, who, workers, monkeypatch):
 
     pipeline = PIPELINE.map(fn if who == "function" else tuple, schema=DATA.schema)
     options = {"progress": progress} if who == "progress" else {}
-    made.append(pipeline.stream(source() if who == "source" else DATA, workers=workers, chunk_rows=4, **options))
+    made.append(
+        pipeline.stream(source() if who == "source" else DATA, workers=workers, chunk_rows=4, **options)
+    )
     rows, error = taken(made[0])
     assert rows == list(range(1, len(rows) + 1))
     if what == "next":
@@ -169,7 +171,9 @@ def test_a_stream_that_its_own_worker_collects():
         stream = abandoned()
         go.set()
         deadline = time.monotonic() + 30
-        while (stream() is not None or any(t.name.startswith("ordstream") for t in threading.enumerate())) and time.monotonic() < deadline:
+        while (
+            stream() is not None or any(t.name.startswith("ordstream") for t in threading.enumerate())
+        ) and time.monotonic() < deadline:
             time.sleep(0.01)
     finally:
         gc.enable()

@@ -28,7 +28,15 @@ from ordstream._core.lab.testing_run import set_offset_limit
 from ordstream.node import source
 from ordstream.reference.run_serial import run_serial
 
-SCHEMA = pa.schema([("i", pa.int64()), ("k", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64())), ("n", pa.list_(pa.int32()))])
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("k", pa.int64()),
+        ("s", pa.string()),
+        ("l", pa.list_(pa.float64())),
+        ("n", pa.list_(pa.int32())),
+    ]
+)
 LEAST_BATCH = 64 << 10  # a smaller bound on an output batch is not kept (egress.pyx)
 
 
@@ -134,7 +142,9 @@ WAYS = {
     st.fixed_dictionaries(WAYS),
 )
 @settings(max_examples=25, deadline=None)
-def test_every_cap_gives_the_same_rows(seed: int, name: str, cap: int, width: int, how: dict[str, Any]) -> None:
+def test_every_cap_gives_the_same_rows(
+    seed: int, name: str, cap: int, width: int, how: dict[str, Any]
+) -> None:
     """Caps below any row up to above all rows, a reader that is slow now and then: order, values and
     tags stay, and nothing hangs.
     """
@@ -145,10 +155,15 @@ def test_every_cap_gives_the_same_rows(seed: int, name: str, cap: int, width: in
 
 
 @given(
-    st.integers(0, 1 << 20), st.sampled_from(sorted(pipelines())), st.sampled_from([60, 700, 5_000]), st.fixed_dictionaries(WAYS),
+    st.integers(0, 1 << 20),
+    st.sampled_from(sorted(pipelines())),
+    st.sampled_from([60, 700, 5_000]),
+    st.fixed_dictionaries(WAYS),
 )
 @settings(max_examples=25, deadline=None)
-def test_offsets_that_would_not_fit_end_a_batch(seed: int, name: str, limit: int, how: dict[str, Any]) -> None:
+def test_offsets_that_would_not_fit_end_a_batch(
+    seed: int, name: str, limit: int, how: dict[str, Any]
+) -> None:
     """With 60 bytes in place of 2 GiB: no column of a batch has more bytes or elements, wherever in a chunk
     a batch must end, and a batch never says of a serial that it is complete while outputs of it come later.
     """
@@ -228,7 +243,9 @@ def test_one_tuple_that_makes_more_than_the_cap() -> None:
         while written != before:  # until the egress stands still
             before, written = written, out._core.progress()[3]
             time.sleep(0.2)
-        assert written <= 3 * max(sizes), "more than a batch that waits, and one that is begun, beside the one that was taken"
+        assert written <= 3 * max(sizes), (
+            "more than a batch that waits, and one that is begun, beside the one that was taken"
+        )
         sizes += [batch.num_rows for batch in out]
     assert sum(sizes) == 6_000
     assert max(sizes) * 10_000 <= cap // 8
@@ -306,7 +323,9 @@ def test_a_reader_that_stops_bounds_the_memory_of_the_process() -> None:
                 time.sleep(0.3)
             print(resident() - before, pulled)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     grown, pulled = map(int, done.stdout.split())
     assert grown < (32 + 32) << 20
@@ -317,7 +336,9 @@ def test_a_reader_that_stops_bounds_the_memory_of_the_process() -> None:
 def test_more_than_2_gib_of_strings() -> None:
     """60,000 rows of 40,000 bytes, to a reader that waits for whole batches."""
     text = pa.array(["x" * 40_000] * 1_000)
-    batches = (pa.record_batch({"i": pa.array(range(1_000 * k, 1_000 * k + 1_000)), "s": text}) for k in range(60))
+    batches = (
+        pa.record_batch({"i": pa.array(range(1_000 * k, 1_000 * k + 1_000)), "s": text}) for k in range(60)
+    )
     pipeline = od.Pipeline(pa.schema([("i", pa.int64()), ("s", pa.string())])).filter(od.col("i") >= 0)
     rows = 0
     with watched(pipeline.stream(batches, workers=2, partial=False)) as out:

@@ -138,8 +138,13 @@ def test_buckets_of_a_run_and_of_an_operator(value):
     assert [o.buckets for o in report.operators if o.kind == "PS"] == [value, 2]
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"workers": 2, "processes": 2}], ids=str)
-@pytest.mark.parametrize("names", [("ingress",), ("first", "ingress"), ("ingress", "ingress_2"), ("ingress_2", "ingress", "ingress_3")])
+@pytest.mark.parametrize(
+    "options", [{"workers": 0}, {"workers": 2}, {"workers": 2, "processes": 2}], ids=str
+)
+@pytest.mark.parametrize(
+    "names",
+    [("ingress",), ("first", "ingress"), ("ingress", "ingress_2"), ("ingress_2", "ingress", "ingress_3")],
+)
 def test_an_operator_may_have_the_name_of_the_split(names, options):
     """No operator's report is lost, and none has another's name."""
     schema = pa.schema([("k", pa.int64())])

@@ -106,8 +106,10 @@ def test_files_that_are_linked_exist():
 
 
 def test_files_that_are_named_exist():
-    """A path from the top of the repository; how it was is the laboratory diary's and the changelog's matter."""
-    named = re.compile(r"\b(?:tests|ordstream|bench|docs|tools|examples)/[\w/.]+\.(?:py|pyx|pxd|hpp|pml|md)\b")
+    """A path from the top of the repository; diary and changelog may name what was there."""
+    named = re.compile(
+        r"\b(?:tests|ordstream|bench|docs|tools|examples)/[\w/.]+\.(?:py|pyx|pxd|hpp|pml|md)\b"
+    )
     now = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "lab"]
     found = [(page.name, path) for page in now for path in named.findall(TEXTS[page])]
     assert len(found) > 40

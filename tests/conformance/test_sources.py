@@ -177,7 +177,13 @@ def test_a_waiting_reader_is_told_when_the_workers_need_input(workers, monkeypat
     rows = 20 * source.BATCH_ROWS
     table = pa.table({"k": np.arange(rows) % 7})
     for emit in ("final", "updates"):
-        result = od.Pipeline(table.schema).key_by("k").count().top_k(1, by="count").run(table, workers=workers, emit=emit)
+        result = (
+            od.Pipeline(table.schema)
+            .key_by("k")
+            .count()
+            .top_k(1, by="count")
+            .run(table, workers=workers, emit=emit)
+        )
         assert result.table.select(["k", "count"]).to_pylist() == [{"k": 0, "count": -(-rows // 7)}]
 
 
@@ -188,7 +194,9 @@ def test_full_output_batches(chunk_rows):
     """
     n = 500_000
     i = np.arange(n)
-    rows = pa.table({"i": i, "x": i * 0.5, "j": i.astype(np.int32), "b": pa.array(i % 3 == 0, mask=i % 50_021 == 50_000)})
+    rows = pa.table(
+        {"i": i, "x": i * 0.5, "j": i.astype(np.int32), "b": pa.array(i % 3 == 0, mask=i % 50_021 == 50_000)}
+    )
     found = od.Pipeline(rows.schema).filter(od.col("i") % 5 > 0).run(rows, workers=2, chunk_rows=chunk_rows)
     assert len(found.batches) > 2
     assert found.table.combine_chunks().equals(rows.filter(pa.array(i % 5 > 0)).combine_chunks())

@@ -57,7 +57,9 @@ def small_clicks(seed=1, n=700):
         sales = rng.choice([None, None, None, 0, 7])
         user = rng.choice([None, 1, 2, 3, 4, 5, 6])
         page = rng.choice([None, 0, 1, 2, 3, 9])
-        rows.append((36_890 * 86_400 + 60 * rng.randrange(4000), sales, rng.choice([1, 2, 3, 4, 5, 8]), page, user))
+        rows.append(
+            (36_890 * 86_400 + 60 * rng.randrange(4000), sales, rng.choice([1, 2, 3, 4, 5, 8]), page, user)
+        )
     return clicks_table(rows)
 
 
@@ -68,22 +70,37 @@ def small_sales(seed=2, tickets=150):
     for ticket in range(tickets):
         date, time = 37_100 + ticket // 5, rng.randrange(86_400)
         store = rng.choice([10, 10, 3, 20])
-        lines = [(rng.choice([1, 2, 3, 4, 5, 8]), rng.randrange(0, 9000)) for _ in range(rng.randrange(1, 6))]
+        lines = [
+            (rng.choice([1, 2, 3, 4, 5, 8]), rng.randrange(0, 9000)) for _ in range(rng.randrange(1, 6))
+        ]
         rows += [(date * 86_400 + time, ticket, item, store, date, cents) for item, cents in lines]
     rows.sort(key=lambda row: row[:2])
     columns = [*zip(*rows, strict=True), range(len(rows))]
     return pa.table([pa.array(column, pa.int64()) for column in columns], schema=SALES_STREAM)
 
 
-SMALL_TABLES = SideTables(pa.array([None, 1, 2, 2, 3, None, None, 1, 9], pa.int32()), pa.array(["dynamic", "order", "review", None]))
+SMALL_TABLES = SideTables(
+    pa.array([None, 1, 2, 2, 3, None, None, 1, 9], pa.int32()),
+    pa.array(["dynamic", "order", "review", None]),
+)
 
 #: Parameters under which the small streams give plenty; "as given" are the defaults of each profile.
 CASES = {
-    "q1": [{"min_count": 1, "stores": (10, 20)}, {"min_count": 0, "stores": None, "categories": None, "limit": 5}],
+    "q1": [
+        {"min_count": 1, "stores": (10, 20)},
+        {"min_count": 0, "stores": None, "categories": None, "limit": 5},
+    ],
     "q2": [{"anchor": 2}, {"anchor": None, "limit": 7}],
-    "q3": [{"purchased": 3}, {"purchased": None, "limit": 3, "within_seconds": 30_000}, {"purchased": [1, 2], "categories": None}],
+    "q3": [
+        {"purchased": 3},
+        {"purchased": None, "limit": 3, "within_seconds": 30_000},
+        {"purchased": [1, 2], "categories": None},
+    ],
     "q4": [{}, {"timeout_seconds": 600}],
-    "q15": [{"date_from": 37_100, "date_to": 37_125}, {"store": None, "date_from": 37_105, "date_to": 37_200}],
+    "q15": [
+        {"date_from": 37_100, "date_to": 37_125},
+        {"store": None, "date_from": 37_105, "date_to": 37_200},
+    ],
 }
 CASES["q1"].append({"min_count": 0, "stores": None, "categories": None, "window_seconds": 3600, "limit": 2})
 EACH = [(name, number) for name, cases in CASES.items() for number in range(len(cases))]
@@ -123,10 +140,16 @@ def plain_q1(rows, tables, stores, categories, min_count, limit, window_seconds)
     category = tables.category_of_item.to_pylist()
     baskets = defaultdict(set)
     for row in rows:
-        kept = category[row["item"]] is not None if categories is None else category[row["item"]] in categories
+        kept = (
+            category[row["item"]] is not None if categories is None else category[row["item"]] in categories
+        )
         if kept and (stores is None or row["store"] in stores):
-            baskets[row["ticket"], 0 if window_seconds is None else row["ts"] // window_seconds].add(row["item"])
-    counts = Counter((w, *pair) for (_, w), items in baskets.items() for pair in itertools.combinations(sorted(items), 2))
+            baskets[row["ticket"], 0 if window_seconds is None else row["ts"] // window_seconds].add(
+                row["item"]
+            )
+    counts = Counter(
+        (w, *pair) for (_, w), items in baskets.items() for pair in itertools.combinations(sorted(items), 2)
+    )
     counts = {key: n for key, n in counts.items() if n > min_count}
     if window_seconds is None:
         return top({key[1:]: n for key, n in counts.items()}, limit)
@@ -135,7 +158,11 @@ def plain_q1(rows, tables, stores, categories, min_count, limit, window_seconds)
 
 
 def plain_q2(rows, tables, anchor, timeout_seconds, limit):
-    known = [(r["wcs_user_sk"], r["ts"], r["wcs_item_sk"]) for r in rows if None not in (r["wcs_user_sk"], r["wcs_item_sk"])]
+    known = [
+        (r["wcs_user_sk"], r["ts"], r["wcs_item_sk"])
+        for r in rows
+        if None not in (r["wcs_user_sk"], r["wcs_item_sk"])
+    ]
     counts: Counter[Any] = Counter()
     for session in sessions(known, timeout_seconds):
         items = {item for _, item in session}
@@ -157,7 +184,9 @@ def plain_q3(rows, tables, purchased, categories, last_n, within_seconds, limit)
             continue
         if row["wcs_sales_sk"] is not None and (wanted is None or item in wanted):
             for viewed, then in rings[user]:
-                counted = category[viewed] is not None if categories is None else category[viewed] in categories
+                counted = (
+                    category[viewed] is not None if categories is None else category[viewed] in categories
+                )
                 if counted and then >= ts - within_seconds:
                     counts[item][item, viewed] += 1
         rings[user].append((item, ts))
@@ -175,7 +204,8 @@ def plain_q4(rows, tables, timeout_seconds):
     pages = [
         len(s)
         for s in sessions(viewed, timeout_seconds)
-        if max((ts for ts, kind in s if kind == "dynamic"), default=-1) > max((ts for ts, kind in s if kind == "order"), default=-1)
+        if max((ts for ts, kind in s if kind == "dynamic"), default=-1)
+        > max((ts for ts, kind in s if kind == "order"), default=-1)
     ]
     return [(sum(pages), len(pages))] if pages else []
 
@@ -184,16 +214,28 @@ def plain_q15(rows, tables, store, date_from, date_to):
     category = tables.category_of_item.to_pylist()
     totals: Counter[Any] = Counter()
     for row in rows:
-        if (store is None or row["store"] == store) and date_from <= row["date_sk"] <= date_to and category[row["item"]]:
+        if (
+            (store is None or row["store"] == store)
+            and date_from <= row["date_sk"] <= date_to
+            and category[row["item"]]
+        ):
             totals[category[row["item"]], row["date_sk"]] += row["cents"]
     answer = []
     for key in sorted({key for key, _ in totals}):
         points = [(day, cents / 100) for (k, day), cents in totals.items() if k == key]
-        n, mean_x, mean_y = len(points), sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
+        n, mean_x, mean_y = (
+            len(points),
+            sum(x for x, _ in points) / len(points),
+            sum(y for _, y in points) / len(points),
+        )
         if n > 1:
-            slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+            slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
+                (x - mean_x) ** 2 for x, _ in points
+            )
             if slope <= 0:
-                answer.append((key, pytest.approx(slope, rel=1e-6), pytest.approx(mean_y - slope * mean_x, rel=1e-6)))
+                answer.append(
+                    (key, pytest.approx(slope, rel=1e-6), pytest.approx(mean_y - slope * mean_x, rel=1e-6))
+                )
     return answer
 
 
@@ -203,7 +245,9 @@ PLAIN = {"q1": plain_q1, "q2": plain_q2, "q3": plain_q3, "q4": plain_q4, "q15": 
 
 
 def test_chains_are_those_of_table_1():
-    kinds = {name: [s.kind for s in query.build(SMALL_TABLES).plan.operators] for name, query in QUERIES.items()}
+    kinds = {
+        name: [s.kind for s in query.build(SMALL_TABLES).plan.operators] for name, query in QUERIES.items()
+    }
     assert kinds == {
         "q1": ["SL", "PS", "PS", "SF"],
         "q2": ["SL", "PS", "SL", "PS", "SF"],
@@ -227,7 +271,9 @@ def test_the_answer_is_that_of_a_plain_computation(name, number):
     assert query.answer(run_serial(built, data).rows, **parameters) == expected
     assert query.answer(run_serial(final(built), data).rows, **parameters) == expected
     for workers in (0, 2):
-        rows = [tuple(row.values()) for row in built.run(data, workers=workers, emit="final").table.to_pylist()]
+        rows = [
+            tuple(row.values()) for row in built.run(data, workers=workers, emit="final").table.to_pylist()
+        ]
         assert query.answer(rows, **parameters) == expected
 
 
@@ -303,7 +349,9 @@ def generated(tmp_path_factory):
     """(clicks, sales, side tables) of the generator: two months of few orders."""
     from ordstream.tpcxbb import DataFolder, Sizes, generate_clicks
 
-    folder = generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True)
+    folder = generate_clicks(
+        tmp_path_factory.mktemp("tpcxbb"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True
+    )
     data = DataFolder(folder)
     clicks = pa.Table.from_batches(data.clicks(), schema=CLICK_STREAM)
     return clicks, pa.Table.from_batches(data.sales(), schema=SALES_STREAM), data.side_tables()
@@ -315,7 +363,13 @@ def test_the_whole_output_on_generated_rows(generated, name, profile):
     clicks, sales, tables = generated
     query = QUERIES[name]
     data = sales if query.source == "store_sales" else clicks
-    wanted = {"q1": {"stores": None, "min_count": 0}, "q2": {}, "q3": {"purchased": None}, "q4": {}, "q15": {"store": None}}[name]
+    wanted = {
+        "q1": {"stores": None, "min_count": 0},
+        "q2": {},
+        "q3": {"purchased": None},
+        "q4": {},
+        "q15": {"store": None},
+    }[name]
     if name == "q15":
         days = data["date_sk"].to_numpy()
         wanted |= {"date_from": int(days.min()), "date_to": int(days.max())}
@@ -349,14 +403,27 @@ def real_run(real, name, **parameters):
     data = sales if query.source == "store_sales" else clicks
     expected = run_serial(built, data)
     for way in ways(name, 3):
-        agree(built, expected, run_core(built, data, **(way | {"chunk_rows": way["chunk_rows"] if way["chunk_rows"] != 1 else 64})))
+        agree(
+            built,
+            expected,
+            run_core(
+                built, data, **(way | {"chunk_rows": way["chunk_rows"] if way["chunk_rows"] != 1 else 64})
+            ),
+        )
     report = built.run(data, workers=1).report
     return query.answer(expected.rows, **parameters), {o.name: o.tuples_out for o in report.operators}
 
 
 def test_query_1_on_real_rows(real):
     answer, out = real_run(real, "q1", stores=None, categories=None, min_count=0)
-    first = [(10000, 10002, 15), (10002, 10003, 14), (10000, 10003, 11), (10000, 10001, 9), (10001, 10003, 9), (3447, 10003, 7)]
+    first = [
+        (10000, 10002, 15),
+        (10002, 10003, 14),
+        (10000, 10003, 11),
+        (10000, 10001, 9),
+        (10001, 10003, 9),
+        (3447, 10003, 7),
+    ]
     assert answer[:6] == first
     assert out["baskets"] == 28_159
     answer, out = real_run(real, "q1")
@@ -366,7 +433,18 @@ def test_query_1_on_real_rows(real):
 
 def test_query_2_on_real_rows(real):
     answer, out = real_run(real, "q2")
-    counts = [(10003, 12), (10000, 9), (10002, 8), (13813, 7), (339, 5), (2670, 5), (11010, 5), (11482, 5), (13036, 5), (15534, 5)]
+    counts = [
+        (10003, 12),
+        (10000, 9),
+        (10002, 8),
+        (13813, 7),
+        (339, 5),
+        (2670, 5),
+        (11010, 5),
+        (11482, 5),
+        (13036, 5),
+        (15534, 5),
+    ]
     assert answer[:10] == [(item, 10001, n) for item, n in counts]
     assert (out["sessions"], out["pairs"]) == (19_032, 881)
     answer, out = real_run(real, "q2", anchor=None)
@@ -390,6 +468,13 @@ def test_query_4_on_real_rows(real):
 
 def test_query_15_on_real_rows(real):
     answer, _ = real_run(real, "q15", date_from=38_697, date_to=38_715)
-    slopes = {2: -1545.7419815, 3: -562.5277632, 5: -67.2304975, 7: -114.1105625, 8: -320.4086004, 9: -198.8093256}
+    slopes = {
+        2: -1545.7419815,
+        3: -562.5277632,
+        5: -67.2304975,
+        7: -114.1105625,
+        8: -320.4086004,
+        9: -198.8093256,
+    }
     assert [row[0] for row in answer] == list(slopes)
     assert [row[1] for row in answer] == pytest.approx(list(slopes.values()), rel=1e-6)

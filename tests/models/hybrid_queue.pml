@@ -1,15 +1,17 @@
-/* Hybrid queue, Fig. 7 of the ordered paper as ordstream/_core/flow/worklist/hybrid.pxd has it: one producer, gate at dispatch against
- * the reorder window, time slices, and the hand-over list that every entering worker looks at first.
+/* Hybrid queue, Fig. 7 of the ordered paper as ordstream/_core/flow/worklist/hybrid.pxd has it: one
+ * producer, gate at dispatch against the reorder window, time slices, and the hand-over list that every
+ * entering worker looks at first.
  * K buckets, W workers, N tuples with any buckets, window of S tickets; a slice may end after any tuple.
  *
- * The hand-over list is a bounded ring after Vyukov: a take claims a position first and gives the cell back later, so that
- * a push can meet a cell that is not free although the list is not full (R cells). The worker then keeps the bucket
- * and goes on.
+ * The hand-over list is a bounded ring after Vyukov: a take claims a position first and gives the cell back
+ * later, so that a push can meet a cell that is not free although the list is not full (R cells). The worker
+ * then keeps the bucket and goes on.
  *
- * CLAIM: a worker may claim two items of the master queue at once. It enters the second one's bucket when it is done with the first's, and
- * keeps what it has completed until then: the reorder buffer does not see it.
+ * CLAIM: a worker may claim two items of the master queue at once. It enters the second one's bucket when it
+ * is done with the first's, and keeps what it has completed until then: the reorder buffer does not see it.
  *
- * Checked: one worker per bucket, each bucket in order, everything once, everything done (no invalid end state).
+ * Checked: one worker per bucket, each bucket in order, everything once, everything done (no invalid end
+ * state).
  * Mutants: MASTER_FIRST  addInput enqueues into the master queue first
  *          NO_HANDOVER   a slice that ends with delegated tuples just leaves
  *          TAIL          it re-enqueues the bucket at the master queue's tail (deadlock once K >= W + 1)
@@ -33,10 +35,10 @@
 #endif
 #define M (N + N)     /* cells of the master queue: never full (TAIL re-enqueues) */
 
-byte fill[K];         /* tuples put into partition queue b; tuple i of bucket b has ticket ticket_of[b * N + i] */
+byte fill[K];         /* tuples put into partition queue b; tuple i of it has ticket ticket_of[b * N + i] */
 byte taken[K];
 byte ticket_of[K * N];
-byte master[M];       /* ticket * K + bucket + 1; 0: unpublished. TAIL: ticket 0 marks a bucket in hand-over */
+byte master[M];       /* ticket * K + bucket + 1; 0: unpublished. TAIL: ticket 0 is a bucket in hand-over */
 byte mhead = 0;
 byte mtail = 0;
 byte count[K];

@@ -1,6 +1,7 @@
-/* Back-pressure between two operators: a bounded worklist (CAP) behind a reorder buffer, W workers that choose any runnable
- * operator. A release that finds no room PARKS: it clears the flag, leaves the unit in its slot and returns; a ready unit with
- * room downstream makes the operator schedulable (ordstream/_core/flow/runtime.pyx, anything_schedulable).
+/* Back-pressure between two operators: a bounded worklist (CAP) behind a reorder buffer, W workers that
+ * choose any runnable operator. A release that finds no room PARKS: it clears the flag, leaves the unit in
+ * its slot and returns; a ready unit with room downstream makes the operator schedulable
+ * (ordstream/_core/flow/runtime.pyx, anything_schedulable).
  *
  * Checked: order, everything arrives, no invalid end state.
  * Mutants: BLOCK       the release waits for room while it holds the flag (deadlock)

@@ -1,18 +1,24 @@
-/* Reorder buffer, Fig. 4 of the ordered paper as ordstream/_core/flow/reorder_buffer.pxd has it: gate at dispatch, tail call as a loop,
- * tickets from 1. W workers, S slots, N tickets. Sequentially consistent but for the flag's clear under -DWEAK_CLEAR.
+/* Reorder buffer, Fig. 4 of the ordered paper as ordstream/_core/flow/reorder_buffer.pxd has it: gate at
+ * dispatch, tail call as a loop, tickets from 1. W workers, S slots, N tickets. Sequentially consistent but
+ * for the flag's clear under -DWEAK_CLEAR.
  *
- * Checked: units leave in ticket order, each once; no ready unit is left when nobody is in send; everything leaves (no
- * invalid end state). Mutants (-D...), each of which must be caught:
- *   NO_RECHECK   without L40-42          NEXT_ZERO    next starts at 0       STORE_SWAP  next is advanced before the slot is emptied
- *   NO_GATE      tickets past the window WEAK_CLEAR   the clear may wait in the worker's store buffer past the re-check
+ * Checked: units leave in ticket order, each once; no ready unit is left when nobody is in send; everything
+ * leaves (no invalid end state). Mutants (-D...), each of which must be caught:
+ *   NO_RECHECK   without L40-42
+ *   NEXT_ZERO    next starts at 0
+ *   STORE_SWAP   next is advanced before the slot is emptied
+ *   NO_GATE      tickets past the window
+ *   WEAK_CLEAR   the clear may wait in the worker's store buffer past the re-check
  *   NO_FLAG      release without test-and-set
- * -DOFFER: reorder_offer, where a unit whose turn it is goes from its worker straight to delivery, under the flag. Its mutants:
+ * -DOFFER: reorder_offer, where a unit whose turn it is goes from its worker straight to delivery, under the
+ * flag. Its mutants:
  *   OFFER_NO_FLAG   without taking the flag
  *   OFFER_LEAVES    the worker leaves after its own unit
- * -DPEEK: a worker that has put its unit and finds the slot of `next` empty leaves without trying the flag. Its mutant:
+ * -DPEEK: a worker that has put its unit and finds the slot of `next` empty leaves without trying the flag.
+ * Its mutant:
  *   PEEK_FIRST      it looks before it puts
- * -DBEHIND: a worker that also has a unit behind the one it sends (send_or_hold in operator.pyx) puts that first, and nothing else: sending
- * its own earlier one releases it. Its mutant:
+ * -DBEHIND: a worker that also has a unit behind the one it sends (send_or_hold in delivery.pyx) puts that
+ * first, and nothing else: sending its own earlier one releases it. Its mutant:
  *   BEHIND_LATE     it puts that afterwards
  */
 #ifndef W
@@ -176,7 +182,12 @@ active proctype memory()
     byte k;
 end:
     do
-    :: k = 0; do :: k < W && !buffered[k] -> k++ :: k < W && buffered[k] -> FLUSH(k); break :: k >= W -> break od;
+    :: k = 0;
+       do
+       :: k < W && !buffered[k] -> k++
+       :: k < W && buffered[k] -> FLUSH(k); break
+       :: k >= W -> break
+       od;
        finished == W -> break
     :: finished == W -> break
     od

@@ -31,7 +31,9 @@ def check(tmp_path: Path, spin: tuple[str, str], record_property: Callable[[str,
     def run(model: str, defines: Defines) -> tuple[int, str]:
         options = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in defines.items()]
         source = HERE / f"{model}.pml"
-        made = subprocess.run([program, *options, "-a", str(source)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            [program, *options, "-a", str(source)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert made.returncode == 0, made.stdout + made.stderr
         # Not optimised: an optimising compiler takes longer than the checks of all these sizes do (94 s of
         # CPU together, and 40 s so).
@@ -40,7 +42,14 @@ def check(tmp_path: Path, spin: tuple[str, str], record_property: Callable[[str,
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert built.returncode == 0, built.stderr
-        ran = subprocess.run(["./pan", "-m1000000", "-n"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        ran = subprocess.run(
+            ["./pan", "-m1000000", "-n"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         found = re.search(r"errors: (\d+)", ran.stdout)
         assert found, ran.stdout + ran.stderr
         assert "max search depth too small" not in ran.stdout, ran.stdout
@@ -98,7 +107,11 @@ MUTANTS: list[tuple[str, str, Defines]] = [
 
 
 def name(part: str | Defines) -> str:
-    return part if isinstance(part, str) else "-".join(f"{k}{'' if n is None else n}" for k, n in part.items()) or "default"
+    return (
+        part
+        if isinstance(part, str)
+        else "-".join(f"{k}{'' if n is None else n}" for k, n in part.items()) or "default"
+    )
 
 
 @pytest.mark.parametrize(("model", "size"), RIGHT, ids=name)

@@ -64,7 +64,9 @@ def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
     table = pa.Table.from_batches(batches, schema=schema)
     for batch, point, following in itertools.zip_longest(batches, points, batches[1:]):
         assert order_tag(batch, -1) <= point, "a batch ends behind the commit point that it came with"
-        assert following is None or point < order_tag(following, 0), "an output up to the commit point came later"
+        assert following is None or point < order_tag(following, 0), (
+            "an output up to the commit point came later"
+        )
     tags = list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True))
     rows = exact_rows([batch.select(pipeline.schema.names) for batch in batches], pipeline.schema)
     return Outcome(pa.schema(list(schema)[:-2]), rows, tags, error, out.report)
@@ -109,11 +111,17 @@ def same_first_skips(expected: SerialResult, found: Outcome) -> None:
     """Assert that the report shows of each operator the first thing that it skipped: serial, and type of
     the exception.
     """
-    shown = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in found.report.operators if o.first_skipped}
+    shown = {
+        o.name: (o.first_skipped.serial, o.first_skipped.reason)
+        for o in found.report.operators
+        if o.first_skipped
+    }
     text = str(found.report)
     for name, (serial, reason) in shown.items():
         wanted = [
-            (at, why.partition(":")[0]) for (of, at), why in zip(expected.skipped, expected.reasons, strict=True) if of == name
+            (at, why.partition(":")[0])
+            for (of, at), why in zip(expected.skipped, expected.reasons, strict=True)
+            if of == name
         ]
         assert serial == min(at for at, _ in wanted)
         assert (serial, reason.partition(":")[0]) in wanted
@@ -122,7 +130,9 @@ def same_first_skips(expected: SerialResult, found: Outcome) -> None:
     assert set(shown) == {name for name, _ in expected.skipped}
 
 
-def same_error(pipeline: Any, expected: OperatorError | SourceError | None, found: OperatorError | SourceError | None) -> None:
+def same_error(
+    pipeline: Any, expected: OperatorError | SourceError | None, found: OperatorError | SourceError | None
+) -> None:
     """Assert that operator, serial, row and the type of the cause are the same.
 
     The row is compared in the columns that the operator or one behind it touches: a column that nothing
@@ -140,7 +150,9 @@ def same_error(pipeline: Any, expected: OperatorError | SourceError | None, foun
     if expected.row is None:
         assert found.row is None, found.row
     else:
-        position = next(i for i, stage in enumerate(pipeline.plan.operators) if stage.name == expected.operator)
+        position = next(
+            i for i, stage in enumerate(pipeline.plan.operators) if stage.name == expected.operator
+        )
         touched = used_source_columns(pipeline.plan.part(position, len(pipeline.plan.operators)))
         if found.row is not None or all(used_source_columns(pipeline.plan)):
             names = [name for name, is_used in zip(expected.row, touched, strict=True) if is_used]

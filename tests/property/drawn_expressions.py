@@ -52,7 +52,8 @@ class Expressions:
         if kind == "column":
             return column_text(self.pick(names))
         if kind == "length":
-            return f"{column_text(self.pick(named(self.schema, lambda t: is_string(t) or is_list(t))))}.length()"
+            measured = named(self.schema, lambda t: is_string(t) or is_list(t))
+            return f"{column_text(self.pick(measured))}.length()"
         if kind == "time":
             return f"{column_text(self.pick(named(self.schema, is_temporal)))}.cast(pa.int64())"
         if kind == "from_float":
@@ -80,7 +81,9 @@ class Expressions:
         if kind == "lookup":
             return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
         if kind == "math":
-            name = self.pick(("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round"))
+            name = self.pick(
+                ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
+            )
             return f"{self.float(depth - 1)}.{name}()"
         return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
 
@@ -93,7 +96,9 @@ class Expressions:
         if kind == "coalesce":
             return f"{a}.coalesce({same(depth - 1)})"
         symbol = self.pick((*symbols, "minimum", "maximum"))
-        return f"{a}.{symbol}({same(depth - 1)})" if symbol.isalpha() else f"({a} {symbol} {same(depth - 1)})"
+        return (
+            f"{a}.{symbol}({same(depth - 1)})" if symbol.isalpha() else f"({a} {symbol} {same(depth - 1)})"
+        )
 
     def boolean(self, depth: int = 2) -> str:
         names = named(self.schema, pat.is_boolean)

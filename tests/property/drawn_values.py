@@ -98,7 +98,10 @@ NAMES = ("a", "b", "ключ", "d e", "class", "count", "_x", "G", "start")
 def schemas(draw: Any, most: int = 6) -> pa.Schema:
     """A schema of up to `most` columns, some declared without nulls."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True))
-    fields = [pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False]))) for n in names]
+    fields = [
+        pa.field(n, draw(st.sampled_from(TYPES)), draw(st.sampled_from([True, True, True, False])))
+        for n in names
+    ]
     return pa.schema(fields)
 
 
@@ -179,7 +182,9 @@ def batches(draw: Any, table: pa.Table) -> list[pa.RecordBatch]:
     found = []
     for low, high in zip([0, *cuts], [*cuts, n], strict=True):
         arrays = [
-            in_layout(column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout)
+            in_layout(
+                column.combine_chunks().slice(low, high - low) if n else column.combine_chunks(), layout
+            )
             for column, layout in zip(table.columns, layouts, strict=True)
         ]
         fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(table.schema, arrays, strict=True)]

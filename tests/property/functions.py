@@ -90,7 +90,9 @@ def arrow_batch(remainder: int | None = None):
         if remainder is not None and any(weight([v]) % 13 == remainder for v in first.to_pylist()):
             raise Refused("a batch")
         name = batch.schema.names[0]
-        return pa.RecordBatch.from_arrays([first, first.is_null()], names=[name, "n" if name != "n" else "m"])
+        return pa.RecordBatch.from_arrays(
+            [first, first.is_null()], names=[name, "n" if name != "n" else "m"]
+        )
 
     return fn
 

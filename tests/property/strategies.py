@@ -146,7 +146,11 @@ class Chain:
             if self.schema.field(0).name == "n":
                 return
             named = "pa.schema([pa.field({!r}, {}), pa.field('n', pa.bool_())])"
-            function, schema, form = "f.arrow_batch", named.format(first.name, type_text(first.type)), "arrow"
+            function, schema, form = (
+                "f.arrow_batch",
+                named.format(first.name, type_text(first.type)),
+                "arrow",
+            )
         gil = self.pick(("", ", releases_gil=True"))
         call = f"{function}({self.draw(_RAISES)})"
         self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy()})")
@@ -160,7 +164,9 @@ class Chain:
             anchor = ", anchor=1" if plain_number(item) and self.draw(st.booleans()) else ""
             self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}{anchor}){self.policy()})")
         else:
-            self.add(f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})")
+            self.add(
+                f".flat_map(od.explode({column!r}, {self.fresh('item')!r}, carry={carry!r}){self.policy()})"
+            )
 
     def compiled_rows(self) -> None:
         self.prepare()
@@ -277,10 +283,15 @@ class Chain:
             chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
             columns = {self.fresh(f"past{i}"): name for i, name in enumerate(chosen)}
-            options = self.pick(("", f", when={expressions.boolean(1)}", f", where={expressions.boolean(1)}"))
+            options = self.pick(
+                ("", f", when={expressions.boolean(1)}", f", where={expressions.boolean(1)}")
+            )
             if times and self.draw(st.booleans()):
                 options += f", time={self.time(times)!r}, within={self.pick((0, 2, 40))}"
-            self.add(f"{key}.preceding({self.pick((1, 2, 5))}, {columns!r}, carry={carry!r}{options}{self.policy()})")
+            self.add(
+                f"{key}.preceding({self.pick((1, 2, 5))}, {columns!r}, "
+                f"carry={carry!r}{options}{self.policy()})"
+            )
 
     def lag(self) -> None:
         able = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
@@ -288,7 +299,9 @@ class Chain:
             chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3))
             columns: dict[str, str] = {}
             for name in chosen:
-                columns[next(n for i in range(99) if (n := f"before{i}") not in {*self.schema.names, *columns})] = name
+                columns[
+                    next(n for i in range(99) if (n := f"before{i}") not in {*self.schema.names, *columns})
+                ] = name
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
             self.add(f"{key}.lag({columns!r}{self.policy()})")
 
@@ -314,7 +327,10 @@ class Chain:
         able -= set(self.pipeline_key(key))
         if able:
             emit = self.pick(("updates", "final"))
-            self.add(f"{key}.top_values({self.pick(sorted(able))!r}, {self.pick((1, 2, 9))}, emit={emit!r}{self.policy()})")
+            self.add(
+                f"{key}.top_values({self.pick(sorted(able))!r}, {self.pick((1, 2, 9))}, "
+                f"emit={emit!r}{self.policy()})"
+            )
 
     def regression(self) -> None:
         key = self.key()
@@ -338,10 +354,14 @@ class Chain:
         if not by:
             return
         chosen = self.pick(by)
-        able = [n for n in named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen]
+        able = [
+            n for n in named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen
+        ]
         if able:
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
-            windows = [n for n in named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen]
+            windows = [
+                n for n in named(self.schema, lambda t: pat.is_integer(t) or is_temporal(t)) if n != chosen
+            ]
             options = self.pick(("", ", emit='updates', rank='rank_'", ", rank='rank_'"))
             if windows and self.draw(st.booleans()):
                 options += f", window={self.time(windows)!r}"
@@ -368,7 +388,9 @@ class Chain:
             if self.draw(st.integers(0, 3)) == 0:
                 given += f"{', ' * bool(given)}where={Expressions(self.draw, self.schema).boolean()}"
             calls.append(f"od.{function}({given}).alias('v{len(calls)}')")
-        self.add(f".aggregate({', '.join(calls)}{self.policy() if self.draw(st.integers(0, 4)) == 0 else ''})")
+        self.add(
+            f".aggregate({', '.join(calls)}{self.policy() if self.draw(st.integers(0, 4)) == 0 else ''})"
+        )
 
     def process(self) -> None:
         key = self.keyed()
@@ -425,7 +447,9 @@ def _primitive(type_: pa.DataType) -> bool:
 
 
 def _can_be_time(type_: pa.DataType) -> bool:
-    return (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
+    return (
+        (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
+    )
 
 
 def type_text(type_: pa.DataType) -> str:
@@ -458,7 +482,17 @@ BUILTIN = (
     "scan",
     "sessionize",
 )
-BUILTIN += ("sessionize", "top_k", "pair_up", "preceding", "lag", "forward_fill", "top_values", "regression", "assert_ordered")
+BUILTIN += (
+    "sessionize",
+    "top_k",
+    "pair_up",
+    "preceding",
+    "lag",
+    "forward_fill",
+    "top_values",
+    "regression",
+    "assert_ordered",
+)
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (
@@ -480,12 +514,20 @@ def clocks(draw: Any, schema: pa.Schema) -> frozenset[str]:
     """Columns of a source that are to ascend: mostly one, where there is one that can be a time."""
     able = named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
     most = draw(st.sampled_from([1, 1, 1, 1, 1, 2, 0]))
-    return frozenset(draw(st.lists(st.sampled_from(able), min_size=min(most, 1), max_size=most, unique=True))) if able else frozenset()
+    return (
+        frozenset(draw(st.lists(st.sampled_from(able), min_size=min(most, 1), max_size=most, unique=True)))
+        if able
+        else frozenset()
+    )
 
 
 @st.composite
 def pipelines(
-    draw: Any, schema: pa.Schema, most: int = 5, vocabulary: tuple[str, ...] = VOCABULARY, clocks: frozenset[str] = frozenset()
+    draw: Any,
+    schema: pa.Schema,
+    most: int = 5,
+    vocabulary: tuple[str, ...] = VOCABULARY,
+    clocks: frozenset[str] = frozenset(),
 ) -> Chain:
     """A chain of up to `most` operators (0 now and then)."""
     chain = Chain(draw, od.Pipeline(schema), clocks=clocks)
@@ -499,7 +541,9 @@ def pipelines(
 
 
 @st.composite
-def options(draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] = frozenset()) -> dict[str, Any]:
+def options(
+    draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Options of a run. With a source schema, time punctuations as well, mostly of a column in `clocks`."""
     chosen = {
         "workers": draw(st.sampled_from(WORKERS)),
@@ -563,9 +607,14 @@ class Case:
             f"pipeline = od.Pipeline(schema){''.join(self.chain.texts)}",
         ]
         for batch in self.batches[:4]:
-            columns = {name: column[:24].to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            columns = {
+                name: column[:24].to_pylist()
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
             lines.append(f"# batch of types {[str(t) for t in batch.schema.types]}\n#   {columns}")
-        return "\n" + "\n".join([*lines, f"# rows per batch {rows}", f"options = {self.options}, live source: {self.live}"])
+        return "\n" + "\n".join(
+            [*lines, f"# rows per batch {rows}", f"options = {self.options}, live source: {self.live}"]
+        )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))

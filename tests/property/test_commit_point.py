@@ -132,7 +132,9 @@ class Plan:
             self.met(i, "time", (key, time))
 
         keyed_by = made.key_by("k") if keyed else made
-        return keyed_by.process(fn, schema=SCHEMA, state={"n": int}, fan_out=4, on_flush=on_flush, on_time=on_time)
+        return keyed_by.process(
+            fn, schema=SCHEMA, state={"n": int}, fan_out=4, on_flush=on_flush, on_time=on_time
+        )
 
     def whole(self, made: od.Pipeline, i: int) -> od.Pipeline:
         return self.process(made, i, keyed=False)
@@ -151,7 +153,9 @@ class Plan:
 def table(rows: int, seed: int) -> pa.Table:
     """Rows whose values depend on `seed`; ts ascends."""
     mixed = [(i * 2_654_435_761 + seed * 40_503) >> 7 for i in range(rows)]
-    return pa.table([[m % 5 for m in mixed], [m // 5 % 23 for m in mixed], [i // 2 for i in range(rows)]], schema=SCHEMA)
+    return pa.table(
+        [[m % 5 for m in mixed], [m // 5 % 23 for m in mixed], [i // 2 for i in range(rows)]], schema=SCHEMA
+    )
 
 
 @st.composite
@@ -185,7 +189,13 @@ def continues(found: Any, whole: Any, rows: list[Any]) -> None:
 
 
 WAYS = tuple(
-    {"workers": workers, "partitioning": partitioning, "reorder": reorder, "chunk_rows": chunk_rows, "buckets": buckets}
+    {
+        "workers": workers,
+        "partitioning": partitioning,
+        "reorder": reorder,
+        "chunk_rows": chunk_rows,
+        "buckets": buckets,
+    }
     for (workers, chunk_rows), partitioning, (reorder, buckets) in itertools.product(
         [(0, 1), (0, 7), (1, 3), (2, 1), (2, None), (4, 5)],
         ("hybrid", "partitioned", "shared"),
@@ -197,7 +207,11 @@ WAYS = tuple(
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 
 
-@given(plans(), st.lists(st.sampled_from(WAYS), min_size=3, max_size=3, unique_by=str), st.sampled_from(SCHEDULERS))
+@given(
+    plans(),
+    st.lists(st.sampled_from(WAYS), min_size=3, max_size=3, unique_by=str),
+    st.sampled_from(SCHEDULERS),
+)
 def test_a_failing_run_ends_at_its_commit_point_and_a_repaired_one_goes_on_from_there(plan, ways, scheduler):
     failing, repaired, data, punctuate = plan
     expected = run_serial(failing.pipeline(), data, time_punctuation=punctuate)
@@ -218,7 +232,12 @@ def test_a_failing_run_ends_at_its_commit_point_and_a_repaired_one_goes_on_from_
             assert found.tags == [tag for tag in whole.tags if exact(tag) <= found.report.emitted_through]
 
 
-@given(plans(), st.sampled_from(WAYS), st.integers(0, 6), st.sampled_from(["close", "cancel", "interrupt", "source"]))
+@given(
+    plans(),
+    st.sampled_from(WAYS),
+    st.integers(0, 6),
+    st.sampled_from(["close", "cancel", "interrupt", "source"]),
+)
 def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how):
     """Whatever the reader did not get counts as not delivered, also a batch that was on its way to it."""
     _, repaired, data, punctuate = plan
@@ -233,7 +252,12 @@ def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how)
 
     read = []
     with repaired.pipeline().stream(
-        source() if how == "source" else iter(given), tags=True, punctuate=punctuate, max_chunks=4, feeder="caller", **way
+        source() if how == "source" else iter(given),
+        tags=True,
+        punctuate=punctuate,
+        max_chunks=4,
+        feeder="caller",
+        **way,
     ) as out:
         shape = out._shape
 
@@ -248,7 +272,9 @@ def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how)
         try:
             for batch in out:
                 read.append(batch)
-                assert exact((batch["_serial"][-1].as_py(), batch["_index"][-1].as_py())) <= out.emitted_through
+                assert (
+                    exact((batch["_serial"][-1].as_py(), batch["_index"][-1].as_py())) <= out.emitted_through
+                )
                 if how == "close" and len(read) == batches:
                     break
                 if how == "cancel" and len(read) == batches:
@@ -258,7 +284,11 @@ def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how)
         assert how != "interrupt" or len(read) <= batches
     through = out.report.emitted_through
     assert out.emitted_through == through
-    tags = [tag for batch in read for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)]
+    tags = [
+        tag
+        for batch in read
+        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
+    ]
     assert tags == [tag for tag in whole.tags if exact(tag) <= through]
     got = exact_rows([batch.select(SCHEMA.names) for batch in read], whole.schema)
     assert got == rows[: len(got)]
@@ -304,8 +334,10 @@ def test_all_of_a_serial_and_nothing_of_the_flush_is_told_from_both():
                 raise Broken
             emit(key, state.n)
 
-        return od.Pipeline(data.schema).key_by("k").process(
-            counts, schema={"k": int, "n": int}, state={"n": int}, on_flush=on_flush
+        return (
+            od.Pipeline(data.schema)
+            .key_by("k")
+            .process(counts, schema={"k": int, "n": int}, state={"n": int}, on_flush=on_flush)
         )
 
     found = {}
@@ -333,7 +365,9 @@ def test_a_commit_point_follows_every_batch_while_the_run_goes_on():
         gate.wait(30)
         yield table(3, 2).to_batches()[0]
 
-    pipeline = od.Pipeline(SCHEMA).flat_map(lambda row: [tuple(row)] * 3, schema=SCHEMA).filter(od.col("k") != 3)
+    pipeline = (
+        od.Pipeline(SCHEMA).flat_map(lambda row: [tuple(row)] * 3, schema=SCHEMA).filter(od.col("k") != 3)
+    )
     tags, points = [], []
     with pipeline.stream(source(), tags=True, workers=2, chunk_rows=4) as out:
         assert out.emitted_through == od.OrderTag(0)

@@ -15,17 +15,25 @@ from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting, processes
 from ordstream.operators.halves import UNDECIDED
 
-LARGE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example])
+LARGE = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+)
 NODES = st.sampled_from((1, 2, 3, 5))
 
 
 def check(case: s.Case, nodes: int, block_rows: int, emit: str = "updates") -> None:
-    options = {name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")}
+    options = {
+        name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
+    }
     expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
-    fragments, chosen, tags = processes.prepare(case.pipeline, options | {"tags": True, "emit": emit}, "nodes")
+    fragments, chosen, tags = processes.prepare(
+        case.pipeline, options | {"tags": True, "emit": emit}, "nodes"
+    )
     rows, found_tags, error, report, schema = [], [], None, None, case.pipeline.schema
     try:
-        result = processes.run_fragments(fragments, case.source, nodes, chosen, processes.SameProcess(), tags, block_rows)
+        result = processes.run_fragments(
+            fragments, case.source, nodes, chosen, processes.SameProcess(), tags, block_rows
+        )
     except OperatorError as failure:
         error = failure
         if expected.error is not None:  # a failed run has no output
@@ -83,7 +91,9 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
     error = None
     try:
         early = fragmenting.combined(fragments)
-        result = processes.run_fragments(early, case.source, nodes, chosen, processes.SameProcess(), False, block_rows)
+        result = processes.run_fragments(
+            early, case.source, nodes, chosen, processes.SameProcess(), False, block_rows
+        )
     except OperatorError as failure:
         error = failure
     if error is None:

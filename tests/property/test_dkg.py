@@ -70,7 +70,9 @@ PARAMETERS = st.builds(
 
 
 @given(STREAM, st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), PARAMETERS, st.integers(1, 8))
-def test_a_map_is_a_pure_function_of_the_key(stream: list[int], others: list[int], parameters: DKG, k: int) -> None:
+def test_a_map_is_a_pure_function_of_the_key(
+    stream: list[int], others: list[int], parameters: DKG, k: int
+) -> None:
     key_map = parameters.fit(stream, k)
     keys = np.array(stream + others, dtype=np.int64)
     routes = key_map.route(keys)
@@ -89,7 +91,9 @@ def test_split_keys_meet_at_most_two_instances(stream: list[int], k: int, seed: 
     heavy = {key for key, _ in key_map.heavy}
     met: dict[int, set[int]] = defaultdict(set)
     for start in range(0, len(stream), 31):  # routing column by column is routing at once
-        for key, instance in zip(stream[start : start + 31], key_map.route(stream[start : start + 31]).tolist(), strict=True):
+        for key, instance in zip(
+            stream[start : start + 31], key_map.route(stream[start : start + 31]).tolist(), strict=True
+        ):
             met[key].add(instance)
     for key, instances in met.items():
         assert len(instances) <= (2 if key in heavy else 1)
@@ -117,7 +121,9 @@ def test_merged_learners_have_the_counts_of_the_union(parts: list[list[int]], k:
 
 
 @given(st.lists(STREAM, min_size=1, max_size=4), st.integers(1, 5), st.integers(2, 6), st.integers(0, 100))
-def test_a_merged_map_keeps_what_the_docstring_promises(parts: list[list[int]], k: int, counters: int, seed: int) -> None:
+def test_a_merged_map_keeps_what_the_docstring_promises(
+    parts: list[list[int]], k: int, counters: int, seed: int
+) -> None:
     """DKGLearner.merge: no heavy hitter is missed, none is far below, true loads are near the scheduled
     ones, however few the counters.
     """
@@ -132,15 +138,21 @@ def test_a_merged_map_keeps_what_the_docstring_promises(parts: list[list[int]], 
     m, key_map = len(stream), merged.build()
     true = {key: stream.count(key) for key in set(stream)}
     heavy = dict(key_map.heavy)
-    estimates = {key: (count, error) for key, _, count, error in (merged.summary.frequent(theta) if m else [])}
+    estimates = {
+        key: (count, error) for key, _, count, error in (merged.summary.frequent(theta) if m else [])
+    }
     assert set(estimates) == set(heavy)
     assert {key for key, f in true.items() if f >= theta * m} <= set(heavy)
     assert all(true.get(key, 0) >= (theta - epsilon) * m for key in heavy)
-    assert all(count - error <= true.get(key, 0) <= count and error <= epsilon * m for key, (count, error) in estimates.items())
+    assert all(
+        count - error <= true.get(key, 0) <= count and error <= epsilon * m
+        for key, (count, error) in estimates.items()
+    )
     received = tuple_loads(key_map.route(stream), k)
     off = sum(error for _, error in estimates.values())
     largest = max(
-        [count for count, _ in estimates.values()] + [int((merged.hashes.cells(key_words(stream)) == b).sum()) for b in range(2 * k)]
+        [count for count, _ in estimates.values()]
+        + [int((merged.hashes.cells(key_words(stream)) == b).sum()) for b in range(2 * k)]
     )
     assert received.max() - received.min() <= largest + 2 * off
 

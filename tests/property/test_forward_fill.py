@@ -98,9 +98,15 @@ def test_strings_of_a_state_are_given_back(configuration):
 
 
 def test_a_small_table():
-    data = pa.table({"k": ["a", "b", "a", "b", "a"], "x": [1, None, None, 5, None], "s": [None, "u", "v", None, None]})
+    data = pa.table(
+        {"k": ["a", "b", "a", "b", "a"], "x": [1, None, None, 5, None], "s": [None, "u", "v", None, None]}
+    )
     found = od.Pipeline(data.schema).key_by("k").forward_fill("x", "s").run(data).table
-    assert found.to_pydict() == {"k": ["a", "b", "a", "b", "a"], "x": [1, None, 1, 5, 1], "s": [None, "u", "v", "u", "v"]}
+    assert found.to_pydict() == {
+        "k": ["a", "b", "a", "b", "a"],
+        "x": [1, None, 1, 5, 1],
+        "s": [None, "u", "v", "u", "v"],
+    }
 
 
 @pytest.mark.parametrize(

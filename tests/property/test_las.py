@@ -49,7 +49,9 @@ def streams(draw: st.DrawFn, most: int = 300) -> Stream:
     return Stream(keys, cost[keys], np.cumsum(gaps))
 
 
-def shed(stream: Stream, estimator: str, goal: AverageLatency | MaximumLatency, **further: object) -> Outcome:
+def shed(
+    stream: Stream, estimator: str, goal: AverageLatency | MaximumLatency, **further: object
+) -> Outcome:
     known = stream.times if estimator == "full-knowledge" else None
     policy = Shedding(estimator, goal.compiled(), known=known, **further)  # type: ignore[arg-type]
     return run_operator(policy, 1, stream.arrivals, stream.times, stream.keys)
@@ -71,7 +73,9 @@ def test_full_knowledge_keeps_the_maximum(stream: Stream, tau: float) -> None:
 
 @given(streams())
 def test_nothing_is_dropped_without_need(stream: Stream) -> None:
-    free = run_operator(Shedding("none", AverageLatency(0.0).compiled()), 1, stream.arrivals, stream.times, stream.keys)
+    free = run_operator(
+        Shedding("none", AverageLatency(0.0).compiled()), 1, stream.arrivals, stream.times, stream.keys
+    )
     assert free.admitted.all()
     waited = np.cumsum(free.queuing) / np.arange(1, len(free.queuing) + 1)
     assert shed(stream, "full-knowledge", AverageLatency(waited.max() + 1e-6)).admitted.all()
@@ -89,7 +93,10 @@ def test_the_cap_on_drops_holds_at_every_tuple(stream: Stream, kind: str, share:
 def test_scaling_all_times_keeps_the_drops(stream: Stream, factor: float) -> None:
     # Powers of two scale floats exactly.
     scaled = Stream(stream.keys, stream.times * factor, stream.arrivals * factor)
-    first, second = shed(stream, "full-knowledge", AverageLatency(50.0)), shed(scaled, "full-knowledge", AverageLatency(50.0 * factor))
+    first, second = (
+        shed(stream, "full-knowledge", AverageLatency(50.0)),
+        shed(scaled, "full-knowledge", AverageLatency(50.0 * factor)),
+    )
     assert (first.admitted == second.admitted).all()
     assert np.array_equal(first.queuing * factor, second.queuing, equal_nan=True)
 
@@ -98,7 +105,10 @@ def test_drops_fall_with_tau_and_tend_to_the_overload() -> None:
     rng = np.random.default_rng(5)
     times = rng.integers(1, 65, 64).astype(np.float64)[rng.integers(0, 64, 40_000)]
     stream = Stream(np.arange(40_000), times, np.arange(40_000) * times.mean() / 1.5)
-    dropped = [int((~shed(stream, "full-knowledge", AverageLatency(tau)).admitted).sum()) for tau in (0, 10, 100, 1e3, 1e4, 1e6)]
+    dropped = [
+        int((~shed(stream, "full-knowledge", AverageLatency(tau)).admitted).sum())
+        for tau in (0, 10, 100, 1e3, 1e4, 1e6)
+    ]
     # Not strictly: which tuples fit depends on the ones before. Within half a per cent of the stream it does
     # hold.
     assert all(more - 200 <= less for less, more in itertools.pairwise(dropped))
@@ -124,7 +134,11 @@ def test_objects_and_virtual_time_decide_alike(
 
     # In virtual time, in the core.
     learner = CostLearner(ExecutionTimes(0.5, 0.3, seed=7).matrices, window, 0.5)
-    further = {} if estimator == "full-knowledge" else {"learner": learner, "model": model.copy().matrices, "sync_every": sync_every}
+    further = (
+        {}
+        if estimator == "full-knowledge"
+        else {"learner": learner, "model": model.copy().matrices, "sync_every": sync_every}
+    )
     outcome = shed(stream, estimator, goal, **further)
 
     # As objects, by a loop of our own.

@@ -48,19 +48,29 @@ def statistics(draw: st.DrawFn, most: int = 40, distinct: bool = False, costs: i
     cost, state = np.array(column(0, costs), float), np.array(column(0, 20), float)
     if distinct:
         rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-        cost, state = rng.permutation(2 ** np.linspace(0, 12, keys)) + rng.random(keys), 1 + 20 * rng.random(keys)
+        cost, state = (
+            rng.permutation(2 ** np.linspace(0, 12, keys)) + rng.random(keys),
+            1 + 20 * rng.random(keys),
+        )
     return Statistics(cost, state, np.array(column(0, n - 1), int), n, np.array(column(0, n - 1), int))
 
 
-def planned(given: Statistics, theta_max: float, a_max: int | None = 5, beta: float = 1.5, brute: bool = False) -> list[Plan]:
+def planned(
+    given: Statistics, theta_max: float, a_max: int | None = 5, beta: float = 1.5, brute: bool = False
+) -> list[Plan]:
     parameters = Mixed(theta_max, a_max, beta)
-    return [make(given, parameters) for make in (min_table, min_mig, mixed, *([mixed_brute_force] if brute else []))]
+    return [
+        make(given, parameters)
+        for make in (min_table, min_mig, mixed, *([mixed_brute_force] if brute else []))
+    ]
 
 
 # --- the algorithms, one key at a time ------------------------------------------------------------
 
 
-def by_the_text(given: Statistics, psi: list[float], cleaned: int, theta_max: float) -> tuple[list[int], bool]:
+def by_the_text(
+    given: Statistics, psi: list[float], cleaned: int, theta_max: float
+) -> tuple[list[int], bool]:
     """Phases I to III over dictionaries; destinations, and whether a placement was forced."""
     c, s, h, n = given.cost.tolist(), given.state.tolist(), given.hashed.tolist(), given.instances
     to: dict[int, int | None] = dict(enumerate(given.placed.tolist()))
@@ -172,7 +182,9 @@ def test_every_plan_is_an_assignment_within_its_bounds_or_says_what_is_in_the_wa
         assert plan.loads.sum() == pytest.approx(given.cost.sum())
         assert plan.loads.tolist() == given.loads(plan.destination).tolist()
         assert plan.balanced or plan.limiting is not None
-        assert plan.table_size == sum(d != h for d, h in zip(plan.destination.tolist(), given.hashed.tolist(), strict=True))
+        assert plan.table_size == sum(
+            d != h for d, h in zip(plan.destination.tolist(), given.hashed.tolist(), strict=True)
+        )
         moved = [k for k in range(len(given)) if plan.destination[k] != given.placed[k]]
         assert plan.keys_moved == len(moved)
         assert plan.migration == given.state[moved].sum()
@@ -195,29 +207,43 @@ def test_a_balanced_assignment_is_left_alone(given: Statistics, theta_max: float
     balanced = mixed(given, Mixed(theta_max, None))
     assume(balanced.balanced)
     now = Statistics(given.cost, given.state, given.hashed, given.instances, balanced.destination)
-    for plan in (min_mig(now, Mixed(theta_max)), mixed(now, Mixed(theta_max)), mixed(now, Mixed(theta_max, now.table_size))):
+    for plan in (
+        min_mig(now, Mixed(theta_max)),
+        mixed(now, Mixed(theta_max)),
+        mixed(now, Mixed(theta_max, now.table_size)),
+    ):
         assert not plan.moved.any()
         assert (plan.placements, plan.migration) == (0, 0)
 
 
 @given(statistics(), THETAS, st.randoms(use_true_random=False))
-def test_min_table_depends_on_hashing_and_costs_alone(given: Statistics, theta_max: float, random: Any) -> None:
+def test_min_table_depends_on_hashing_and_costs_alone(
+    given: Statistics, theta_max: float, random: Any
+) -> None:
     other = Statistics(
-        given.cost, given.state[::-1], given.hashed, given.instances, [random.randrange(given.instances) for _ in range(len(given))]
+        given.cost,
+        given.state[::-1],
+        given.hashed,
+        given.instances,
+        [random.randrange(given.instances) for _ in range(len(given))],
     )
     first, second = (min_table(one, Mixed(theta_max)) for one in (given, other))
     assert first.destination.tolist() == second.destination.tolist()
 
 
 @given(statistics(), THETAS, st.sampled_from([1.0, 1.5]))
-def test_without_a_bound_on_the_table_mixed_is_min_mig(given: Statistics, theta_max: float, beta: float) -> None:
+def test_without_a_bound_on_the_table_mixed_is_min_mig(
+    given: Statistics, theta_max: float, beta: float
+) -> None:
     for a_max in (None, len(given)):
         one, other = mixed(given, Mixed(theta_max, a_max, beta)), min_mig(given, Mixed(theta_max, 0, beta))
         assert one.destination.tolist() == other.destination.tolist()
 
 
 @given(statistics(most=25), THETAS, st.integers(0, 12))
-def test_brute_force_is_feasible_where_mixed_is_and_never_dearer(given: Statistics, theta_max: float, a_max: int) -> None:
+def test_brute_force_is_feasible_where_mixed_is_and_never_dearer(
+    given: Statistics, theta_max: float, a_max: int
+) -> None:
     parameters = Mixed(theta_max, a_max)
     own, best = mixed(given, parameters), mixed_brute_force(given, parameters)
     assert best.trials == given.table_size + 2
@@ -245,7 +271,9 @@ def test_no_plan_beats_trying_every_assignment(given: Statistics, theta_max: flo
 
 
 @given(statistics(distinct=True), THETAS, st.integers(0, 12), st.randoms(use_true_random=False))
-def test_relabelling_instances_relabels_the_plan(given: Statistics, theta_max: float, a_max: int, random: Any) -> None:
+def test_relabelling_instances_relabels_the_plan(
+    given: Statistics, theta_max: float, a_max: int, random: Any
+) -> None:
     names = np.array(random.sample(range(given.instances), given.instances))
     # Empty instances tie; with a key each that costs much less than any other, none is.
     n = given.instances
@@ -258,12 +286,19 @@ def test_relabelling_instances_relabels_the_plan(given: Statistics, theta_max: f
         assert names[one.destination].tolist() == other.destination.tolist()
 
 
-@given(statistics(), st.sampled_from([0.0, 0.25, 0.5]), st.sampled_from([1 / 16, 4.0, 1024.0]), st.sampled_from([0.5, 8.0]))
+@given(
+    statistics(),
+    st.sampled_from([0.0, 0.25, 0.5]),
+    st.sampled_from([1 / 16, 4.0, 1024.0]),
+    st.sampled_from([0.5, 8.0]),
+)
 def test_units_do_not_matter(given: Statistics, theta_max: float, unit: float, byte: float) -> None:
     other = Statistics(given.cost * unit, given.state * byte, given.hashed, given.instances, given.placed)
     # β = 1 and 2: γ is scaled exactly by powers of 2.
     for beta in (1.0, 2.0):
-        for one, two in zip(planned(given, theta_max, 4, beta), planned(other, theta_max, 4, beta), strict=True):
+        for one, two in zip(
+            planned(given, theta_max, 4, beta), planned(other, theta_max, 4, beta), strict=True
+        ):
             assert one.destination.tolist() == two.destination.tolist()
 
 
@@ -305,7 +340,9 @@ def test_a_key_that_fits_nowhere_ends_alone(n: int, dear: int, units: int, data:
 # --- assignment -----------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 8), st.integers(0, 2**20), st.sets(st.integers(0, 2**63), max_size=60), THETAS, st.data())
+@given(
+    st.integers(1, 8), st.integers(0, 2**20), st.sets(st.integers(0, 2**63), max_size=60), THETAS, st.data()
+)
 def test_the_table_holds_exactly_the_keys_off_their_hash_destination(
     n: int, seed: int, keys: set[int], theta_max: float, data: st.DataObject
 ) -> None:
@@ -313,7 +350,9 @@ def test_the_table_holds_exactly_the_keys_off_their_hash_destination(
     words = np.array(sorted(keys), dtype=np.uint64)
     assignment = Assignment(ring)
     for _ in range(3):
-        cost = np.array(data.draw(st.lists(st.integers(0, 9), min_size=len(words), max_size=len(words))), float)
+        cost = np.array(
+            data.draw(st.lists(st.integers(0, 9), min_size=len(words), max_size=len(words))), float
+        )
         met = cost > 0
         listed, given = assignment.statistics(words[met], cost[met], cost[met])
         plan = mixed(given, Mixed(theta_max, None))
@@ -324,7 +363,9 @@ def test_the_table_holds_exactly_the_keys_off_their_hash_destination(
         assert len(assignment) == plan.table_size == off.sum()
         assert assignment.route(listed).tolist() == plan.destination.tolist()
         changed = dict(zip(listed.tolist(), plan.moved.tolist(), strict=True))
-        assert [changed.get(word, False) for word in words.tolist()] == (before.route(words) != routes).tolist()
+        assert [changed.get(word, False) for word in words.tolist()] == (
+            before.route(words) != routes
+        ).tolist()
         assert Assignment.from_bytes(assignment.to_bytes()).route(words).tolist() == routes.tolist()
 
 
@@ -335,7 +376,10 @@ def test_an_instance_more_or_less_moves_only_its_own_keys(n: int, seed: int, key
     before, after = less.route(words), more.route(words)
     assert ((after == before) | (after == n)).all()
     left = [one for one in range(n + 1) if one != keys % (n + 1)]
-    assert (ConsistentHash(left, 32, seed).route(words)[after != keys % (n + 1)] == after[after != keys % (n + 1)]).all()
+    assert (
+        ConsistentHash(left, 32, seed).route(words)[after != keys % (n + 1)]
+        == after[after != keys % (n + 1)]
+    ).all()
 
 
 # --- discretisation and records -------------------------------------------------------------------
@@ -396,27 +440,44 @@ def test_a_plan_over_records_expands_to_its_own_loads_and_table(
         fields = [name for name in RECORD.names or () if name != "number"]
         columns = (keys.destination, given.placed, given.hashed, compact.cost, compact.state)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        found = {tuple(record[name] for name in fields): int(record["number"]) for record in compact.as_array(plan)}
+        found = {
+            tuple(record[name] for name in fields): int(record["number"])
+            for record in compact.as_array(plan)
+        }
         assert found == Counter(rows)
 
 
 @given(statistics(most=60), st.sampled_from([1, 4, 16]), THETAS)
-def test_a_plan_over_records_is_the_plan_over_their_keys(given: Statistics, degree: int, theta_max: float) -> None:
+def test_a_plan_over_records_is_the_plan_over_their_keys(
+    given: Statistics, degree: int, theta_max: float
+) -> None:
     """With ψ = cost equals are equal, whichever key of a record moves: the same loads, one after the
     other.
     """
     compact = Compact(given, degree)
     alone = Statistics(compact.cost, compact.state, given.hashed, given.instances, given.placed)
-    assert min_table(compact.records, Mixed(theta_max)).loads.tolist() == min_table(alone, Mixed(theta_max)).loads.tolist()
+    assert (
+        min_table(compact.records, Mixed(theta_max)).loads.tolist()
+        == min_table(alone, Mixed(theta_max)).loads.tolist()
+    )
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 90), st.integers(0, 3)), min_size=1, max_size=5), st.integers(1, 4), THETAS)
-def test_large_groups_are_placed_as_their_keys_would_be(groups: list[tuple[int, int, int]], n: int, theta_max: float) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 90), st.integers(0, 3)), min_size=1, max_size=5),
+    st.integers(1, 4),
+    THETAS,
+)
+def test_large_groups_are_placed_as_their_keys_would_be(
+    groups: list[tuple[int, int, int]], n: int, theta_max: float
+) -> None:
     cost, number, here = (np.array(column) for column in zip(*groups, strict=True))
     here %= n
     together = min_table(Statistics(cost, cost, here, n, number=number), Mixed(theta_max))
     alone = np.repeat(cost, number)
-    assert together.loads.tolist() == min_table(Statistics(alone, alone, np.repeat(here, number), n), Mixed(theta_max)).loads.tolist()
+    assert (
+        together.loads.tolist()
+        == min_table(Statistics(alone, alone, np.repeat(here, number), n), Mixed(theta_max)).loads.tolist()
+    )
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 2)] * 5, st.integers(1, 5)), max_size=30))
@@ -440,4 +501,6 @@ def test_readj_moves_light_keys_only_back(given: Statistics, theta_max: float, s
     assert readj(given, theta_max, [sigma]).destination.tolist() == plan.destination.tolist()
     # A move back never overloads, a swap lowers the fuller of two: no instance ends above both L_max and the
     # fullest before.
-    assert plan.loads.max(initial=0) <= max(given.limit(theta_max), given.loads().max(initial=0)) * (1 + 1e-9)
+    assert plan.loads.max(initial=0) <= max(given.limit(theta_max), given.loads().max(initial=0)) * (
+        1 + 1e-9
+    )

@@ -32,11 +32,17 @@ def trained(parameters: POSG, stream: list[tuple[int, float]]) -> FrozenPosg:
 
 
 @given(STREAM, st.lists(st.integers(0, 30), max_size=60), st.integers(1, 5), SEEDS)
-def test_frozen_routing_is_pure_total_and_the_same_in_parts(stream: list[tuple[int, float]], keys: list[int], k: int, seed: int) -> None:
+def test_frozen_routing_is_pure_total_and_the_same_in_parts(
+    stream: list[tuple[int, float]], keys: list[int], k: int, seed: int
+) -> None:
     frozen = trained(small(k, seed), stream)
     routes = frozen.route(keys)
     assert routes.dtype == np.int32
-    assert frozen.route(keys).tolist() == routes.tolist() == FrozenPosg.from_bytes(frozen.to_bytes()).route(keys).tolist()
+    assert (
+        frozen.route(keys).tolist()
+        == routes.tolist()
+        == FrozenPosg.from_bytes(frozen.to_bytes()).route(keys).tolist()
+    )
     assert all(0 <= route < k for route in routes)
     for cut in (0, len(keys) // 3, len(keys)):
         assert frozen.route(keys[:cut]).tolist() == routes[:cut].tolist()
@@ -45,7 +51,9 @@ def test_frozen_routing_is_pure_total_and_the_same_in_parts(stream: list[tuple[i
 
 
 @given(STREAM, st.integers(1, 5), SEEDS)
-def test_estimates_are_those_of_the_matrices_and_within_the_times_seen(stream: list[tuple[int, float]], k: int, seed: int) -> None:
+def test_estimates_are_those_of_the_matrices_and_within_the_times_seen(
+    stream: list[tuple[int, float]], k: int, seed: int
+) -> None:
     frozen = trained(small(k, seed), stream)
     keys = list(range(20))
     assert frozen.models is not None
@@ -95,7 +103,10 @@ def test_instance_windows(stream: list[tuple[int, float]], window: int, mu: floa
     assert instance.sent <= len(stream) // (2 * window)
 
 
-@given(st.lists(st.tuples(st.sampled_from("tttmrso"), st.integers(0, 2), st.integers(0, 3)), max_size=120), st.integers(0, 12))
+@given(
+    st.lists(st.tuples(st.sampled_from("tttmrso"), st.integers(0, 2), st.integers(0, 3)), max_size=120),
+    st.integers(0, 12),
+)
 def test_scheduler_automaton_under_any_messages(steps: list[tuple[str, int, int]], resync: int) -> None:
     """Against Fig. 3 written down in Python: tuples, matrices, replies, stale ones and overtaken ones in
     any order.
@@ -147,7 +158,9 @@ def test_scheduler_automaton_under_any_messages(steps: list[tuple[str, int, int]
         assert scheduler.c_hat.tolist() == c_hat
 
 
-def simulated(parameters: POSG, keys: list[int], times: list[float], gap: float) -> tuple[posg_policies.Posg, Outcome]:
+def simulated(
+    parameters: POSG, keys: list[int], times: list[float], gap: float
+) -> tuple[posg_policies.Posg, Outcome]:
     learners = [parameters.instance(index).learner for index in range(parameters.instances)]
     policy = posg_policies.Posg(parameters.scheduler().core, learners)
     return policy, run_operator(policy, parameters.instances, np.arange(len(keys)) * gap, times, keys)
@@ -194,7 +207,11 @@ def test_equal_times_make_all_the_same(k: int, time: int, seed: int) -> None:
     known = run_operator(posg_policies.FullKnowledge(times.reshape(-1, 1)), k, arrivals, times)
     policy, _ = simulated(small(k, seed, mu=0.0, resync=0), keys.tolist(), times.tolist(), time / k)
     assert plain.end.tolist() == known.end.tolist()
-    assert RoundRobin(k).route(keys).tolist() == plain.instance.tolist() == FullKnowledge(k).route(times).tolist()
+    assert (
+        RoundRobin(k).route(keys).tolist()
+        == plain.instance.tolist()
+        == FullKnowledge(k).route(times).tolist()
+    )
     estimates = policy.scheduler.estimates(np.arange(20, dtype=np.uint64), 0)
     # Measured times are differences of virtual clock readings, which round; an item never seen has no
     # weight, so 0.
@@ -207,7 +224,10 @@ def test_greedy_makespan_is_within_the_bounds_of_theorem_4_2(times: list[int], k
     router.route(np.array(times, dtype=float))
     makespan = router.cumulated.max()
     best = min(
-        max(sum(time for time, at in zip(times, places, strict=True) if at == instance) for instance in range(k))
+        max(
+            sum(time for time, at in zip(times, places, strict=True) if at == instance)
+            for instance in range(k)
+        )
         for places in product(range(k), repeat=len(times))
     )
     assert makespan <= (2 - 1 / k) * best + 1e-9

@@ -51,7 +51,9 @@ def test_compiled_functions(case):
 
 
 @LARGE
-@given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k", "top_values", "pair_up"), most=4))
+@given(
+    s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k", "top_values", "pair_up"), most=4)
+)
 def test_chains_of_states(case):
     check(case)
 

@@ -18,7 +18,15 @@ from ordstream._core.kernels.shed import virtual_time
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.reference.run_serial import run_serial
 
-SCHEMA = pa.schema([("text", pa.string()), ("number", pa.float64()), ("small", pa.int16()), ("value", pa.int64()), ("raw", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("number", pa.float64()),
+        ("small", pa.int16()),
+        ("value", pa.int64()),
+        ("raw", pa.binary()),
+    ]
+)
 KEYS = (["text"], ["number"], ["small"], ["raw"], ["text", "small"], ["raw", "number", "value"])
 
 
@@ -46,7 +54,13 @@ ROWS = st.tuples(
 @st.composite
 def cases(draw: st.DrawFn, frozen: bool = True) -> Case:
     rows = draw(st.lists(ROWS, min_size=1, max_size=120))
-    table = pa.table([pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)], schema=SCHEMA)
+    table = pa.table(
+        [
+            pa.array(column, type_)
+            for column, type_ in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
+        ],
+        schema=SCHEMA,
+    )
     key = draw(st.sampled_from(KEYS))
     model = ExecutionTimes(0.1, 0.2, seed=draw(st.integers(0, 3)))
     columns = table.select(key)
@@ -66,7 +80,11 @@ def cases(draw: st.DrawFn, frozen: bool = True) -> Case:
         model=model,
         goal=draw(st.sampled_from(["average", "maximum"])),
         most_dropped=draw(st.sampled_from([0.3, 1.0])),
-        frozen=od.Frozen(draw(st.sampled_from([20.0, 60.0, 500.0])), workers=draw(st.sampled_from([1, 2.5])), seed=draw(st.integers(0, 5)))
+        frozen=od.Frozen(
+            draw(st.sampled_from([20.0, 60.0, 500.0])),
+            workers=draw(st.sampled_from([1, 2.5])),
+            seed=draw(st.integers(0, 5)),
+        )
         if frozen
         else None,
         name="shed",
@@ -97,7 +115,9 @@ def test_frozen_decisions_are_those_of_the_reference(case: Case) -> None:
     assert expected.error is None
     result = case.pipeline.run(case.table, shed_partition=case.partition, **case.options)
     log = result.shed.log
-    assert [("shed", *row) for row in zip(log["serial"].to_pylist(), log["index"].to_pylist(), strict=True)] == expected.shed
+    assert [
+        ("shed", *row) for row in zip(log["serial"].to_pylist(), log["index"].to_pylist(), strict=True)
+    ] == expected.shed
     assert result.table.equals(expected.table)
     assert result.report.shedding[0].shed == len(expected.shed)
     assert result.report.emitted_through == expected.emitted_through
@@ -109,11 +129,13 @@ def test_frozen_decisions_are_those_of_the_reference(case: Case) -> None:
 @given(cases(frozen=False), st.data())
 def test_any_log_is_replayed_exactly(case: Case, data: st.DataObject) -> None:
     # Not only logs that a shedder would write: any set of tuples.
-    chosen = data.draw(st.sets(st.tuples(st.integers(1, case.table.num_rows), st.integers(0, 1)), max_size=60))
-    rows = sorted(chosen)
-    log = pa.table({"stage": ["shed"] * len(rows), "serial": [r[0] for r in rows], "index": [r[1] for r in rows]}).cast(
-        pa.schema([("stage", pa.string()), ("serial", pa.int64()), ("index", pa.int64())])
+    chosen = data.draw(
+        st.sets(st.tuples(st.integers(1, case.table.num_rows), st.integers(0, 1)), max_size=60)
     )
+    rows = sorted(chosen)
+    log = pa.table(
+        {"stage": ["shed"] * len(rows), "serial": [r[0] for r in rows], "index": [r[1] for r in rows]}
+    ).cast(pa.schema([("stage", pa.string()), ("serial", pa.int64()), ("index", pa.int64())]))
     expected = run_serial(case.pipeline, case.table, shed_log=log)
     result = case.pipeline.run(case.table, shed_log=log, **case.options)
     assert result.table.equals(expected.table)
@@ -140,4 +162,6 @@ def test_partitions_and_seeds_differ() -> None:
     times = {virtual_time(seed, partition, 7, 1000.0) for seed in range(3) for partition in range(3)}
     assert len(times) == 9
     with pytest.raises(od.PlanError):
-        od.Pipeline(SCHEMA).select("text").run(pa.table({"text": []}, pa.schema([("text", pa.string())])), shed_partition=-1)
+        od.Pipeline(SCHEMA).select("text").run(
+            pa.table({"text": []}, pa.schema([("text", pa.string())])), shed_partition=-1
+        )

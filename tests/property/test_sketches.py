@@ -12,7 +12,13 @@ from ordstream.balance.sketches import CountMin, ExecutionTimes
 from ordstream.balance.space_saving import SpaceSaving
 
 INTS = st.integers(-(2**63), 2**63 - 1)
-KEYS = st.one_of(st.integers(0, 12), INTS, st.text(max_size=3), st.binary(max_size=3), st.tuples(st.integers(0, 2), st.text(max_size=1)))
+KEYS = st.one_of(
+    st.integers(0, 12),
+    INTS,
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.tuples(st.integers(0, 2), st.text(max_size=1)),
+)
 STREAM = st.lists(KEYS, max_size=120)
 SMALL_STREAM = st.lists(st.integers(0, 15), max_size=200)
 TIMES = st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1e6)), max_size=150)
@@ -76,7 +82,9 @@ def test_execution_time_bounds(stream: list[tuple[int, float]], rows: int, colum
         assert estimates.tolist() == [sketch.estimate(key) for key in range(60)]
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=100), st.integers(0, 1 << 20), st.integers(0, 100))
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=100), st.integers(0, 1 << 20), st.integers(0, 100)
+)
 def test_constant_times_are_estimated_exactly(keys: list[int], time: int, seed: int) -> None:
     sketch = ExecutionTimes(rows=2, columns=5, seed=seed)
     sketch.update_many(keys, [float(time)] * len(keys))
@@ -84,7 +92,9 @@ def test_constant_times_are_estimated_exactly(keys: list[int], time: int, seed: 
 
 
 @given(TIMES, TIMES)
-def test_execution_times_merge_is_union(left: list[tuple[int, float]], right: list[tuple[int, float]]) -> None:
+def test_execution_times_merge_is_union(
+    left: list[tuple[int, float]], right: list[tuple[int, float]]
+) -> None:
     # whole times: sums are exact in any order
     whole = [(key, float(int(time))) for key, time in left + right]
     a, b, both = (ExecutionTimes(rows=3, columns=7, seed=2) for _ in range(3))
@@ -169,14 +179,18 @@ def test_space_saving_is_its_definition(stream: list, capacity: int) -> None:
     for key in stream:
         sketch.update(key)
         plain.update(key)
-    assert {key: (count, error) for key, count, error in sketch.counters()} == {k: v[:2] for k, v in plain.held.items()}
+    assert {key: (count, error) for key, count, error in sketch.counters()} == {
+        k: v[:2] for k, v in plain.held.items()
+    }
     column = SpaceSaving(capacity=capacity)
     column.update_many(stream)
     assert column.counters() == sketch.counters()
 
 
 @given(st.lists(SMALL_STREAM, min_size=2, max_size=4), SMALL_STREAM, st.integers(1, 10))
-def test_space_saving_merge_keeps_the_bounds_of_the_union(parts: list[list[int]], after: list[int], capacity: int) -> None:
+def test_space_saving_merge_keeps_the_bounds_of_the_union(
+    parts: list[list[int]], after: list[int], capacity: int
+) -> None:
     """Also for tuples counted after the merge, and in a copy from bytes."""
     merged = SpaceSaving(capacity=capacity)
     true: Counter = Counter()

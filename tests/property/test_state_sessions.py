@@ -145,9 +145,7 @@ def some_configurations(draw: Any, period: int | None) -> list[dict[str, Any]]:
 
 
 def expected(pipeline: od.Pipeline, table: pa.Table, period: int | None) -> Any:
-    result = run_serial(
-        pipeline, table, time_punctuation=None if period is None else od.every("p", period)
-    )
+    result = run_serial(pipeline, table, time_punctuation=None if period is None else od.every("p", period))
     assert result.error is None, result.error
     return result
 

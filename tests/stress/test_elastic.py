@@ -37,7 +37,9 @@ def test_output_does_not_depend_on_the_number(kind: str) -> None:
     """1 to 8 workers, drawn anew every few slices: equal to the plain Python oracle, in order."""
     n = size(60_000)  # a fast run has few slices
     for seed in range(1, 6):
-        result = keyed().run(table(kind, n), **staffed("auto", seed), chunk_rows=(1, 20, None)[seed % 3], slice_us=10.0)
+        result = keyed().run(
+            table(kind, n), **staffed("auto", seed), chunk_rows=(1, 20, None)[seed % 3], slice_us=10.0
+        )
         assert difference(rows_of(result.batches), keyed_rows(kind, n)) is None, seed
         elastic = result.report.elastic
         assert 1 <= elastic.least < elastic.most <= 8
@@ -67,7 +69,9 @@ def test_a_short_run_starts_one_thread() -> None:
         stream = keyed().stream(table("few", 50), workers="auto", max_workers=8, partial=False)
         names = []
         for _ in stream:
-            names = [thread.name for thread in threading.enumerate() if thread.name.startswith("ordstream-worker")]
+            names = [
+                thread.name for thread in threading.enumerate() if thread.name.startswith("ordstream-worker")
+            ]
         # on a machine that stands still the run is no short one
         measured(names in ([], ["ordstream-worker-0"]), names)
         measured(stream.report.elastic.most == 1 or SANITIZED, stream.report.elastic)
@@ -151,7 +155,9 @@ def test_cancel_while_threads_are_being_started() -> None:
     another.
     """
     for i in range(60):
-        stream = keyed().stream(batches("zipf", size(5_000), 200), **staffed("auto", i + 1), chunk_rows=(1, 20)[i % 2])
+        stream = keyed().stream(
+            batches("zipf", size(5_000), 200), **staffed("auto", i + 1), chunk_rows=(1, 20)[i % 2]
+        )
         timer = threading.Timer(random.Random(i).random() * 0.01, stream.close)
         timer.start()
         with contextlib.suppress(od.OrdstreamError):

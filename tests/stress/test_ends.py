@@ -61,7 +61,9 @@ def test_thousands_of_short_runs() -> None:
     def runs(n: int) -> None:
         for i in range(n):
             options = staffed((0, 1, 2, "auto")[i % 4], i)
-            result = pipeline.run(data, **options, chunk_rows=(1, 7, None)[i % 3], reorder=("nonblocking", "lock")[i // 2 % 2])
+            result = pipeline.run(
+                data, **options, chunk_rows=(1, 7, None)[i % 3], reorder=("nonblocking", "lock")[i // 2 % 2]
+            )
             assert rows_of(result.batches) == expected
             assert result.report.leaked_chunks == 0
 
@@ -92,7 +94,9 @@ def test_two_nodes_in_two_threads() -> None:
 
 def test_streams_interleaved_in_one_thread() -> None:
     n = size(3_000)
-    streams = [keyed().stream(batches("zipf", n, 100), **staffed(w), chunk_rows=10) for w in (0, 1, 2, "auto")]
+    streams = [
+        keyed().stream(batches("zipf", n, 100), **staffed(w), chunk_rows=10) for w in (0, 1, 2, "auto")
+    ]
     rows: list[list[Any]] = [[] for _ in streams]
     live = set(range(4))
     while live:
@@ -121,7 +125,9 @@ def test_cancel_at_random_moments() -> None:
     for i in range(40):
         kind = workers, rows = (1, 2, 8, "auto")[i % 4], (1, 20, None)[i % 3]
         if kind not in whole:
-            whole[kind] = keyed().run(batches("zipf", n, 500), **staffed(workers, i), chunk_rows=rows).report.seconds
+            whole[kind] = (
+                keyed().run(batches("zipf", n, 500), **staffed(workers, i), chunk_rows=rows).report.seconds
+            )
         stream = keyed().stream(batches("zipf", n, 500), **staffed(workers, i), chunk_rows=rows)
         timer = threading.Timer(rng.random() * whole[kind], stream.cancel)
         timer.start()
@@ -164,7 +170,9 @@ def test_cancel_while_the_run_ends(workers: Any) -> None:
 def test_stream_dropped_half_way(workers: Any, how: str) -> None:
     n = size(30_000)
     for i in range(10):
-        stream = keyed().stream(batches("zipf", n, 300), **staffed(workers), chunk_rows=(1, 20, None)[i % 3], max_ready=1 + i)
+        stream = keyed().stream(
+            batches("zipf", n, 300), **staffed(workers), chunk_rows=(1, 20, None)[i % 3], max_ready=1 + i
+        )
         if how != "never started":
             for _ in range(1 + i % 3):
                 next(stream, None)
@@ -206,7 +214,9 @@ def test_stream_dropped_while_its_source_blocks() -> None:
     finally:
         released.set()
         deadline = time.perf_counter() + 30
-        while [t for t in threading.enumerate() if t.name.startswith("ordstream")] and time.perf_counter() < deadline:
+        while [
+            t for t in threading.enumerate() if t.name.startswith("ordstream")
+        ] and time.perf_counter() < deadline:
             time.sleep(0.01)
 
 
@@ -243,7 +253,12 @@ def test_operator_fails_at_every_kind_of_place(workers: Any, chunk_rows: int | N
     """
     n = 400
     for at in (0, 1, 7, 8, 63, 64, 65, 200, n - 1):
-        pipeline = od.Pipeline(SCHEMA).with_columns(q=100_000 // (col("v") - at)).key_by("k").scan(total=od.sum("q"))
+        pipeline = (
+            od.Pipeline(SCHEMA)
+            .with_columns(q=100_000 // (col("v") - at))
+            .key_by("k")
+            .scan(total=od.sum("q"))
+        )
         stream = pipeline.stream(table("few", n), **staffed(workers), chunk_rows=chunk_rows, depth=4)
         found, error = until_error(stream)
         assert isinstance(error, od.OperatorError)
@@ -324,7 +339,9 @@ def test_oracle_notices() -> None:
 
 @pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize("interrupted", [0, 1])
-def test_ctrl_c_while_a_worker_is_being_started(started: bool, interrupted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_a_worker_is_being_started(
+    started: bool, interrupted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The interrupt comes inside Thread.start(), before or after the thread exists: it must be out of
     the core before the core goes.
     """

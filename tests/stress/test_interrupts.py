@@ -91,7 +91,14 @@ def collect(live: bool, workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "live", "workers"), [(read_all, True, 2), (read_all, False, 2), (read_some, False, 2), (collect, True, 0), (collect, True, 2)]
+    ("body", "live", "workers"),
+    [
+        (read_all, True, 2),
+        (read_all, False, 2),
+        (read_some, False, 2),
+        (collect, True, 0),
+        (collect, True, 2),
+    ],
 )
 def test_ctrl_c_anywhere(body: Callable[[bool, int], None], live: bool, workers: int) -> None:
     interrupt = Interrupt()

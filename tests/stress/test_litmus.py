@@ -27,7 +27,9 @@ LEAST = 1  # times that the mutant must have been caught, in a fifth as many rou
 SECONDS = 20.0  # for a test to come to so many rounds
 
 
-def rounds(n: int, threads: int, scheme: str = "nonblocking", offer: bool = False, weak_clear: bool = False) -> tuple[int, int]:
+def rounds(
+    n: int, threads: int, scheme: str = "nonblocking", offer: bool = False, weak_clear: bool = False
+) -> tuple[int, int]:
     """(rounds done, those that left a ready unit behind); fewer than n beside other load, where the
     threads can't meet so often.
     """

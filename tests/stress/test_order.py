@@ -55,8 +55,9 @@ def test_every_combination(scheduler: str, partitioning: str, reorder: str) -> N
     n = size(900)
     for seed, (chunk_rows, workers) in enumerate(itertools.product([1, 3, None], [1, 3, 8, "auto"])):
         verify(
-            "zipf", n, scheduler=scheduler, partitioning=partitioning, reorder=reorder, chunk_rows=chunk_rows,
-            depth=2 if seed % 2 else 4, slice_us=0.5, buckets=(1, 3, 16)[seed % 3], **(staffed(workers) | {"seed": seed + 1}),
+            "zipf", n, scheduler=scheduler, partitioning=partitioning, reorder=reorder,
+            chunk_rows=chunk_rows, depth=2 if seed % 2 else 4, slice_us=0.5, buckets=(1, 3, 16)[seed % 3],
+            **(staffed(workers) | {"seed": seed + 1}),
         )  # fmt: skip
 
 
@@ -70,8 +71,8 @@ def test_parts_claimed_and_sent_together(kind: str, scheduler: str, reorder: str
     n = size(6_000)
     for seed, (chunk_rows, workers) in enumerate(itertools.product([1, 3, 16], [2, 4, 8, "auto"])):
         verify(
-            kind, n, scheduler=scheduler, reorder=reorder, chunk_rows=chunk_rows, slice_us=1_000.0, buckets=(3, 64)[seed % 2],
-            **staffed(workers),
+            kind, n, scheduler=scheduler, reorder=reorder, chunk_rows=chunk_rows, slice_us=1_000.0,
+            buckets=(3, 64)[seed % 2], **staffed(workers),
         )  # fmt: skip
 
 
@@ -81,7 +82,14 @@ def test_parts_claimed_and_sent_together(kind: str, scheduler: str, reorder: str
 def test_keys(workers: Any, kind: str, partitioning: str) -> None:
     """One hot key; no key twice; Zipf."""
     for chunk_rows, slice_us in ((1, 1.0), (64, 100.0), (None, 20.0)):
-        verify(kind, size(3_000), **staffed(workers), partitioning=partitioning, chunk_rows=chunk_rows, slice_us=slice_us)
+        verify(
+            kind,
+            size(3_000),
+            **staffed(workers),
+            partitioning=partitioning,
+            chunk_rows=chunk_rows,
+            slice_us=slice_us,
+        )
 
 
 @pytest.mark.parametrize("reorder", REORDERS)
@@ -91,7 +99,9 @@ def test_laps_of_tiny_rings(reorder: str, depth: int) -> None:
     n = size(10_000)
     expected = stateless_rows("few", n)
     for workers in (1, 2, 8, "auto"):
-        result = stateless().run(table("few", n), **staffed(workers), chunk_rows=1, depth=depth, reorder=reorder)
+        result = stateless().run(
+            table("few", n), **staffed(workers), chunk_rows=1, depth=depth, reorder=reorder
+        )
         assert difference(rows_of(result.batches), expected) is None
         assert result.report.leaked_chunks == 0
         assert result.report.chunks >= n
@@ -101,7 +111,8 @@ def test_laps_of_tiny_rings(reorder: str, depth: int) -> None:
     "caps",
     [
         {"max_chunks": 1}, {"max_chunks": 2}, {"max_ready": 1}, {"max_bytes": 1}, {"max_bytes": 100_000},
-        {"max_chunks": 2, "max_ready": 1, "depth": 2}, {"max_chunks": 1, "max_ready": 1, "max_bytes": 1, "depth": 2},
+        {"max_chunks": 2, "max_ready": 1, "depth": 2}, {"max_chunks": 1, "max_ready": 1, "max_bytes": 1,
+                                                        "depth": 2},
     ],
     ids=lambda caps: "-".join(f"{k}={v}" for k, v in caps.items()),
 )  # fmt: skip
@@ -133,7 +144,9 @@ def test_reorder_buffer_was_used() -> None:
     n = size(20_000)
     highest = 0
     for seed in range(20):
-        result = keyed().run(table("zipf", n), workers=8, chunk_rows=1, slice_us=5.0, scheduler="random", seed=seed + 1)
+        result = keyed().run(
+            table("zipf", n), workers=8, chunk_rows=1, slice_us=5.0, scheduler="random", seed=seed + 1
+        )
         assert difference(rows_of(result.batches), keyed_rows("zipf", n)) is None
         highest = max(highest, *(operator.reorder_height for operator in result.report.operators))
         if highest >= 2:
@@ -145,5 +158,7 @@ def test_punctuations_overtake_nothing() -> None:
     """Snapshot markers, several in flight, through every kind of operator; the output stays the same."""
     n = size(3_000)
     for workers, every in itertools.product((0, 2, 8, "auto"), (1, 10, 1_000)):
-        report = verify("zipf", n, **staffed(workers), snapshot_every=every, chunk_rows=7, depth=4, slice_us=2.0)
+        report = verify(
+            "zipf", n, **staffed(workers), snapshot_every=every, chunk_rows=7, depth=4, slice_us=2.0
+        )
         assert report.snapshot_markers == (n - 1) // every

@@ -112,7 +112,9 @@ def test_idle_stream_uses_no_processor_and_wakes_at_once(workers: Any) -> None:
         tuples.put(None)
         assert not reader.is_alive()
         end = time.perf_counter() + 60
-        while [t for t in threading.enumerate() if t.name == "ordstream-feeder"] and time.perf_counter() < end:
+        while [
+            t for t in threading.enumerate() if t.name == "ordstream-feeder"
+        ] and time.perf_counter() < end:
             time.sleep(0.01)
         assert stream.report.leaked_chunks == 0
         measured(used < (0.05 if SANITIZED else 0.01), f"{used:.2%} of a core")
@@ -132,7 +134,13 @@ def test_workers_that_a_slow_operator_cannot_use_wait(workers: int) -> None:
 
     def check() -> None:
         start, used = time.perf_counter(), time.process_time()
-        found = od.Pipeline(SCHEMA).filter(slow).key_by("k").count().run(table("few", 40), workers=workers, chunk_rows=1)
+        found = (
+            od.Pipeline(SCHEMA)
+            .filter(slow)
+            .key_by("k")
+            .count()
+            .run(table("few", 40), workers=workers, chunk_rows=1)
+        )
         seconds, used = time.perf_counter() - start, time.process_time() - used
         assert len(rows_of(found.batches)) == 40
         measured(used < (0.8 if SANITIZED else 0.4) * seconds, f"{used} s of processor time in {seconds} s")
@@ -200,7 +208,9 @@ def test_a_tuple_now_and_then_is_not_delayed(workers: Any) -> None:
 @pytest.mark.parametrize("slow", [1, 2, 3, 5, 8, 13, 50, 3_000])
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("operator", ["filter", "map", "process"])
-def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str, workers: int, slow: int) -> None:
+def test_what_is_done_does_not_wait_for_a_function_that_takes_long(
+    operator: str, workers: int, slow: int
+) -> None:
     """Tuples before it, which are taken and sent several at a time elsewhere, reach the reader while it has
     not returned. At first the runtime takes every function for a quick one."""
     released = threading.Event()
@@ -217,7 +227,9 @@ def test_what_is_done_does_not_wait_for_a_function_that_takes_long(operator: str
     source = od.Pipeline(schema)
     pipelines = {
         "filter": lambda: source.filter(lambda row: wait(row.v)),
-        "map": lambda: source.filter(od.col("k") >= 0).map(lambda row: (row.k, row.v + (not wait(row.v))), schema=schema),
+        "map": lambda: source.filter(od.col("k") >= 0).map(
+            lambda row: (row.k, row.v + (not wait(row.v))), schema=schema
+        ),
         "process": lambda: source.key_by("k").process(process, schema=schema, state={"n": int}),
     }
     data = pa.table({"k": [v * v % 37 for v in range(n)], "v": list(range(n))}, schema=schema)

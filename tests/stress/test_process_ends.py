@@ -22,7 +22,9 @@ from ordstream.node.feeder import BLOCKED_SOURCE_S
 TESTS = Path(__file__).resolve().parent.parent
 
 
-def script(body: str, *, send: signal.Signals | None = None, timeout: float = 120) -> tuple[int, str, str, float]:
+def script(
+    body: str, *, send: signal.Signals | None = None, timeout: float = 120
+) -> tuple[int, str, str, float]:
     """Run a script with the tools of these tests; optionally send a signal once it prints "ready".
 
     Returns (exit status, output, errors, seconds from the signal, or from the start, to the end).

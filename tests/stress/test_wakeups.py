@@ -124,9 +124,15 @@ def test_a_worker_looks_again_before_it_parks() -> None:
         if row.v == 0:
             door.hold(BEFORE_PARKING)
         else:
-            until(lambda: row.v - 1 in seen or (door.held and door.hold()), f"row {row.v - 1} was sent while the other was about to park")
+            until(
+                lambda: row.v - 1 in seen or (door.held and door.hold()),
+                f"row {row.v - 1} was sent while the other was about to park",
+            )
         if row.v < n - 1:
-            until(lambda: door.held or door.asleep, "the other worker comes to the place, or was there before it was told to stay")
+            until(
+                lambda: door.held or door.asleep,
+                "the other worker comes to the place, or was there before it was told to stay",
+            )
             held.append(door.held)
         emit(row.k, row.v)
 
@@ -160,14 +166,19 @@ def test_a_worker_that_is_about_to_park_sees_the_end() -> None:
             until(lambda: door.held, "the other worker comes to the place")
         raise ZeroDivisionError
 
-    stream = od.Pipeline(SCHEMA).process(fail, schema=SCHEMA, state={"n": int}).stream(
-        table("few", 3), workers=2, partial=False, **LONG_SLICE
+    stream = (
+        od.Pipeline(SCHEMA)
+        .process(fail, schema=SCHEMA, state={"n": int})
+        .stream(table("few", 3), workers=2, partial=False, **LONG_SLICE)
     )
     door = door_of(stream, doors)
 
     def let_go() -> None:
         try:
-            until(lambda: any(left.is_set() for left in stream._workers._left), "the first worker tells and leaves")
+            until(
+                lambda: any(left.is_set() for left in stream._workers._left),
+                "the first worker tells and leaves",
+            )
         finally:
             door.hold()
 
@@ -267,7 +278,9 @@ def test_the_end_of_a_run_wakes_parked_workers() -> None:
         fed(streams[0], doors[0])
         until(lambda: doors[0].asleep == 1, "the other worker parks")
 
-    pipeline = od.Pipeline(SCHEMA).process(lambda row, state, emit: None, schema=SCHEMA, state={"n": int}, on_flush=flush)
+    pipeline = od.Pipeline(SCHEMA).process(
+        lambda row, state, emit: None, schema=SCHEMA, state={"n": int}, on_flush=flush
+    )
     stream = pipeline.stream(table("few", 3), workers=2, partial=False)
     door = door_of(stream, doors)
     streams.append(stream)
@@ -317,7 +330,9 @@ def test_a_worker_above_the_number_stops() -> None:
                     doors[0].set_active(1)
                 after.wait()
             else:
-                until(lambda: doors[0].gated or len(set(calls[2:])) > 1, "the other worker waits at the gate")
+                until(
+                    lambda: doors[0].gated or len(set(calls[2:])) > 1, "the other worker waits at the gate"
+                )
         except (Never, threading.BrokenBarrierError) as error:
             failed.append(f"call {mine}: {error!r}")
         return n
@@ -393,7 +408,13 @@ class Probed:
     @property
     def plan(self) -> Plan:
         looks = {"made": self.made, "operator": 1, "hot": self.hot, "delegate": self.delegate}
-        common = {"name": "probe", "input": self.schema, "output": self.schema, "key": (0,), "buckets": self.buckets}
+        common = {
+            "name": "probe",
+            "input": self.schema,
+            "output": self.schema,
+            "key": (0,),
+            "buckets": self.buckets,
+        }
         return Plan.line(self.schema, [Probe(**common, **looks)])
 
     def found(self, keys: list[int]) -> dict[str, Any]:

@@ -132,7 +132,9 @@ def check(pipeline, rows, schema=SCHEMA, **options):
             assert skipped == len(expected.skipped)
         # what it is told in place of the skipped
         elif "runs backwards" in str(expected.error) or skipped is not None:
-            assert backwards(skipped, stage.input, stage.op, keyed=bool(stage.key)) == str(expected.error.__cause__)
+            assert backwards(skipped, stage.input, stage.op, keyed=bool(stage.key)) == str(
+                expected.error.__cause__
+            )
 
 
 def pipeline():

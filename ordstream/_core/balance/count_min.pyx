@@ -12,7 +12,8 @@ cdef object _matrix(object values, TwoUniversal hashes, object dtype):
         return np.zeros((hashes.rows, hashes.columns), dtype=dtype)
     made = np.array(values, dtype=dtype, order="C")
     if made.shape != (hashes.rows, hashes.columns):
-        raise ValueError(f"a matrix of shape {made.shape} does not fit {hashes.rows} rows and {hashes.columns} columns")
+        raise ValueError(f"a matrix of shape {made.shape} does not fit {hashes.rows} rows and "
+                         f"{hashes.columns} columns")
     return made
 
 
@@ -33,7 +34,8 @@ cdef class CountMatrix:
         self.array = _matrix(cells, hashes, np.int64)
         if cells is not None and (self.array.min() < 0
                                   or len({sum(row) for row in self.array.tolist()}) != 1):
-            raise ValueError("cells are not those of a sketch: a count is negative, or the rows' sums differ")
+            raise ValueError("cells are not those of a sketch: a count is negative, or the rows' "
+                             "sums differ")
         view = self.array
         self.cells = &view[0, 0]
         self.total = int(self.array[0].sum())
@@ -108,7 +110,8 @@ cdef class CountMatrix:
         """Add the other's counts: the sketch of both streams. Raises: ValueError for other functions,
         OverflowError."""
         if not self.hashes.same_as(other.hashes):
-            raise ValueError("only sketches with the same rows, columns and hash functions (seed) can be merged")
+            raise ValueError("only sketches with the same rows, columns and hash functions (seed) "
+                             "can be merged")
         if other.total > INT64_MAX - self.total:
             raise OverflowError("the sum of counts passes 2^63 - 1")
         self.array += other.array
@@ -191,7 +194,8 @@ cdef class TimeMatrices:
         """Add the other's tuples and times: the pair of both streams. Raises: ValueError for other
         functions."""
         if not self.hashes.same_as(other.hashes):
-            raise ValueError("only sketches with the same rows, columns and hash functions (seed) can be merged")
+            raise ValueError("only sketches with the same rows, columns and hash functions (seed) "
+                             "can be merged")
         if other.tuples > INT64_MAX - self.tuples:
             raise OverflowError("the number of tuples passes 2^63 - 1")
         self.frequency += other.frequency

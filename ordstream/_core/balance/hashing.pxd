@@ -61,7 +61,8 @@ cdef inline uint64_t times_digit(uint64_t a, uint64_t digit) noexcept nogil:
     """
     cdef uint64_t high = (a >> 32) * digit          # < 2^61; counts 2^32 each, and 2^61 = 1 mod p
     cdef uint64_t low = (a & <uint64_t> 0xFFFFFFFF) * digit
-    return ((high << 32) & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (high >> 29) + (low & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (low >> 61)
+    return (((high << 32) & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (high >> 29)
+            + (low & <uint64_t> 0x1FFFFFFFFFFFFFFF) + (low >> 61))
 
 
 cdef inline uint64_t universal_field(uint64_t a_low, uint64_t a_high, uint64_t b,

@@ -44,7 +44,8 @@ cdef uint64_t word_of_key(object key) except? 0:
         for part in key:
             h = joined_word(h, word_of_key(part))
         return h
-    raise TypeError(f"a key is an int, str, bytes, float, None or a tuple of them, not {type(key).__name__}: {key!r:.80}")
+    raise TypeError(f"a key is an int, str, bytes, float, None or a tuple of them, not "
+                    f"{type(key).__name__}: {key!r:.80}")
 
 
 def word_of(object key):
@@ -190,7 +191,8 @@ cdef class TwoUniversal:
         if self.rows != other.rows or self.columns != other.columns:
             return False
         for i in range(self.rows):
-            if self.a_low[i] != other.a_low[i] or self.a_high[i] != other.a_high[i] or self.b[i] != other.b[i]:
+            if (self.a_low[i] != other.a_low[i] or self.a_high[i] != other.a_high[i]
+                    or self.b[i] != other.b[i]):
                 return False
         return True
 

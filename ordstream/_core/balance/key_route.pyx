@@ -45,7 +45,8 @@ cdef class DeployedMap:
         a = _instances_in_range(first, instances, "a heavy hitter")
         b = _instances_in_range(second, instances, "a heavy hitter")
         if self.buckets.shape[0] != hashes.columns:
-            raise ValueError(f"{self.buckets.shape[0]} buckets do not fit a hash function with {hashes.columns} columns")
+            raise ValueError(f"{self.buckets.shape[0]} buckets do not fit a hash function with "
+                             f"{hashes.columns} columns")
         if a.shape[0] != w.shape[0] or b.shape[0] != w.shape[0]:
             raise ValueError(f"{w.shape[0]} heavy hitters but {a.shape[0]} and {b.shape[0]} instances")
         while places < 4 * <uint64_t> w.shape[0]:
@@ -119,7 +120,8 @@ cdef class DeployedMap:
                 if place == NULL:
                     instance = self.buckets[universal_cell(self.hashes, 0, words[i])]
                 else:
-                    instance = place.second if received[place.second] < received[place.first] else place.first
+                    instance = (place.second if received[place.second] < received[place.first]
+                                else place.first)
                 received[instance] += 1
                 to[i] = instance
         return out

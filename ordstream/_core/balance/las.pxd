@@ -44,7 +44,8 @@ cdef struct ShedState:
 
 cdef inline bint check_drops(const CheckState* c, double latency) noexcept nogil:
     """CHECK: whether a tuple with this estimated latency must be dropped. Pure. Cost: one division."""
-    if c.most_dropped < 1.0 and <double> (c.dropped + 1) > c.most_dropped * <double> (c.admitted + c.dropped + 1):
+    if (c.most_dropped < 1.0
+            and <double> (c.dropped + 1) > c.most_dropped * <double> (c.admitted + c.dropped + 1)):
         return False
     if c.kind == CHECK_AVERAGE:
         # The second half matters where true latencies have replaced estimates and put the average above the

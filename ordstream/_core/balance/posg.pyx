@@ -133,7 +133,8 @@ cdef class Scheduler:
         ignored."""
         self.check_instance(op)
         if not self.hashes.same_as(m.hashes):
-            raise ValueError("these matrices have other rows, columns or hash functions (seed) than the scheduler's")
+            raise ValueError("these matrices have other rows, columns or hash functions (seed) than the "
+                             "scheduler's")
         self.matrices_came(op, version, m)
 
     def receive_reply(self, int32_t op, int64_t epoch, double difference):
@@ -152,10 +153,12 @@ cdef class Scheduler:
         """RUN at once: one pair of matrices per instance and C^ (k). Replaces whatever there was."""
         cdef int32_t op
         if len(models) != self.k or len(c_hat) != self.k:
-            raise ValueError(f"{self.k} instances need as many matrices and C^, not {len(models)} and {len(c_hat)}")
+            raise ValueError(f"{self.k} instances need as many matrices and C^, not {len(models)} and "
+                             f"{len(c_hat)}")
         for op, model in enumerate(models):
             if not self.hashes == model.hashes:
-                raise ValueError("these matrices have other rows, columns or hash functions (seed) than the scheduler's")
+                raise ValueError("these matrices have other rows, columns or hash functions (seed) than the "
+                                 "scheduler's")
             self.hold(op, self.held[op] + 1, model)
         self.c_hat[:] = c_hat
         self.waiting = 0
@@ -298,7 +301,8 @@ def greedy(const double[:, ::1] times, int32_t k, double[::1] c):
     cdef int32_t best
     cdef bint per_instance = times.shape[1] > 1
     if k < 1 or c.shape[0] != k or times.shape[1] not in (1, k):
-        raise ValueError(f"{k} instances need 1 or {k} columns of execution times and {k} sums, not {times.shape[1]} and {c.shape[0]}")
+        raise ValueError(f"{k} instances need 1 or {k} columns of execution times and {k} sums, not "
+                         f"{times.shape[1]} and {c.shape[0]}")
     out = np.empty(times.shape[0], dtype=np.int32)
     cdef int32_t[::1] to = out
     with nogil:

@@ -274,7 +274,8 @@ cdef class StreamSummary:
         cdef Py_ssize_t i
         cdef uint64_t size = self.mask + 1
         if n > self.capacity or counts.shape[0] != n or errors.shape[0] != n:
-            raise ValueError(f"{n} words, {counts.shape[0]} counts and {errors.shape[0]} errors do not fit {self.capacity} counters")
+            raise ValueError(f"{n} words, {counts.shape[0]} counts and {errors.shape[0]} errors do not fit "
+                             f"{self.capacity} counters")
         summed = 0
         for i in range(n):
             if counts[i] < 1 or not 0 <= errors[i] <= counts[i] or (i and counts[i] < counts[i - 1]):

@@ -16,11 +16,12 @@ cdef extern from *:
         return field == 0 ? r.order : static_cast<uint64_t>(r.time) ^ (uint64_t(1) << 63);
     }
 
-    static const int64_t ORD_FLUSH_BLOCK = 1 << 14;           // rows of a pass between two looks at the stop flag
+    static const int64_t ORD_FLUSH_BLOCK = 1 << 14;  // rows of a pass between two looks at the stop flag
 
-    // Stable, by (time, order), byte after byte from the lowest; bytes that all rows share are skipped. `spare`: room for n rows.
-    // False: `stops(context)` said so.
-    static inline bool ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, int (*stops)(void*), void* context) {
+    // Stable, by (time, order), byte after byte from the lowest; bytes that all rows share are skipped.
+    // `spare`: room for n rows. False: `stops(context)` said so.
+    static inline bool ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, int (*stops)(void*),
+                                       void* context) {
         OrdFlushRow* from = rows;
         OrdFlushRow* to = spare;
         for (int field = 0; field < 2; field++) {
@@ -28,7 +29,8 @@ cdef extern from *:
             const uint64_t first = ord_flush_word(from[0], field);
             for (int64_t i = 0; i < n;) {
                 if (stops(context)) return false;
-                for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++) differs |= ord_flush_word(from[i], field) ^ first;
+                for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
+                    differs |= ord_flush_word(from[i], field) ^ first;
             }
             for (int shift = 0; shift < 64; shift += 8) {
                 if (((differs >> shift) & 255) == 0) continue;
@@ -58,8 +60,8 @@ cdef extern from *:
     // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows).
     // False: `stops(context)` said so.
     template <typename Compare>
-    static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare, const void* keys,
-                                      int (*stops)(void*), void* context) {
+    static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare,
+                                      const void* keys, int (*stops)(void*), void* context) {
         auto before = [=](const OrdFlushRow& a, const OrdFlushRow& b) {
             if (a.time != b.time) return a.time < b.time;
             if (a.order != b.order) return a.order < b.order;
@@ -77,11 +79,13 @@ cdef extern from *:
         if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
         for (int64_t i = 0, end; i < n; i = end) {            // sort keys whose `order` is equal
             bool sorted = true;
-            for (end = i + 1; end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
+            for (end = i + 1;
+                 end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
                 if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
                 sorted = sorted && before(rows[end - 1], rows[end]);
             }
-            if (!sorted && !ord_sort_unless(rows + i, spare + i, end - i, before, stops, context)) return false;
+            if (!sorted && !ord_sort_unless(rows + i, spare + i, end - i, before, stops, context))
+                return false;
         }
         return true;
     }
@@ -423,7 +427,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                 for i in range(total):
                     if stop_due(w, i):
                         return give_up(w, out)
-                    (<int64_t*> data)[i] = (<const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
+                    (<int64_t*> data)[i] = (
+                        <const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
             elif width:
                 for i in range(total):
                     if stop_due(w, i):

@@ -203,7 +203,8 @@ cdef bint has_views(const Layout* layout) noexcept:
 cdef int build_operator(Runtime* rt, int32_t i, object operator, object options) except -1:
     """Operator i of the chain, whose predecessors are built.
 
-    operator : ordstream.node.core_options.CoreOperator. Ownership: what it names is borrowed; the caller keeps it alive.
+    operator : ordstream.node.core_options.CoreOperator. Ownership: what it names is borrowed; the caller
+    keeps it alive.
     """
     cdef Operator* op = &rt.operators[i]
     cdef KernelOwner owner = operator.kernel

@@ -131,7 +131,7 @@ cdef inline bint nothing_inside(Operator* op) noexcept nogil:
 
 
 cdef void enter(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
-    """enqueue in a run with lanes: a chunk without rows of the operator's lanes goes straight to the order."""
+    """enqueue in a run with lanes: a chunk without rows for the operator goes straight to the order."""
     cdef int64_t ticket = load_relaxed(&to.enqueued) + 1      # own value
     d.furthest = to.index
     if wants(to, c):

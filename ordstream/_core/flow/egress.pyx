@@ -255,7 +255,8 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
         for i in range(v.size):
             size += (<const View*> v.data)[i].size
     snprintf(text, 160, b"a value of %lld %s; an output batch holds at most %lld", <long long> size,
-             b"elements" if e.layout.type[j] == PT_LIST and v.size > offset_limit else b"bytes", <long long> offset_limit)
+             b"elements" if e.layout.type[j] == PT_LIST and v.size > offset_limit else b"bytes",
+             <long long> offset_limit)
     e.failure = failure_new(j, FAIL_OVERFLOW, text)
     e.failed_operator = -3
     e.failed_serial = slot_serial(c, slot)

@@ -1,4 +1,4 @@
-"""Lanes: a unit carries one chunk per lane (ground/chunk.pxd, e). Used only in runs with more than one lane."""
+"""Lanes: a unit carries one chunk per lane (ground/chunk.pxd, e). Only runs with several lanes use them."""
 from libc.stdint cimport int32_t
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.kernel cimport Kernel

@@ -1,4 +1,4 @@
-"""Lanes of a unit: what a new chunk takes over from the one it was made of, and what a failure cuts. See lanes.pxd."""
+"""Lanes: what a new chunk takes over from the one it was made of, and what a failure cuts. See lanes.pxd."""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.assemble cimport assign_serials
 from ordstream._core.ground.chunk cimport Chunk, Fork, Worker, chunk_alloc, row_slot, slot_serial
@@ -60,8 +60,10 @@ cdef void cut_lanes(Chunk* c, int32_t slot) noexcept nogil:
 
 
 cdef int inherit_lanes(Kernel* kernel, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
-    """The part of inherit (delivery.pyx) that is about serials and lanes. A kernel that takes whole units has
-    seen to both. 0, or -1: no memory."""
+    """The part of inherit (delivery.pyx) that is about serials and lanes. 0, or -1: no memory.
+
+    A kernel that takes whole units has seen to both.
+    """
     cdef int32_t i
     if kernel.units:
         return 0

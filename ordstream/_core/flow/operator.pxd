@@ -2,9 +2,9 @@
 
 A data tuple walks ingress -> worklist -> operator -> reorder_buffer -> worklist -> ... -> egress through
 these functions:
-  operator_run       slices.pxd: a worker's slice: take chunks (or parts) from the worklist, run the kernel, send
+  operator_run       slices.pxd: a worker's slice: take chunks (or parts), run the kernel, send
   process_part       parts.pxd: run a keyed kernel on one bucket's rows of a chunk
-  operator_send      delivery.pxd: split for the next operator, place in the reorder buffer, release what is ready
+  operator_send      delivery.pxd: split for the next operator, place in the reorder buffer, release
   operator_release   delivery.pxd: deliver ready units downstream, in ticket order
 Operators form one line. A graph is a line too: its branches are lanes of a unit (chunk.pxd, e), and each
 operator works on its lanes and lets the others pass.

@@ -84,7 +84,9 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
         c.parts[k].failure = NULL
         out = c.parts[k].out
         # A punctuate that fails writes the key that failed behind its last row.
-        key = out.flush_key[out.n] if out != NULL and out.flush_key != NULL and out.n < out.capacity else NULL
+        key = NULL
+        if out != NULL and out.flush_key != NULL and out.n < out.capacity:
+            key = out.flush_key[out.n]
         if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL
                              and key_compare(op.keys, key, cut[0]) < 0):
             first, f = f, first

@@ -94,7 +94,8 @@ cdef class Reader:
 
     def __array__(self, *_, **__):
         """NumPy, and pandas.DataFrame by its help, would take the batches for cells."""
-        raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: use stream.to_pandas(), or pyarrow.table(stream)")
+        raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: "
+                        "use stream.to_pandas(), or pyarrow.table(stream)")
 
     def to_pandas(self, **options):
         """What is still to come as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""

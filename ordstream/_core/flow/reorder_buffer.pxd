@@ -26,7 +26,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport (
-    a64, as_pointer, exchange_seq, load_acquire, load_relaxed, load_seq, store_relaxed, store_release, store_seq,
+    a64, as_pointer, exchange_seq, load_acquire, load_relaxed, load_seq, store_relaxed, store_release,
+    store_seq,
 )
 from ordstream._core.ground.threads cimport Mutex, cpu_pause, prefetch_write
 

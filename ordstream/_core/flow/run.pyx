@@ -252,9 +252,9 @@ cdef class Run:
         # pairs with store_release in the egress
         cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)
         cdef bint released = False
-        while self.pinned_head != NULL and self.pinned_head.next != NULL and self.pinned_head.next.first_serial <= emitted:
-            # Something of the following batch has left the egress, so the ingress has moved on from this
-            # one.
+        while (self.pinned_head != NULL and self.pinned_head.next != NULL
+               and self.pinned_head.next.first_serial <= emitted):
+            # Something of the next batch has left the egress: the ingress is done with this one.
             b = self.pinned_head
             self.pinned_head = b.next
             self.pinned -= 1
@@ -364,8 +364,8 @@ cdef class Run:
                     and load_acquire(&self.rt.active) <= self.hired
                     and not (feeding and not full
                              and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
-                    and not (full
-                             and load_acquire(&self.rt.ingress.emitted_serial) >= load_relaxed(&self.rt.ingress.retires_at))):
+                    and not (full and (load_acquire(&self.rt.ingress.emitted_serial)
+                                       >= load_relaxed(&self.rt.ingress.retires_at)))):
                 if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
                         and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
                              or (feeding and not full

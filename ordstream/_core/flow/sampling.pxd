@@ -12,4 +12,5 @@ from ordstream._core.ground.kernel cimport Kernel
 cdef int64_t clock_cost_ns() noexcept nogil
 cdef int32_t sample_rows(Kernel* kernel, Worker* worker, void* state, Chunk* chunk, const int32_t* rows,
                          int32_t n, Chunk* out,
-                         Failure* f, int64_t* costs_ns, int64_t* grown_bytes, int64_t* state_bytes) noexcept nogil
+                         Failure* f, int64_t* costs_ns, int64_t* grown_bytes,
+                         int64_t* state_bytes) noexcept nogil

@@ -4,8 +4,8 @@ Everything here is nogil and non-blocking. No worker waits while it holds a rele
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.flow.delivery cimport (
-    fail_unit, inherit, operator_can_release, operator_release, operator_send, operator_send_run, out_of_memory, prepare_rows,
-    prepare_unit, send_held,
+    fail_unit, inherit, operator_can_release, operator_release, operator_send, operator_send_run,
+    out_of_memory, prepare_rows, prepare_unit, send_held,
 )
 from ordstream._core.flow.ingress cimport ingress_has_work, ingress_take, ingress_take_run
 from ordstream._core.flow.operator cimport Operator, Slice
@@ -244,7 +244,8 @@ cdef inline void work_bucket(
             process_part(op, w, op.pq.buckets[b].state, part, slice)
             part = NULL
             k += 1
-            over = slice.tuples_in + slice.chunks >= budget or slice.chunks >= end or load_relaxed(&op.run.stop) != 0
+            over = (slice.tuples_in + slice.chunks >= budget or slice.chunks >= end
+                    or load_relaxed(&op.run.stop) != 0)
             if over:
                 break
         run = pq_leave(&op.pq, b, k, over)

@@ -40,7 +40,8 @@ cdef int32_t range_bucket(const Partitioner* pt, const Chunk* c, int32_t s) noex
     if col.valid != NULL and not col.valid[s]:
         return 0
     if pt.is_float:
-        f = (<double*> col.data)[s] if type == PT_F64 else (<float*> col.data)[s] if type == PT_F32 else <double> int_value(col, type, s)
+        f = ((<double*> col.data)[s] if type == PT_F64 else (<float*> col.data)[s] if type == PT_F32
+             else <double> int_value(col, type, s))
         if isnan(f):
             return pt.nbounds
         while lo < hi:

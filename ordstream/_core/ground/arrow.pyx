@@ -77,7 +77,8 @@ cdef uint8_t* pack_bits(const uint8_t* bytes, int64_t n, int64_t* zeros) noexcep
         return NULL
     while i + 8 <= n:
         b = bytes + i
-        out[i >> 3] = <uint8_t> (b[0] | b[1] << 1 | b[2] << 2 | b[3] << 3 | b[4] << 4 | b[5] << 5 | b[6] << 6 | b[7] << 7)
+        out[i >> 3] = <uint8_t> (b[0] | b[1] << 1 | b[2] << 2 | b[3] << 3
+                                 | b[4] << 4 | b[5] << 5 | b[6] << 6 | b[7] << 7)
         ones += b[0] + b[1] + b[2] + b[3] + b[4] + b[5] + b[6] + b[7]
         i += 8
     for i in range(i, n):

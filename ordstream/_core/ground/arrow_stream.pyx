@@ -73,7 +73,8 @@ cdef class Handover:
         if not self.pulled:
             if self.stream._handed_over or self.stream._exhausted:
                 raise RuntimeError(
-                    "this stream has been read: it gives its output once; use Pipeline.run for a result that can be read again"
+                    "this stream has been read: it gives its output once; use Pipeline.run for a result "
+                    "that can be read again"
                 )
             self.stream._handed_over = True
             self.pulled = True

@@ -6,7 +6,8 @@ from ordstream._core.ground.chunk cimport Chunk, Column, Layout, Worker, chunk_s
 
 
 cdef inline int carry_values(
-    const int32_t* carry, int32_t ncarry, const Layout* layout, Worker* w, const Chunk* c, Chunk* out, int32_t slot, int32_t n,
+    const int32_t* carry, int32_t ncarry, const Layout* layout, Worker* w, const Chunk* c, Chunk* out,
+    int32_t slot, int32_t n,
 ) noexcept nogil:
     """Repeat columns `carry` of row `slot` in `n` reserved rows from out.n on, into columns 0..ncarry-1, and
     set their origin.

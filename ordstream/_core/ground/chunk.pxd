@@ -1,18 +1,23 @@
-"""Chunk: 1..N consecutive tuples that move, and are reordered, as one unit. Columns in Arrow layout, pooled memory.
+"""Chunk: 1..N consecutive tuples that move, and are put in order, as one unit.
 
-a) Every column is fixed width: strings, binaries and lists are 16-byte `View`s into memory that outlives the chunk's
-   passage (an input batch, a held chunk, an operator's state). Gathering rows is therefore copying fixed widths.
-b) Columns are indexed by *slot*; `sel` lists the selected slots in order (NULL: slots 0..n-1). A filter narrows `sel`,
-   a projection adds columns; neither moves a value. A kernel that makes other rows fills a fresh chunk (`origin` says which
-   input slot caused each row).
-c) A column's `valid` is one byte per slot (0 = null); NULL means no nulls. Values under a null are zeroed or garbage.
-d) Memory ownership: a chunk has one owner at a time (a queue slot, then the worker that took it). Its arrays live in its
-   arena and die with it. `held` are chunks that its views point into; they are released with it.
-e) A unit has one chunk for each *lane* in which it has rows, linked by `beside`; the lanes of a unit may have rows of
-   different shape. The first chunk carries what is said of the whole unit: link, ticket, counted, last_serial and the
-   markers. Chunks that a branch made share columns, so these are read-only, and a chunk that another one is made of is
-   held until the unit dies (flow/delivery.pyx, inherit). Rows of a lane are in input order. `fork` and `place` tell the order
-   between lanes: the slot at the branch point that caused each row.
+Columns have Arrow's layout; memory comes from a pool.
+
+a) Every column is fixed width: strings, binaries and lists are 16-byte `View`s into memory that outlives the
+   chunk's passage (an input batch, a held chunk, an operator's state). Gathering rows is therefore copying
+   fixed widths.
+b) Columns are indexed by *slot*; `sel` lists the selected slots in order (NULL: slots 0..n-1). A filter
+   narrows `sel`, a projection adds columns; neither moves a value. A kernel that makes other rows fills a
+   fresh chunk (`origin` says which input slot caused each row).
+c) A column's `valid` is one byte per slot (0 = null); NULL means no nulls. Values under a null are zeroed or
+   garbage.
+d) Memory ownership: a chunk has one owner at a time (a queue slot, then the worker that took it). Its arrays
+   live in its arena and die with it. `held` are chunks that its views point into; they are released with it.
+e) A unit has one chunk for each *lane* in which it has rows, linked by `beside`; the lanes of a unit may
+   have rows of different shape. The first chunk carries what is said of the whole unit: link, ticket,
+   counted, last_serial and the markers. Chunks that a branch made share columns, so these are read-only, and
+   a chunk that another one is made of is held until the unit dies (flow/delivery.pyx, inherit). Rows of a
+   lane are in input order. `fork` and `place` tell the order between lanes: the slot at the branch point
+   that caused each row.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -64,7 +69,8 @@ cdef struct Block:
     int64_t size           # usable bytes after this header
 
 cdef struct Arena:
-    # Bump allocator. The first block survives arena_reset. Not thread safe: owned by the chunk's or scratch's owner.
+    # Bump allocator. The first block survives arena_reset. Not thread safe: owned by the chunk's or
+    # scratch's owner.
     Block* first
     Block* current
     char* top
@@ -79,7 +85,8 @@ cdef struct Failure:
 
 cdef enum:
     CACHED_MAX = 256       # chunks a worker keeps to itself; half of them go to the pool when there are more
-    CACHED_LARGE = 8       # the same where chunks are large: one worker makes them, another frees them, and memory should be warm
+    # the same for large chunks: one worker makes them, another frees them, and memory should be warm
+    CACHED_LARGE = 8
     LARGE_BLOCK = 1 << 15  # bytes of the block that a large chunk keeps
 
 cdef enum FailureCode:
@@ -108,11 +115,12 @@ cdef struct Part:
 cdef struct Fork:
     # A branch point that rows have passed. Lies in the arena of the chunk that was divided there.
     Fork* outer            # the branch point before it whose lanes are not united yet, or NULL
-    const int32_t* place   # slot in `outer` that caused each slot of that chunk; NULL: the same, or no `outer`
+    const int32_t* place   # per slot of that chunk: its slot in `outer`; NULL: the same, or no `outer`
     int64_t branch         # which branch: its kernel's own number
 
 cdef struct Chunk:
-    # Lies at a 64-byte boundary. A chunk of one row, which goes from core to core, needs the first four lines and that of its columns.
+    # Lies at a 64-byte boundary. A chunk of one row, which goes from core to core, needs the first four
+    # lines and that of its columns.
     Chunk* link            # next chunk of the same unit (one ticket may carry several chunks)
     int32_t kind           # ChunkKind
     int32_t n              # selected rows
@@ -121,7 +129,7 @@ cdef struct Chunk:
     int32_t ncols
     int32_t nparts
     int16_t lane           # lane of its unit that the rows are in
-    int16_t counted        # 1: made by the ingress (or took such a chunk's place): counts as in flight until egress
+    int16_t counted        # 1: made by the ingress, or in such a chunk's place: in flight until egress
     int32_t failed_operator
     int32_t* sel
     Column* cols           # capacity: ChunkPool.max_cols
@@ -148,10 +156,10 @@ cdef struct Chunk:
     int64_t time           # TIME: event time
     int32_t* origin        # outputs only: input slot that caused each row
     # fifth line
-    int64_t* flush_time    # outputs of a punctuation only: first sort field (window end; 0 for a final flush)
-    char** flush_key       # outputs of a punctuation only: key record (keyed_state.pxd) in this chunk's arena
+    int64_t* flush_time    # only of a punctuation: first sort field (window end; 0 for a final flush)
+    char** flush_key       # only of a punctuation: key record (keyed_state.pxd) in this chunk's arena
     Chunk* held_next
-    void* shed             # ShedRows* in this arena, or NULL: set by a shed stage, read by the operator behind it, else garbage
+    void* shed             # ShedRows* in this arena, or NULL: from `shed` to the next operator; else garbage
     void* block            # what the chunk lies in
     Chunk* beside          # next chunk of the same unit, of another lane
     Fork* fork             # innermost branch point that the rows have passed, or NULL
@@ -178,7 +186,8 @@ cdef struct Worker:
     int64_t live_delta     # chunks handed out minus returned by this worker, folded into pool.live
     uint64_t rng
     a64* stop              # the run's stop flag (stopping.pxd); NULL: outside a run
-    int (*look)(Worker*) noexcept nogil   # asked where the flag is clear: workers = 0, for signals; NULL: nothing to ask
+    # asked where the flag is clear: with workers = 0, for signals; NULL: nothing to ask
+    int (*look)(Worker*) noexcept nogil
     int64_t look_at        # the look's: time of the next one
     void* raised           # the look's: what a signal handler raised, owned; NULL: nothing
 
@@ -186,7 +195,8 @@ cdef struct Worker:
 cdef inline char* arena_alloc(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:
     """`size` bytes, 16-byte aligned, uninitialised; NULL when memory is exhausted.
 
-    Thread safety: the arena's owner only. Ownership: the arena. Cost: a few instructions; malloc when the block is full.
+    Thread safety: the arena's owner only. Ownership: the arena. Cost: a few instructions; malloc when the
+    block is full.
     """
     cdef char* p = a.top
     size = (size + 15) & ~<int64_t> 15
@@ -238,7 +248,8 @@ cdef void chunk_return_slow(Worker* w) noexcept nogil
 cdef inline Chunk* chunk_new(Worker* w) noexcept nogil:
     """An empty DATA chunk without columns (cols is NULL-filled only by chunk_reserve or by its user).
 
-    Thread safety: the worker only. Ownership: the caller. Returns: NULL when memory is exhausted. Cost: ~2 ns from the cache.
+    Thread safety: the worker only. Ownership: the caller. Returns: NULL when memory is exhausted. Cost: ~2
+    ns from the cache.
     """
     cdef Chunk* c = w.cached
     if c == NULL:
@@ -293,7 +304,8 @@ cdef inline void chunk_free(Worker* w, Chunk* c) noexcept nogil:
     c.link = w.cached
     w.cached = c
     w.ncached += 1
-    if w.ncached > CACHED_LARGE and (w.ncached > CACHED_MAX or (c.arena.first != NULL and c.arena.first.size >= LARGE_BLOCK)):
+    if w.ncached > CACHED_LARGE and (
+            w.ncached > CACHED_MAX or (c.arena.first != NULL and c.arena.first.size >= LARGE_BLOCK)):
         chunk_return_slow(w)
 
 
@@ -307,7 +319,7 @@ cdef inline void unit_free(Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef inline bint unit_has(const Chunk* c, uint64_t lanes) noexcept nogil:
-    """Whether a unit has rows in one of these lanes (a bit each). Any reader. Cost: a few instructions per chunk."""
+    """Whether a unit has rows in one of these lanes (a bit each). Any reader. Cost: a look at each chunk."""
     while c != NULL:
         if c.n and lanes >> c.lane & 1:
             return True

@@ -241,10 +241,12 @@ cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil:
 
 
 cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil:
-    """Bring a chunk with rows in one of these lanes (a bit each) to the front; it then carries what is said of the unit.
+    """Bring a chunk with rows in one of these lanes (a bit each) to the front.
 
-    Thread safety: the unit's owner. Ownership: unchanged. Returns: the first chunk; NULL: none of these lanes has rows,
-    and nothing was changed. Cost: a few instructions per chunk of the unit.
+    It then carries what is said of the unit.
+
+    Thread safety: the unit's owner. Ownership: unchanged. Returns: the first chunk; NULL: none of these
+    lanes has rows, and nothing was changed. Cost: a few instructions per chunk of the unit.
     """
     cdef Chunk* before = unit
     cdef Chunk* c = unit.beside
@@ -395,8 +397,9 @@ cdef class LayoutOwner:
 
 
 PHYSICAL_TYPES = {
-    "i8": PT_I8, "i16": PT_I16, "i32": PT_I32, "i64": PT_I64, "u8": PT_U8, "u16": PT_U16, "u32": PT_U32, "u64": PT_U64,
-    "f32": PT_F32, "f64": PT_F64, "bool": PT_BOOL, "view": PT_VIEW, "list": PT_LIST, "fixed16": PT_FIXED16,
+    "i8": PT_I8, "i16": PT_I16, "i32": PT_I32, "i64": PT_I64, "u8": PT_U8, "u16": PT_U16, "u32": PT_U32,
+    "u64": PT_U64, "f32": PT_F32, "f64": PT_F64, "bool": PT_BOOL, "view": PT_VIEW, "list": PT_LIST,
+    "fixed16": PT_FIXED16,
 }
 
 

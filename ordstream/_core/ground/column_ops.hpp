@@ -1,11 +1,15 @@
-// Element-wise loops of the expression machine (expression.pyx): one template per shape, one functor per instruction.
+// Element-wise loops of the expression machine (expression.pyx): one template per shape, one functor per
+// instruction.
 //
-// a) A column of operands is dense: n values, or one value that stands for all rows (`scalar`). Results are dense, never aliased
-//    with operands. Loops are plain, so that a compiler vectorises them; floats keep IEEE order (never -ffast-math).
-// b) A checked loop returns an alarm: negative when some row *may* have failed (values under a null are garbage and may raise a
-//    false alarm). Only then `mark` looks again, row by row, at the rows that are valid, and writes a FailureCode into bad[row].
+// a) A column of operands is dense: n values, or one value that stands for all rows (`scalar`). Results are
+//    dense, never aliased with operands. Loops are plain, so that a compiler vectorises them; floats keep
+//    IEEE order (never -ffast-math).
+// b) A checked loop returns an alarm: negative when some row *may* have failed (values under a null are
+//    garbage and may raise a false alarm). Only then `mark` looks again, row by row, at the rows that are
+//    valid, and writes a FailureCode into bad[row].
 // c) Portable C++17: gcc, clang, MSVC. No exceptions, no allocation.
-// Thread safety: pure functions. Ownership: none. Cost: 0.1-1 ns per row and instruction, about 5 ns per call.
+// Thread safety: pure functions. Ownership: none. Cost: 0.1-1 ns per row and instruction, about 5 ns per
+// call.
 #ifndef ORDSTREAM_COLUMN_OPS_HPP
 #define ORDSTREAM_COLUMN_OPS_HPP
 #include <cmath>
@@ -34,7 +38,8 @@ enum Fail : uint8_t { OVERFLOW_ = 1, ZERO_DIVISION = 2, CAST = 3 };
 enum Type { I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, BOOL, VIEW, LIST, FIXED16 };
 
 typedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb, int64_t n);
-typedef void (*mark2_t)(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb, int64_t n);
+typedef void (*mark2_t)(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb,
+                        int64_t n);
 typedef int64_t (*unary_t)(void* r, const void* a, int64_t n);
 typedef void (*mark1_t)(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n);
 
@@ -106,7 +111,8 @@ int64_t checked(void* r, const void* a, int sa, const void* b, int sb, int64_t n
 }
 
 template <class Op>
-void mark_checked(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb, int64_t n) {
+void mark_checked(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb,
+                  int64_t n) {
     const int64_t* x = static_cast<const int64_t*>(a);
     const int64_t* y = static_cast<const int64_t*>(b);
     for (int64_t i = 0; i < n; i++) {
@@ -145,7 +151,7 @@ void mark_checked1(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n)
     }
 }
 
-// ------------------------------------------------------------------------------------------------ instructions
+// --------------------------------------------------------------------------------------------- instructions
 #define ORD_CHECKED(name, can_divide, body)                                  \
     struct name {                                                            \
         static const bool divides = can_divide;                              \
@@ -185,7 +191,8 @@ ORD_CHECKED(ModI, true, {
 });
 #undef ORD_CHECKED
 
-// Values are passed as they lie in memory; `if` expressions keep the loops free of branches where the target can.
+// Values are passed as they lie in memory; `if` expressions keep the loops free of branches where the target
+// can.
 #define ORD_BINARY(name, in, out, body)                      \
     struct name {                                            \
         typedef in A;                                        \
@@ -202,7 +209,8 @@ ORD_BINARY(MinF, double, double, { return (a <= b) | (b != b) ? a : b; });
 ORD_BINARY(MaxF, double, double, { return (a >= b) | (b != b) ? a : b; });
 ORD_BINARY(PowF, double, double, { return std::pow(a, b); });
 ORD_BINARY(Atan2F, double, double, { return std::atan2(a, b); });
-// CPython's float.__mod__ and float.__floordiv__, total: what stands in expressions/bound.py for a zero divisor.
+// CPython's float.__mod__ and float.__floordiv__, total: what stands in expressions/bound.py for a zero
+// divisor.
 ORD_BINARY(ModF, double, double, {
     if (b == 0.0) return std::numeric_limits<double>::quiet_NaN();
     double m = std::fmod(a, b);
@@ -238,7 +246,8 @@ struct EqV {
     typedef View A;
     typedef uint8_t R;
     static inline R eval(const A& a, const A& b) {
-        return a.size == b.size && (a.size == 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.size)) == 0);
+        return a.size == b.size
+            && (a.size == 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.size)) == 0);
     }
 };
 struct NeV {
@@ -295,7 +304,8 @@ struct AbsI {
     static const uint8_t code = OVERFLOW_;
     static inline int64_t eval(int64_t a, int64_t& alarm) {
         const int64_t s = a >> 63;
-        const int64_t r = static_cast<int64_t>((static_cast<uint64_t>(a) ^ static_cast<uint64_t>(s)) - static_cast<uint64_t>(s));
+        const int64_t r = static_cast<int64_t>((static_cast<uint64_t>(a) ^ static_cast<uint64_t>(s))
+                                               - static_cast<uint64_t>(s));
         alarm |= r;
         return r;
     }
@@ -363,14 +373,22 @@ inline const BinaryEntry* find_binary(const char* name) {
 
 inline const UnaryEntry* find_unary(const char* name) {
     static const UnaryEntry table[] = {
-        {"i2f", unary<IntToFloat>, nullptr, 'i', 'f'}, {"f2i", checked1<FloatToInt>, mark_checked1<FloatToInt>, 'f', 'i'},
+        {"i2f", unary<IntToFloat>, nullptr, 'i', 'f'},
+        {"f2i", checked1<FloatToInt>, mark_checked1<FloatToInt>, 'f', 'i'},
         {"b2i", unary<BoolToInt>, nullptr, 'b', 'i'}, {"i2b", unary<IntToBool>, nullptr, 'i', 'b'},
         {"not", unary<Not>, nullptr, 'b', 'b'},
-        {"neg_i64", checked1<NegI>, mark_checked1<NegI>, 'i', 'i'}, {"abs_i64", checked1<AbsI>, mark_checked1<AbsI>, 'i', 'i'},
+        {"neg_i64", checked1<NegI>, mark_checked1<NegI>, 'i', 'i'},
+        {"abs_i64", checked1<AbsI>, mark_checked1<AbsI>, 'i', 'i'},
         {"neg_f64", unary<NegF>, nullptr, 'f', 'f'}, {"abs_f64", unary<AbsF>, nullptr, 'f', 'f'},
-        {"sqrt", unary<Sqrt>, nullptr, 'f', 'f'}, {"sin", unary<Sin>, nullptr, 'f', 'f'}, {"cos", unary<Cos>, nullptr, 'f', 'f'},
-        {"tan", unary<Tan>, nullptr, 'f', 'f'}, {"asin", unary<Asin>, nullptr, 'f', 'f'}, {"acos", unary<Acos>, nullptr, 'f', 'f'},
-        {"atan", unary<Atan>, nullptr, 'f', 'f'}, {"exp", unary<Exp>, nullptr, 'f', 'f'}, {"log", unary<Log>, nullptr, 'f', 'f'},
+        {"sqrt", unary<Sqrt>, nullptr, 'f', 'f'},
+        {"sin", unary<Sin>, nullptr, 'f', 'f'},
+        {"cos", unary<Cos>, nullptr, 'f', 'f'},
+        {"tan", unary<Tan>, nullptr, 'f', 'f'},
+        {"asin", unary<Asin>, nullptr, 'f', 'f'},
+        {"acos", unary<Acos>, nullptr, 'f', 'f'},
+        {"atan", unary<Atan>, nullptr, 'f', 'f'},
+        {"exp", unary<Exp>, nullptr, 'f', 'f'},
+        {"log", unary<Log>, nullptr, 'f', 'f'},
         {"floor", unary<Floor>, nullptr, 'f', 'f'}, {"ceil", unary<Ceil>, nullptr, 'f', 'f'},
         {"round", unary<Round>, nullptr, 'f', 'f'}, {"len_view", unary<Length>, nullptr, 'v', 'i'},
         {"load_u64", checked1<LoadU64>, mark_checked1<LoadU64>, 'i', 'i'},
@@ -381,7 +399,7 @@ inline const UnaryEntry* find_unary(const char* name) {
     return nullptr;
 }
 
-// ------------------------------------------------------------------------------------------------ loads and stores
+// ----------------------------------------------------------------------------------------- loads and stores
 // Selected rows of a column, widened. R: class on the stack, T: in the chunk.
 template <class R, class T>
 inline void gather(void* r, const void* data, const int32_t* sel, int64_t n) {
@@ -417,7 +435,8 @@ inline void clear_null_views(View* views, const uint8_t* valid, int64_t n) {
         if (!valid[i]) views[i] = View{nullptr, 0};
 }
 
-// Stack values into a slot-indexed column of type T. Returns the alarm of values outside T (garbage under nulls included).
+// Stack values into a slot-indexed column of type T. Returns the alarm of values outside T (garbage under
+// nulls included).
 template <class T, class V>
 inline int64_t scatter(void* data, const int32_t* sel, const void* values, int scalar, int64_t n) {
     T* ORD_RESTRICT out = static_cast<T*>(data);
@@ -476,16 +495,17 @@ inline bool fits(int type, int64_t v) {
     }
 }
 
-inline void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar, int64_t n) {
+inline void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar,
+                       int64_t n) {
     const int64_t* in = static_cast<const int64_t*>(values);
     for (int64_t i = 0; i < n; i++)
         if (!fits(type, in[scalar ? 0 : i]) && !bad[i] && (valid == nullptr || valid[i])) bad[i] = OVERFLOW_;
 }
 
-// ------------------------------------------------------------------------------------------------ null-aware instructions
+// ---------------------------------------------------------------------------------- null-aware instructions
 // Dense operands, never scalar.
-inline void kleene(bool is_or, uint8_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv, const uint8_t* a, const uint8_t* av,
-                   const uint8_t* b, const uint8_t* bv, int64_t n) {
+inline void kleene(bool is_or, uint8_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv, const uint8_t* a,
+                   const uint8_t* av, const uint8_t* b, const uint8_t* bv, int64_t n) {
     if (rv == nullptr) {
         if (is_or) {
             for (int64_t i = 0; i < n; i++) r[i] = a[i] | b[i];
@@ -516,7 +536,8 @@ inline void choose(void* r, const uint8_t* pick, const void* a, int sa, const vo
 }
 
 // r[i] = pick[i] ? a[i] : b[i], `width` bytes per value.
-inline void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb, int64_t n) {
+inline void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb,
+                   int64_t n) {
     if (width == 8) return choose<int64_t>(r, pick, a, sa, b, sb, n);
     if (width == 1) return choose<uint8_t>(r, pick, a, sa, b, sb, n);
     choose<View>(r, pick, a, sa, b, sb, n);
@@ -558,8 +579,8 @@ inline void in_view(uint8_t* ORD_RESTRICT r, const View* a, int64_t n, const Vie
 }
 
 // Dense side table of 8-byte values; rv: validity of the result.
-inline void lookup(int64_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv, const int64_t* a, const uint8_t* av, int64_t n,
-                   const int64_t* table, const uint8_t* valid, int64_t size) {
+inline void lookup(int64_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv, const int64_t* a, const uint8_t* av,
+                   int64_t n, const int64_t* table, const uint8_t* valid, int64_t size) {
     for (int64_t i = 0; i < n; i++) {
         const bool inside = static_cast<uint64_t>(a[i]) < static_cast<uint64_t>(size);
         const uint8_t ok = inside && (valid == nullptr || valid[a[i]]) && (av == nullptr || av[i]);
@@ -573,7 +594,8 @@ inline void both_valid(uint8_t* ORD_RESTRICT r, const uint8_t* a, const uint8_t*
 }
 
 // Narrow a selection by a predicate. Returns how many rows stay. `out` may be `sel` itself.
-inline int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n) {
+inline int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid,
+                      int32_t n) {
     int32_t m = 0;
     if (sel == nullptr && valid == nullptr) {
         for (int32_t i = 0; i < n; i++) {

@@ -1,21 +1,26 @@
-"""Kernel: the code an operator runs on a chunk. One struct of nogil function pointers is the contract between kernels
-(built-in, compiled, Python) and the runtime.
+"""Kernel: the code an operator runs on a chunk. One struct of nogil function pointers is the contract
+between kernels (built-in, compiled, Python) and the runtime.
 
-a) SL: `apply(k, w, in)` returns the output chunk: `in` itself (narrowed or with other columns) or a new chunk whose `origin`
-   names the input slot of each row, ascending. On a failing row it sets `in.failure` (slot, code, message or exc) and returns the
-   outputs of the rows before it. With on_error == ON_ERROR_SKIP it drops failing rows itself, counts them in `skipped`, and tells
-   `skip_note` or `skip_note_error` which row and why, if `skip_is_first`.
-b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, in arrival order) of one bucket, in order, and returns
-   how many it finished: n, or j < n when rows[j] failed (f is filled; the state is as before that row; outputs of rows[:j] are
-   kept). An in-place kernel (`in_place`) writes into columns that `prepare` made in `in` and may clear `in.keep[slot]`; otherwise
-   it appends rows to `out` (chunk_reserve, n/slots, origin = the input row's slot).
-   `finish(k, w, in)` runs once per chunk after all parts (in-place kernels: rearrange in.cols into the output layout).
-c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation makes this bucket emit, any order, and fills
-   flush_time/flush_key of every row (the runtime sorts by (flush_time, key, emission index)). SF kernels may leave flush_key
-   NULL: emission order is kept. A loop over keys looks at the stop flag (stopping.pxd) and returns 0 early: the run's output is then
-   dropped, and its state is never used again.
-d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core lock.
-e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only while a run lasts.
+a) SL: `apply(k, w, in)` returns the output chunk: `in` itself (narrowed or with other columns) or a new
+   chunk whose `origin` names the input slot of each row, ascending. On a failing row it sets `in.failure`
+   (slot, code, message or exc) and returns the outputs of the rows before it. With on_error == ON_ERROR_SKIP
+   it drops failing rows itself, counts them in `skipped`, and tells `skip_note` or `skip_note_error` which
+   row and why, if `skip_is_first`.
+b) PS/SF: `process(k, w, state, in, rows, n, out, f)` handles `n` rows (slots, in arrival order) of one
+   bucket, in order, and returns how many it finished: n, or j < n when rows[j] failed (f is filled; the
+   state is as before that row; outputs of rows[:j] are kept). An in-place kernel (`in_place`) writes into
+   columns that `prepare` made in `in` and may clear `in.keep[slot]`; otherwise it appends rows to `out`
+   (chunk_reserve, n/slots, origin = the input row's slot). `finish(k, w, in)` runs once per chunk after all
+   parts (in-place kernels: rearrange in.cols into the output layout).
+c) `punctuate(k, w, state, punctuation, out, f)`: appends what the punctuation makes this bucket emit, any
+   order, and fills flush_time/flush_key of every row (the runtime sorts by (flush_time, key, emission
+   index)). SF kernels may leave flush_key NULL: emission order is kept. A loop over keys looks at the stop
+   flag (stopping.pxd) and returns 0 early: the run's output is then dropped, and its state is never used
+   again.
+d) All functions are nogil; Python kernels take the GIL inside, once per call, never while they hold a core
+   lock.
+e) Functions are called by any worker, one call at a time per bucket state; the `Kernel` itself is read-only
+   while a run lasts.
 f) The state contract: the keys of a bucket leave it as rows, come into another bucket, and are forgotten.
    A row has the layout `state`: the key columns (`state_keys`: columns 0, 1, ... of the row; NULL: an
    operator without a key, whose rows are one state together), then the operator's own columns. Mostly a
@@ -70,13 +75,14 @@ cdef enum OnError:
 
 ctypedef Chunk* (*apply_t)(Kernel*, Worker*, Chunk*) noexcept nogil
 ctypedef int (*prepare_t)(Kernel*, Worker*, Chunk*) noexcept nogil            # 0, or -1: no memory
-ctypedef int32_t (*process_t)(Kernel*, Worker*, void* state, Chunk* chunk, const int32_t* rows, int32_t n, Chunk* out,
-                              Failure*) noexcept nogil
+ctypedef int32_t (*process_t)(Kernel*, Worker*, void* state, Chunk* chunk, const int32_t* rows, int32_t n,
+                              Chunk* out, Failure*) noexcept nogil
 ctypedef int (*finish_t)(Kernel*, Worker*, Chunk*) noexcept nogil             # 0, or -1: no memory
-ctypedef int (*punctuate_t)(Kernel*, Worker*, void* state, Chunk* punctuation, Chunk* out, Failure*) noexcept nogil
+ctypedef int (*punctuate_t)(Kernel*, Worker*, void* state, Chunk* punctuation, Chunk* out,
+                            Failure*) noexcept nogil
 ctypedef void* (*bucket_new_t)(Kernel*, int32_t bucket) noexcept nogil        # NULL: no memory
-ctypedef void (*bucket_free_t)(Kernel*, void*) noexcept nogil                 # may be called with or without the GIL
-ctypedef int64_t (*bucket_bytes_t)(Kernel*, void*) noexcept nogil             # bytes of state held by the bucket
+ctypedef void (*bucket_free_t)(Kernel*, void*) noexcept nogil                 # with or without the GIL
+ctypedef int64_t (*bucket_bytes_t)(Kernel*, void*) noexcept nogil             # bytes of the bucket's state
 ctypedef int32_t (*state_export_t)(Kernel*, Worker*, void* state, StateCursor*, Chunk* out,
                                    Failure*) noexcept nogil
 ctypedef int32_t (*state_rows_t)(Kernel*, Worker*, void* state, Chunk* rows, const int32_t* slots, int32_t n,
@@ -94,7 +100,8 @@ cdef struct StateCursor:
     int64_t at             # the kernel's own
 
 cdef struct Skip:
-    # A row, or a step of a punctuation, that on_error == skip dropped: what a report says about it. Never changed once it is linked.
+    # A row, or a step of a punctuation, that on_error == skip dropped: what a report says about it. Never
+    # changed once it is linked.
     Skip* later            # noted before, but later in the order
     int64_t serial
     int32_t at_end         # 1: a step of the final flush
@@ -108,7 +115,7 @@ cdef struct Kernel:
     int32_t max_workers    # 0: no bound of its own (1 for a Python function under the GIL)
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
-    int32_t unbounded      # a row may take any time (a user's function): the worker holds no finished units meanwhile
+    int32_t unbounded      # a row may take any time (a user's function): no finished unit is kept meanwhile
     int32_t units          # SL: apply takes and gives whole units; 0: a chunk of one lane
     uint64_t reads         # lanes that it works on, a bit each; without `units` one; 0: lane 0
     int32_t extra_cols     # columns that prepare/apply add beyond max(input, output)
@@ -129,16 +136,19 @@ cdef struct Kernel:
     state_rows_t state_install
     state_rows_t state_remove
     a64 skipped            # rows and steps dropped by on_error == skip
-    a64 first_skip         # Skip* of the first of them in the order, as far as it is known; 0: none. Owned, with those linked from it
+    a64 first_skip         # Skip* of the first of them in the order, as far as known, or 0. Owned
     # Lent by the run while it lasts; NULL outside a run. For kernels that call a user's function.
     a64* stop              # RunState.stop
     a64* reader_turn       # RunState.reader_turn
     # Told by the kernel to the run.
-    void* shed             # the ShedControl (flow/shedding.pxd) of a kernel that sheds for the next operator; NULL: it does not shed
+    void* shed             # ShedControl (flow/shedding.pxd), if it sheds for the next operator, or NULL
 
 
 cdef inline bint skip_is_first(Kernel* k, int64_t serial) noexcept nogil:
-    """Whether a skipped row comes before all that were noted. Any worker. Cost: a load; of a line that is written a few times per run."""
+    """Whether a skipped row comes before all that were noted.
+
+    Thread safety: any worker. Ownership: none. Cost: a load from a line that is written a few times per run.
+    """
     cdef Skip* s = <Skip*> as_pointer(load_acquire(&k.first_skip))   # pairs with cas_acq_rel in skip_note
     return s == NULL or serial < s.serial
 
@@ -148,8 +158,8 @@ cdef object skip_first(Kernel* k)
 
 
 cdef class KernelOwner:
-    # Memory ownership: owns `kernel.ctx` (freed by the subclass's __dealloc__), both layouts, and every Python object that
-    # the kernel borrows. Must outlive the run.
+    # Memory ownership: owns `kernel.ctx` (freed by the subclass's __dealloc__), both layouts, and every
+    # Python object that the kernel borrows. Must outlive the run.
     cdef Kernel kernel
     cdef public object input_layout
     cdef public object output_layout

@@ -78,13 +78,14 @@ cdef class KernelOwner:
             s = later
 
     def work_on(self, *lanes):
-        """The lanes of a unit that it works on: numbers below MOST_LANES, one where it does not take whole units.
+        """Say on which lanes of a unit it works, before the run.
 
-        Before the run. Raises ValueError.
+        `lanes`: numbers below MOST_LANES; one, unless the kernel takes whole units. Raises ValueError.
         """
         wrong = [lane for lane in lanes if not 0 <= lane < MOST_LANES]
         if wrong or not lanes or (len(lanes) > 1 and not self.kernel.units):
-            raise ValueError(f"lanes {lanes}: a kernel works on one lane, from 0 to {MOST_LANES - 1}, or takes whole units")
+            raise ValueError(f"lanes {lanes}: a kernel works on one lane, from 0 to {MOST_LANES - 1}, or "
+                             f"takes whole units")
         self.kernel.reads = 0
         for lane in lanes:
             self.kernel.reads |= <uint64_t> 1 << <int> lane

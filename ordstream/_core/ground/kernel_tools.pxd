@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_ZERO_DIVISION, Chunk, Failure, LayoutOwner, Worker,
-    chunk_alloc, chunk_reserve, chunk_set_valid, failure_new, failure_set, Layout,
+    DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_ZERO_DIVISION, Chunk, Failure,
+    LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_new, failure_set, Layout,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner
 

@@ -1,5 +1,5 @@
-// Loops over list elements and repeated values (kernels/pairs.pyx, pair_up.pyx). Portable C++17; no exceptions, no allocation.
-// Thread safety: pure functions. Ownership: none.
+// Loops over list elements and repeated values (kernels/pairs.pyx, pair_up.pyx).
+// Portable C++17; no exceptions, no allocation. Thread safety: pure functions. Ownership: none.
 #ifndef ORDSTREAM_LIST_OPS_HPP
 #define ORDSTREAM_LIST_OPS_HPP
 #include <algorithm>
@@ -38,7 +38,8 @@ inline int64_t sort_distinct_of(T* v, int64_t n) {
     return m;
 }
 
-// Sort the elements of a list and drop repetitions; returns how many are left. Cost: ~n^2/4 steps for short lists.
+// Sort the elements of a list and drop repetitions; returns how many are left. Cost: ~n^2/4 steps for short
+// lists.
 inline int64_t sort_distinct(void* v, int type, int64_t n) {
     switch (type) {
         case I8: return sort_distinct_of(static_cast<int8_t*>(v), n);
@@ -71,13 +72,17 @@ inline void write_pairs(char* left, char* right, int64_t at, const void* v, int 
     left += at * width;
     right += at * width;
     if (width == 8)
-        write_pairs_of(reinterpret_cast<int64_t*>(left), reinterpret_cast<int64_t*>(right), static_cast<const int64_t*>(v), m);
+        write_pairs_of(reinterpret_cast<int64_t*>(left), reinterpret_cast<int64_t*>(right),
+                       static_cast<const int64_t*>(v), m);
     else if (width == 4)
-        write_pairs_of(reinterpret_cast<int32_t*>(left), reinterpret_cast<int32_t*>(right), static_cast<const int32_t*>(v), m);
+        write_pairs_of(reinterpret_cast<int32_t*>(left), reinterpret_cast<int32_t*>(right),
+                       static_cast<const int32_t*>(v), m);
     else if (width == 2)
-        write_pairs_of(reinterpret_cast<int16_t*>(left), reinterpret_cast<int16_t*>(right), static_cast<const int16_t*>(v), m);
+        write_pairs_of(reinterpret_cast<int16_t*>(left), reinterpret_cast<int16_t*>(right),
+                       static_cast<const int16_t*>(v), m);
     else
-        write_pairs_of(reinterpret_cast<int8_t*>(left), reinterpret_cast<int8_t*>(right), static_cast<const int8_t*>(v), m);
+        write_pairs_of(reinterpret_cast<int8_t*>(left), reinterpret_cast<int8_t*>(right),
+                       static_cast<const int8_t*>(v), m);
 }
 
 // `n` copies of one value.

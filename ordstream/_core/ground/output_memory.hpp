@@ -1,9 +1,11 @@
 // Memory of output batches: large blocks that a reader gave back are used again, by whichever run asks next.
 //
-// The first access to a page is slow (2 us on a virtual machine), and the C library returns blocks of this size to the system. A stream's
-// reader drops one batch after another, and a program one result after another. So a few lists, by size, keep up to KEPT bytes.
-// Portable C++17. Thread safety: any thread. The lists' mutex is only tried, never waited for, so that a process that was forked in the
-// middle of a call cannot get stuck. Ownership: whoever took a block, until it gives it back. Cost: ~50 ns.
+// The first access to a page is slow (2 us on a virtual machine), and the C library returns blocks of this
+// size to the system. A stream's reader drops one batch after another, and a program one result after
+// another. So a few lists, by size, keep up to KEPT bytes.
+// Portable C++17. Thread safety: any thread. The lists' mutex is only tried, never waited for, so that a
+// process that was forked in the middle of a call cannot get stuck. Ownership: whoever took a block, until
+// it gives it back. Cost: ~50 ns.
 #ifndef ORDSTREAM_OUTPUT_MEMORY_HPP
 #define ORDSTREAM_OUTPUT_MEMORY_HPP
 #include <cstddef>
@@ -23,10 +25,10 @@ class OrdOutputMemory {
         std::size_t size;   // of the data
         Block* next;        // while it is kept
     };
-    static constexpr std::size_t HEADER = 48;                    // data of a block of whole pages begins at a cache line
-    static constexpr std::size_t SMALLEST = std::size_t(128) << 10;  // below it the C library keeps blocks itself
+    static constexpr std::size_t HEADER = 48;  // data of a block of whole pages begins at a cache line
+    static constexpr std::size_t SMALLEST = std::size_t(128) << 10;  // the C library keeps smaller blocks
     static constexpr std::size_t STEP = std::size_t(32) << 10;   // kept sizes are multiples of it
-    static constexpr std::size_t LISTS = 64;                     // below 2 MiB: more than a column of a full batch needs
+    static constexpr std::size_t LISTS = 64;   // below 2 MiB: more than a column of a full batch needs
     static constexpr std::size_t KEPT = std::size_t(128) << 20;
 
     std::mutex mutex_;
@@ -41,7 +43,9 @@ class OrdOutputMemory {
         return size >= SMALLEST && size <= STEP * (LISTS - 1);
 #endif
     }
-    static Block* block_of(void* data) { return reinterpret_cast<Block*>(static_cast<char*>(data) - HEADER); }
+    static Block* block_of(void* data) {
+        return reinterpret_cast<Block*>(static_cast<char*>(data) - HEADER);
+    }
     Block* first(std::size_t list) {
         Block* block = lists_[list];
         if (block != nullptr) {
@@ -69,8 +73,8 @@ public:
         }
         return reinterpret_cast<char*>(block) + HEADER;
     }
-    // Null is allowed. Blocks of sizes that are no longer asked for make room for those that are. `most`: what may be kept behind this
-    // block, beside KEPT: a run with a small cap leaves no more than that.
+    // Null is allowed. Blocks of sizes that are no longer asked for make room for those that are. `most`:
+    // what may be kept behind this block, beside KEPT: a run with a small cap leaves no more than that.
     void give(void* data, std::size_t most) {
         if (data == nullptr) return;
         Block* block = block_of(data);
@@ -115,6 +119,8 @@ public:
 };
 
 static inline void* ord_output_take(std::size_t size) { return OrdOutputMemory::all().take(size); }
-static inline void* ord_output_grow(void* data, std::size_t size, std::size_t most) { return OrdOutputMemory::all().grow(data, size, most); }
+static inline void* ord_output_grow(void* data, std::size_t size, std::size_t most) {
+    return OrdOutputMemory::all().grow(data, size, most);
+}
 static inline void ord_output_give(void* data, std::size_t most) { OrdOutputMemory::all().give(data, most); }
 #endif

@@ -39,7 +39,7 @@ cdef extern from * nogil:
         __builtin_prefetch(p, 1, 3);
     #endif
     }
-    // An event count: a waiter reads the epoch, checks its condition again, then waits until the epoch moves.
+    // An event count: a waiter reads the epoch, checks its condition again, then waits for another epoch.
     struct OrdEventCount {
         std::mutex mutex;
         std::condition_variable changed;

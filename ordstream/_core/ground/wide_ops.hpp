@@ -1,5 +1,5 @@
-// Exact differences of products of 64-bit integers: a * b - c * d in 128 bits, its sign and its nearest double.
-// Portable C++17; no exceptions, no allocation. Thread safety: pure functions. Ownership: none. Cost: a few ns.
+// Exact differences of products of 64-bit integers: a * b - c * d in 128 bits, its sign, its nearest double.
+// Portable C++17; no exceptions, no allocation. Thread safety: pure. Ownership: none. Cost: a few ns.
 #ifndef ORDSTREAM_WIDE_OPS_HPP
 #define ORDSTREAM_WIDE_OPS_HPP
 #include <cmath>

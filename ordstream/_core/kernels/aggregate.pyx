@@ -1,20 +1,31 @@
-"""Aggregations per key, or over all rows: scan (the input row with the running values) and aggregate (key columns and values,
-per row and at the end of the stream). With no key they are stateful (SF) operators with a single state. Contract: kernel.pxd (b), (c)."""
+"""Aggregations per key, or over all rows: scan and aggregate.
+
+scan gives the input row with the running values; aggregate gives key columns and values, per row or at the
+end of the stream. With no key they are stateful (SF) operators with a single state. Contract: kernel.pxd
+(b), (c).
+"""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, Block, Chunk, Column, Failure, Worker, chunk_alloc, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, Block, Chunk, Column, Failure, Worker, chunk_alloc,
+    failure_set,
 )
 from ordstream._core.state.fold cimport (
-    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store, fold_value,
+    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store,
+    fold_value,
 )
 from ordstream._core.state.fold_rows cimport fold_read, fold_write
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word
-from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record, keyed_state,
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
-from ordstream._core.state.state_rows cimport StateCalls, bucket_export, bucket_install, bucket_remove, owner_state
+from ordstream._core.state.keyed_state cimport (
+    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record,
+    keyed_state,
+)
+from ordstream._core.state.state_rows cimport (
+    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
+)
 from ordstream._core.ground.stopping cimport stop_due
 
 
@@ -59,8 +70,8 @@ cdef int32_t aggregate_process(
 ) noexcept nogil:
     """Fold rows into their keys' states; with `emits` each row gets the values that include it.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when a condition fails at rows[j] or its sum overflows (no
-    state of it changed). Cost: keyed_lookup plus ~3 ns per row and accumulator.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when a condition fails at rows[j]
+    or its sum overflows (no state of it changed). Cost: keyed_lookup plus ~3 ns per row and accumulator.
     """
     cdef AggregateContext* x = <AggregateContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
@@ -88,8 +99,9 @@ cdef int32_t aggregate_process(
         if w.scratch.current == scratch:                     # nothing of the last block is needed any more
             w.scratch.top = top
         good = fold_load(fold, w, c, rows + k0, m, x.conditions, &block, f)
-        if good and x.keys != NULL and keyed_lookup_block(&b.keyed, w, c, rows + k0, good, min(n - k0 - good, <int32_t> LOOKUP_BLOCK),
-                                                          &ahead, slots) != 0:
+        if good and x.keys != NULL and keyed_lookup_block(
+                &b.keyed, w, c, rows + k0, good, min(n - k0 - good, <int32_t> LOOKUP_BLOCK),
+                &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
         for i in range(good):
@@ -102,7 +114,8 @@ cdef int32_t aggregate_process(
             if x.emits:
                 row = rows[k0 + i]
                 for j in range(fold.n):
-                    put_word(c.cols[x.first + j].data, fold.accumulators[j].result, row, fold_value(&fold.accumulators[j], s))
+                    put_word(c.cols[x.first + j].data, fold.accumulators[j].result, row,
+                             fold_value(&fold.accumulators[j], s))
                     if fold.accumulators[j].may_be_null:
                         c.cols[x.first + j].valid[row] = s[1 + j]
         k0 += good
@@ -135,8 +148,9 @@ cdef int aggregate_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """At the end of the stream one row per key that had a tuple. Any order: the runtime sorts by flush_key."""
+cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                             Failure* f) noexcept nogil:
+    """At the end of the stream, one row per key that had a tuple, in any order: the runtime sorts."""
     cdef AggregateContext* x = <AggregateContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef int64_t n
@@ -252,7 +266,7 @@ cdef class FoldKernel(KernelOwner):
 
 
 cdef class ScanKernel(FoldKernel):
-    """Operator "scan": attributes {"aggregates": [BoundAggregation, ...]}; the key is operator.key (empty: SF)."""
+    """Operator "scan". Attribute: `aggregates`, [BoundAggregation, ...]; `key` may be empty (SF)."""
 
     def __init__(self, operator):
         self.setup(operator, len(operator.input))
@@ -261,7 +275,7 @@ cdef class ScanKernel(FoldKernel):
 
 
 cdef class AggregateKernel(FoldKernel):
-    """Operator "aggregate": attributes {"aggregates": [BoundAggregation, ...], "emit": "updates" | "final"}."""
+    """Operator "aggregate". Attributes: `aggregates`, as of scan; `emit`, "updates" or "final"."""
 
     def __init__(self, operator):
         self.setup(operator, len(operator.key))

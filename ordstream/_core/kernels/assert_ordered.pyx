@@ -11,7 +11,8 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
-    FAIL_EARLIER, FAIL_MEMORY, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner, Worker, failure_set, scratch_alloc,
+    FAIL_EARLIER, FAIL_MEMORY, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner, Worker, failure_set,
+    scratch_alloc,
 )
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup

@@ -6,8 +6,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
-    FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new, chunk_reserve,
-    chunk_set_valid, failure_new, failure_set, scratch_alloc, slot_serial,
+    FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new,
+    chunk_reserve, chunk_set_valid, failure_new, failure_set, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
@@ -88,8 +88,8 @@ cdef bint origins_are_rows(const CompiledContext* x, const ordstream_call* call,
 
 
 cdef int64_t call_rows(
-    const CompiledContext* x, const Layout* layout, Worker* w, Chunk* c, const int32_t* rows, int64_t n, Chunk* out,
-    char* states, int64_t stride, const int32_t* records, CallResult* result,
+    const CompiledContext* x, const Layout* layout, Worker* w, Chunk* c, const int32_t* rows, int64_t n,
+    Chunk* out, char* states, int64_t stride, const int32_t* records, CallResult* result,
 ) noexcept nogil:
     """Call the function on `n` rows; its outputs are written behind out.n and not yet counted.
 
@@ -148,7 +148,8 @@ cdef int64_t call_rows(
         result.reason = "the compiled function returned neither n nor -1 - k"
         return 0
     if not x.trusted and not origins_are_rows(x, &call, n, k):
-        result.reason = "the compiled function wrote origins that are not its rows in ascending order, or too many for a row"
+        result.reason = ("the compiled function wrote origins that are not its rows in ascending order, or "
+                         "too many for a row")
         return 0
     result.outputs = call.n_out
     return k
@@ -524,8 +525,9 @@ cdef class CompiledKernel(KernelOwner):
 
 
 CALL_OFFSETS = {
-    "columns": offsetof_columns, "rows": offsetof_rows, "states": offsetof_states, "state_stride": offsetof_stride,
-    "records": offsetof_records, "out": offsetof_out, "origin": offsetof_origin, "n_out": offsetof_n_out,
+    "columns": offsetof_columns, "rows": offsetof_rows, "states": offsetof_states,
+    "state_stride": offsetof_stride, "records": offsetof_records, "out": offsetof_out,
+    "origin": offsetof_origin, "n_out": offsetof_n_out,
 }
 """Byte offsets in ordstream_call, for code that is generated without a C compiler
 (ordstream/udf/numba_compiler.py)."""

@@ -1,4 +1,7 @@
-"""Counting tuples per key, or all of them: with no key a stateful (SF) operator with a single state. Contract: kernel.pxd (b), (c)."""
+"""Counting tuples per key, or all of them: with no key it is a stateful (SF) operator with a single state.
+
+Contract: kernel.pxd (b), (c).
+"""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -16,8 +19,8 @@ from ordstream._core.state.keyed_state cimport (
     keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.packed_counts cimport (
-    COUNT_BLOCK, CountSlot, PackedCounts, packed_add, packed_count, packed_free, packed_init, packed_keys, packed_record,
-    packed_segment, packed_settle,
+    COUNT_BLOCK, CountSlot, PackedCounts, packed_add, packed_count, packed_free, packed_init, packed_keys,
+    packed_record, packed_segment, packed_settle,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_offer
 from ordstream._core.ground.stopping cimport stop_due
@@ -70,7 +73,8 @@ cdef int count_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0 if c.cols[j].data != NULL else -1
 
 
-cdef int count_others(Worker* w, CountBucket* b, Chunk* c, const int32_t* rows, int32_t n, int64_t* totals) noexcept nogil:
+cdef int count_others(Worker* w, CountBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                      int64_t* totals) noexcept nogil:
     """Count up to COUNT_BLOCK rows in the general map. 0, or -1: no memory."""
     cdef int32_t[COUNT_BLOCK] slots
     cdef int64_t* count
@@ -84,7 +88,8 @@ cdef int count_others(Worker* w, CountBucket* b, Chunk* c, const int32_t* rows, 
     return 0
 
 
-cdef int32_t count_keys(Worker* w, CountBucket* b, Chunk* c, const int32_t* rows, int32_t n, int64_t* counts) noexcept nogil:
+cdef int32_t count_keys(Worker* w, CountBucket* b, Chunk* c, const int32_t* rows, int32_t n,
+                        int64_t* counts) noexcept nogil:
     """count_process with keys. `counts` NULL: final. Returns: rows done; fewer than n: no memory."""
     cdef uint64_t[COUNT_BLOCK] keys
     cdef int64_t[COUNT_BLOCK] totals
@@ -124,8 +129,8 @@ cdef int32_t count_process(
 ) noexcept nogil:
     """Count rows; with `in_place` write each row's running count into the prepared column.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: n; fewer only without memory. Cost: packed_count, or keyed_lookup for
-    keys that do not pack, plus ~2 ns per row.
+    Thread safety: the bucket's holder. Ownership: none. Returns: n; fewer only without memory. Cost:
+    packed_count, or keyed_lookup for keys that do not pack, plus ~2 ns per row.
     """
     cdef CountContext* x = <CountContext*> k.ctx
     cdef int64_t* counts = <int64_t*> c.cols[x.column].data if k.in_place else NULL
@@ -176,7 +181,11 @@ cdef int compare_packed(const void* keys, const char* a, const char* b) noexcept
 
 
 cdef int64_t best_packed(Worker* w, const PackedCounts* s, int64_t k, OrdRanked* best) noexcept nogil:
-    """The packed keys with the largest counts (k of them at most), ties by ascending key. Returns how many. Cost: ~1 ns per slot."""
+    """The packed keys with the largest counts, at most k, ties by ascending key.
+
+    Thread safety: the bucket's holder. Ownership: `best` has room for k. Returns: how many. Cost: ~1 ns per
+    slot.
+    """
     cdef const CountSlot* slots
     cdef OrdRanked one
     cdef int64_t n = 0
@@ -198,7 +207,8 @@ cdef int64_t best_packed(Worker* w, const PackedCounts* s, int64_t k, OrdRanked*
     return n
 
 
-cdef int64_t best_others(Worker* w, const KeySpec* keys, KeyedState* s, int64_t k, OrdRanked* best) noexcept nogil:
+cdef int64_t best_others(Worker* w, const KeySpec* keys, KeyedState* s, int64_t k,
+                         OrdRanked* best) noexcept nogil:
     """The same of the general map."""
     cdef OrdRanked one
     cdef int64_t n = 0
@@ -214,8 +224,9 @@ cdef int64_t best_others(Worker* w, const KeySpec* keys, KeyedState* s, int64_t 
     return n
 
 
-cdef int emit_count(const KeySpec* keys, Worker* w, const char* record, int64_t count, Chunk* out, char* copy) noexcept nogil:
-    """Append (key, count) to `out` (reserved); `copy`, in out's arena, gets the key record. 0, or -1: no memory."""
+cdef int emit_count(const KeySpec* keys, Worker* w, const char* record, int64_t count, Chunk* out,
+                    char* copy) noexcept nogil:
+    """Append (key, count) to `out`, which has room; `copy`, in its arena, gets the key. -1: no memory."""
     if key_store(keys, record, w, out, out.n) != 0 or key_copy(keys, record, w, out, copy) != 0:
         return -1
     (<int64_t*> out.cols[keys.ncols].data)[out.n] = count
@@ -227,7 +238,7 @@ cdef int emit_count(const KeySpec* keys, Worker* w, const char* record, int64_t 
 
 
 cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept nogil:
-    """One row per key, or per key among the best. 0, or -1: no memory. Any order: the runtime sorts by flush_key."""
+    """One row per key, or per key among the best, in any order: the runtime sorts. 0, or -1: no memory."""
     cdef CountContext* x = <CountContext*> k.ctx
     cdef int64_t npacked
     cdef int64_t nothers = b.keyed.count
@@ -246,7 +257,8 @@ cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept
     npacked = b.packed.count
     if x.best:
         best = <OrdRanked*> scratch_alloc(w, min(npacked, x.best) * <int64_t> sizeof(OrdRanked) + 16)
-        best_of_others = <OrdRanked*> scratch_alloc(w, min(nothers, x.best) * <int64_t> sizeof(OrdRanked) + 16)
+        best_of_others = <OrdRanked*> scratch_alloc(
+            w, min(nothers, x.best) * <int64_t> sizeof(OrdRanked) + 16)
         if best == NULL or best_of_others == NULL:
             return -1
         npacked = best_packed(w, &b.packed, x.best, best)
@@ -284,8 +296,9 @@ cdef int flush_counts(Kernel* k, Worker* w, CountBucket* b, Chunk* out) noexcept
     return 0
 
 
-cdef int count_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out, Failure* f) noexcept nogil:
-    """emit="final": at the end of the stream one row per key, or one row without keys where there was a tuple."""
+cdef int count_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """emit="final": at the end of the stream one row per key, or without keys one row if a tuple came."""
     cdef Bucket* b = <Bucket*> state
     if punctuation.kind != END_OF_STREAM:
         return 0
@@ -307,7 +320,7 @@ cdef int count_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, 
 
 
 cdef class CountKernel(KernelOwner):
-    """Operator "count": attributes {"emit": "updates" | "final", "best": int (final only)}; the key is operator.key (empty: SF)."""
+    """Operator "count". Attributes: `emit`, "updates" or "final"; `best`, final only; `key`, empty: SF."""
 
     cdef CountContext context
     cdef KeySpecOwner keys

@@ -264,8 +264,11 @@ cdef int32_t window_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const
 
 
 cdef class WindowCountKernel(KernelOwner):
-    """Operator "count" with windows or a bound: attributes {"emit", "window": length | None, "time": column |
-    None, "above": int | None}; the key is operator.key (empty: SF)."""
+    """Operator "count" with windows or a bound.
+
+    Attributes: `emit`; `window`, a length or None; `time`, a column or None; `above`, int or None; `key`,
+    empty: SF.
+    """
 
     cdef WindowContext context
     cdef KeySpecOwner keys
@@ -284,7 +287,8 @@ cdef class WindowCountKernel(KernelOwner):
             self.context.result = self.output_layout.types[len(operator.key)]
             if self.context.window < 1 or self.context.result not in (PT_I32,
                                                                       PT_I64) or operator.emit != "updates":
-                raise ValueError(f"{operator.name!r}: windows need a length of at least 1, a 32 or 64-bit start, and emit='updates'")
+                raise ValueError(f"{operator.name!r}: windows need a length of at least 1, a 32 or 64-bit "
+                                 f"start, and emit='updates'")
             self.context.lowest = INT32_MIN if self.context.result == PT_I32 else INT64_MIN
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1 if operator.key else 0

@@ -383,8 +383,7 @@ cdef int32_t fill_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const i
 
 
 cdef class ForwardFillKernel(KernelOwner):
-    """Operator "forward_fill": attributes {"columns": [int, ...]}, different ones; the key is operator.key (empty:
-    SF)."""
+    """Operator "forward_fill". Attributes: `columns`, different numbers; `key`, empty: SF."""
 
     cdef FillContext context
     cdef KeySpecOwner keys
@@ -426,7 +425,8 @@ cdef class ForwardFillKernel(KernelOwner):
             elif layout.layout.type[x.source[j]] <= PT_BOOL:
                 at += 8
             else:
-                raise TypeError(f"{operator.name!r}: only numbers, bool, dates/times and strings can be filled")
+                raise TypeError(f"{operator.name!r}: only numbers, bool, dates/times and strings "
+                                f"can be filled")
         x.size = at
         self.kernel.ctx = <void*> x
         self.kernel.uses_hash = 1 if operator.key else 0

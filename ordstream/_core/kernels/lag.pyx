@@ -252,7 +252,8 @@ cdef class LagKernel(KernelOwner):
         self.context.n = <int32_t> len(columns)
         self.context.first = self.kernel.input.ncols
         if self.kernel.output.ncols != self.context.first + self.context.n:
-            raise ValueError(f"{operator.name!r}: the output schema must be the input's and one column per column that is kept")
+            raise ValueError(f"{operator.name!r}: the output schema must be the input's and one column per "
+                             f"column that is kept")
         if operator.key:
             self.keys = KeySpecOwner(operator.key, layout.types)
             self.context.keys = &self.keys.spec

@@ -23,7 +23,8 @@ cdef extern from *:
     """
     #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
     #include <numpy/ndarraytypes.h>
-    // Memory of a one-dimensional contiguous array of exactly this dtype and length, else NULL. The buffer protocol takes 150 ns for it.
+    // Memory of a one-dimensional contiguous array of exactly this dtype and length, else NULL. The buffer
+    // protocol takes 150 ns for it.
     static inline void* ord_plain_array(PyObject* array, PyObject* dtype, npy_intp n) {
         PyArrayObject* a = (PyArrayObject*)array;
         if (PyArray_NDIM(a) != 1 || PyArray_DIMS(a)[0] != n || (PyObject*)PyArray_DESCR(a) != dtype
@@ -31,7 +32,8 @@ cdef extern from *:
         return PyArray_DATA(a);
     }
     static inline void* ord_input_array(PyObject* array, PyObject* dtype, npy_intp n) {
-        return PyArray_CHKFLAGS((PyArrayObject*)array, NPY_ARRAY_WRITEABLE) ? ord_plain_array(array, dtype, n) : NULL;
+        return PyArray_CHKFLAGS((PyArrayObject*)array, NPY_ARRAY_WRITEABLE)
+            ? ord_plain_array(array, dtype, n) : NULL;
     }
     """
     void* ord_plain_array(PyObject*, PyObject*, Py_ssize_t) noexcept

@@ -18,7 +18,8 @@ from ordstream._core.state.kept_lists cimport (
 )
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+    keyed_state,
 )
 from ordstream._core.state.row_values cimport list_room, row_list, value_at
 from ordstream._core.state.state_rows cimport (

@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_new, chunk_reserve, chunk_set_valid, row_slot,
-    scratch_alloc,
+    FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_new, chunk_reserve,
+    chunk_set_valid, row_slot, scratch_alloc,
 )
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, owner_setup
@@ -177,7 +177,8 @@ cdef class FlatKernel(KernelOwner):
         self.context.element = layout.layout.element[self.context.column]
         self.context.ncarry = <int32_t> len(carry)
         if self.kernel.output.ncols != self.context.ncarry + (2 if makes_pairs else 1):
-            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and the elements")
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and "
+                             f"the elements")
         self.context.width = self.kernel.output.width[self.context.ncarry]
         if self.context.width > 8:
             raise TypeError(f"{operator.name!r}: lists of strings or decimals are not supported")

@@ -23,7 +23,8 @@ from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+    keyed_state,
 )
 from ordstream._core.state.row_values cimport list_room, row_list, value_at
 from ordstream._core.state.state_rows cimport (
@@ -457,8 +458,7 @@ cdef int32_t ring_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const i
 
 
 cdef class PrecedingKernel(KernelOwner):
-    """Operator "preceding": attributes {"n", "columns", "carry", "time", "within", "when", "where"}; the key is
-    operator.key."""
+    """Operator "preceding". With `n`, `columns`, `carry`, `time`, `within`, `when`, `where`; `key`."""
 
     cdef PrecedingContext context
     cdef KeySpecOwner keys
@@ -477,7 +477,8 @@ cdef class PrecedingKernel(KernelOwner):
         self.context.ncolumns = <int32_t> len(columns)
         self.context.ncarry = <int32_t> len(carry)
         if self.kernel.output.ncols != self.context.ncarry + self.context.ncolumns:
-            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and those of an entry")
+            raise ValueError(f"{operator.name!r}: the output schema must be the carried columns and those "
+                             f"of an entry")
         self.context.values = 8 + ((1 + self.context.ncolumns + 7) & ~7)
         self.context.entry = self.context.values + 8 * self.context.ncolumns
         self.context.inside = <int64_t> self.context.n * self.context.entry <= RING_INSIDE

@@ -84,7 +84,8 @@ cdef class ProjectKernel(KernelOwner):
         inputs = self.input_layout.types
         outputs = self.output_layout.types
         if len(columns) != len(outputs):
-            raise ValueError(f"{operator.name!r} has {len(columns)} columns but its output schema {len(outputs)}")
+            raise ValueError(f"{operator.name!r} has {len(columns)} columns but its output schema "
+                             f"{len(outputs)}")
         self.projection.n = <int32_t> len(columns)
         self.projection.source = <int32_t*> calloc(self.projection.n + 1, sizeof(int32_t))
         self.projection.code = <const Code**> calloc(self.projection.n + 1, sizeof(Code*))

@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.atomics cimport add_relaxed, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new, failure_set,
-    row_slot, scratch_alloc, slot_serial,
+    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new,
+    failure_set, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
@@ -197,7 +197,8 @@ cdef class FlatKernel(PythonKernel):
                 results = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
                 if type(results) is not list and (
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
-                    raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
+                    raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} "
+                                    f"{results!r}")
                 for result in results:
                     # the function may be a generator without an end
                     stopped = is_cancelled(self.kernel.stop)
@@ -455,7 +456,8 @@ cdef class ProcessKernel(KernelOwner):
                 state = self.states.new_state()
             result = self.fn(row, state, emit)
             if result is not None:
-                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got {result!r}")
+                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
+                                f"{result!r}")
             if not position:
                 states.append(state)
                 record[0] = len(states)

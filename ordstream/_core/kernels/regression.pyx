@@ -294,7 +294,8 @@ cdef class RegressionKernel(KernelOwner):
         if self.context.x_type >= PT_F32 or self.context.y_type >= PT_F32:
             raise TypeError(f"{operator.name!r}: x must be an integer, a date or a time, y an integer")
         if self.kernel.output.ncols != len(operator.key) + 5:
-            raise ValueError(f"{operator.name!r}: the output schema must be key columns, x, n, slope, intercept, flat_or_declining")
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, x, n, slope, "
+                             f"intercept, flat_or_declining")
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1
         self.kernel.process = regression_process

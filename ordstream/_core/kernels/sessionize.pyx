@@ -18,12 +18,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.blocks cimport blocks_bytes, blocks_free
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F64, PT_I64, PT_U64, TIME, Block, Chunk, Column, Failure, LayoutOwner,
-    Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F64, PT_I64, PT_U64, TIME, Block, Chunk, Column,
+    Failure, LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin, fold_load,
-    fold_overflows, fold_prepare, fold_row, fold_store,
+    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin,
+    fold_load, fold_overflows, fold_prepare, fold_row, fold_store,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
@@ -37,8 +37,8 @@ from ordstream._core.state.session_rows cimport (
     aggregates_of, collected_of, earlier, sessions_export, sessions_install, sessions_leave, sessions_remove,
 )
 from ordstream._core.state.session_slots cimport (
-    LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new, slots_prepare, slots_process,
-    slots_punctuate, slots_setup,
+    LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new,
+    slots_prepare, slots_process, slots_punctuate, slots_setup,
 )
 from ordstream._core.state.slot_rows cimport slots_export, slots_install, slots_remove
 from ordstream._core.state.keyed_state cimport (
@@ -342,8 +342,11 @@ cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
 
 
 cdef class SessionKernel(KernelOwner):
-    """Operator "sessionize": attributes {"time": column, "timeout": int, "collect": [column, ...], "aggregates":
-    [BoundAggregation, ...]}; the key is operator.key."""
+    """Operator "sessionize".
+
+    Attributes: `time`, a column; `timeout`, int; `collect`, columns; `aggregates`, [BoundAggregation, ...];
+    `key`.
+    """
 
     cdef SessionContext context
     cdef SlotContext slots
@@ -367,7 +370,8 @@ cdef class SessionKernel(KernelOwner):
             raise TypeError(f"{operator.name!r}: the time column must be an integer, a date or a timestamp")
         before = len(operator.key) + 3 + len(collect)
         if self.kernel.output.ncols != before + len(operator.aggregates):
-            raise ValueError(f"{operator.name!r}: the output schema must be key columns, start, end, count, lists and aggregates")
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, start, end, count, "
+                             f"lists and aggregates")
         self.fold = FoldOwner(operator.aggregates, layout, self.output_layout.types[before:])
         self.context.fold = &self.fold.fold
         self.context.lists = <int32_t> sizeof(Session) + self.fold.fold.size

@@ -13,8 +13,8 @@ from ordstream._core.ground.atomics cimport (
     exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk, Column,
-    View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
+    FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW,
+    Chunk, Column, View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.balance.cost_learner cimport CostLearner, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices, time_estimate
@@ -27,7 +27,8 @@ from ordstream._core.balance.las cimport (
 )
 from ordstream._core.flow.sampling cimport clock_cost_ns
 from ordstream._core.flow.shedding cimport (
-    SHED_FROZEN, SHED_LIVE, SHED_REPLAY, ShedControl, ShedEntry, ShedRows, shed_elapsed, virtual_arrival, waited_ns,
+    SHED_FROZEN, SHED_LIVE, SHED_REPLAY, ShedControl, ShedEntry, ShedRows, shed_elapsed, virtual_arrival,
+    waited_ns,
 )
 from ordstream._core.ground.threads cimport cpu_pause, now_ns
 

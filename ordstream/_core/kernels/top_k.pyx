@@ -26,7 +26,8 @@ from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_
 from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.state.top_rows cimport top_export, top_install, top_remove
 from ordstream._core.state.top_state cimport (
-    Entry, TopBucket, TopContext, entry_of, next_window, put_row, ranks_of, take, top_bytes, top_free, top_new,
+    Entry, TopBucket, TopContext, entry_of, next_window, put_row, ranks_of, take, top_bytes,
+    top_free, top_new,
 )
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
@@ -173,8 +174,11 @@ cdef int top_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Ch
 
 
 cdef class TopKernel(KernelOwner):
-    """Operator "top_k": attributes {"k", "by": column, "key": [column, ...], "window": column | None, "emit":
-    "updates" | "final", "rank": bool, "grows": bool}."""
+    """Operator "top_k".
+
+    Attributes: `k`; `by`, a column; `key`, columns; `window`, a column or None; `emit`, "updates" or
+    "final"; `rank` and `grows`, bool.
+    """
 
     cdef TopContext context
     cdef KeySpecOwner keys
@@ -200,7 +204,8 @@ cdef class TopKernel(KernelOwner):
             if self.context.window_type >= PT_F32:
                 raise TypeError(f"{operator.name!r}: `window` must be an integer, a date or a time")
         if self.kernel.output.ncols != layout.layout.ncols + self.context.ranked:
-            raise ValueError(f"{operator.name!r}: the output schema must be the input's and, where asked for, the rank")
+            raise ValueError(f"{operator.name!r}: the output schema must be the input's and, where asked "
+                             f"for, the rank")
         if self.context.k < 1:
             raise ValueError(f"{operator.name!r}: k must be at least 1, not {self.context.k}")
         if self.context.by_type > PT_F64:

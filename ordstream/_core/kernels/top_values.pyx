@@ -27,8 +27,8 @@ from ordstream._core.state.keyed_rows cimport (
     keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store, keyed_bytes, keyed_free,
-    keyed_init, keyed_lookup, keyed_record, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store,
+    keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked_unless
 from ordstream._core.state.state_columns cimport is_there, put_valid
@@ -551,7 +551,7 @@ cdef int32_t values_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const
 
 
 cdef class TopValuesKernel(KernelOwner):
-    """Operator "top_values": attributes {"column", "k", "emit": "updates" | "final"}; the key is operator.key."""
+    """Operator "top_values". Attributes: `column`; `k`; `emit`, "updates" or "final"; `key`."""
 
     cdef ValuesContext context
     cdef KeySpecOwner keys
@@ -569,7 +569,8 @@ cdef class TopValuesKernel(KernelOwner):
         if self.context.k < 1:
             raise ValueError(f"{operator.name!r}: k must be at least 1, not {self.context.k}")
         if self.kernel.output.ncols != len(operator.key) + 3:
-            raise ValueError(f"{operator.name!r}: the output schema must be key columns, value, count and rank")
+            raise ValueError(f"{operator.name!r}: the output schema must be key columns, value, "
+                             f"count and rank")
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1
         self.kernel.process = values_process

@@ -59,7 +59,8 @@ cdef class Shedding(Policy):
 
     def __init__(self, str estimator, Check check not None, *, CostLearner learner=None,
                  TimeMatrices model=None,
-                 const double[::1] known=None, int64_t sync_every=1024, double delay=0.0, double[::1] estimates=None):
+                 const double[::1] known=None, int64_t sync_every=1024, double delay=0.0,
+                 double[::1] estimates=None):
         if estimator not in ESTIMATORS:
             raise ValueError(f"the estimator is one of {', '.join(ESTIMATORS)}, not {estimator!r}")
         self.estimator = ESTIMATORS[estimator]
@@ -76,7 +77,8 @@ cdef class Shedding(Policy):
                 model = TimeMatrices(learner.matrices.hashes)
             if learner is not None:
                 if not model.hashes.same_as(learner.matrices.hashes):
-                    raise ValueError("the model and the learner need the same rows, columns and hash functions (seed)")
+                    raise ValueError("the model and the learner need the same rows, columns and hash "
+                                     "functions (seed)")
                 self.learns = True
                 self.outbox = TimeMatrices(model.hashes)
             if model.tuples > 0:

@@ -1,4 +1,4 @@
-"""One node in virtual time as a Python object: memory, settings and figures; sim_worker.pyx is what happens in it."""
+"""One node in virtual time as a Python object: memory, settings and figures. sim_worker.pyx runs it."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -12,7 +12,8 @@ from ordstream._core.lab.sim_worker cimport sim_advance
 import numpy as np
 
 COSTS = (
-    "transfer", "rmw", "byte", "scatter", "decide", "decide_each", "hold", "slice", "notify", "wake", "yields", "publish", "read_row",
+    "transfer", "rmw", "byte", "scatter", "decide", "decide_each", "hold", "slice", "notify", "wake",
+    "yields", "publish", "read_row",
     "slowdown",
 )
 KINDS = {"SL": SL, "PS": PS, "SF": SF}
@@ -26,9 +27,10 @@ cdef int64_t power_of_two(int64_t n) noexcept:
 
 
 cdef class NodeSimulation:
-    """One node in virtual time; `ordstream.lab.simulation.node` is the door, and describes and checks the arguments.
+    """One node in virtual time. `ordstream.lab.simulation.node` describes and checks the arguments.
 
-    Memory ownership: everything below `s`, freed with the object. Thread safety: one thread at a time; `advance` holds the GIL.
+    Memory ownership: everything below `s`, freed with the object. Thread safety: one thread at a time;
+    `advance` holds the GIL.
     """
     cdef SimNode s
     cdef list held
@@ -37,10 +39,11 @@ cdef class NodeSimulation:
         memset(<void*> &self.s, 0, sizeof(SimNode))
         self.held = []
 
-    def __init__(self, operators, costs, *, int workers, int cores, str scheduler, int64_t tuples, chunk_rows, double slice_ns,
-                 double window_ns, double capacity, int64_t depth, int64_t max_chunks, int64_t max_queued, double chunk_ns,
-                 int64_t min_rows, int64_t max_rows, int64_t queued, int64_t seed, int64_t sample_every, int64_t batch_rows, schedule):
-        """operators: list of dicts of SimOperator's costs, `kind`, `p`, `M` and `route`; the last one is the egress (kind None)."""
+    def __init__(self, operators, costs, *, int workers, int cores, str scheduler, int64_t tuples,
+                 chunk_rows, double slice_ns, double window_ns, double capacity, int64_t depth,
+                 int64_t max_chunks, int64_t max_queued, double chunk_ns, int64_t min_rows, int64_t max_rows,
+                 int64_t queued, int64_t seed, int64_t sample_every, int64_t batch_rows, schedule):
+        """operators: dicts of SimOperator's costs, `kind`, `p`, `M`, `route`; last the egress, kind None."""
         cdef SimNode* s = &self.s
         cdef SimOperator* op
         cdef int32_t i
@@ -75,7 +78,8 @@ cdef class NodeSimulation:
         s.workers_at = <SimWorker*> calloc(workers, sizeof(SimWorker))
         s.heap = <int32_t*> calloc(workers, sizeof(int32_t))
         s.woken = <int32_t*> calloc(workers, sizeof(int32_t))
-        if s.samples == NULL or s.stats == NULL or s.ops == NULL or s.workers_at == NULL or s.heap == NULL or s.woken == NULL:
+        if (s.samples == NULL or s.stats == NULL or s.ops == NULL or s.workers_at == NULL
+                or s.heap == NULL or s.woken == NULL):
             raise MemoryError
         line_init(&s.lock_line)
         line_init(&s.in_flag)
@@ -88,8 +92,9 @@ cdef class NodeSimulation:
         for i in range(s.n + 1):
             op = &s.ops[i]
             given = operators[i]
-            for name in ("work", "per_tuple", "per_chunk", "per_empty", "per_part", "split_chunk", "split_tuple", "split_part",
-                         "enter_chunk", "enter_part", "selectivity", "row_bytes", "state_lines"):
+            for name in ("work", "per_tuple", "per_chunk", "per_empty", "per_part", "split_chunk",
+                         "split_tuple", "split_part", "enter_chunk", "enter_part", "selectivity",
+                         "row_bytes", "state_lines"):
                 set_cost(op, name, given[name])
             if i == s.n:
                 break
@@ -173,10 +178,14 @@ cdef class NodeSimulation:
         free(s.samples)
 
     def advance(self, double until):
-        """Events up to virtual time `until` (ns). True: tuples are left. Raises RuntimeError when nobody would ever work again."""
+        """Run the events up to virtual time `until` (ns). True: tuples are left.
+
+        Raises RuntimeError when tuples are left and no worker would ever run again.
+        """
         cdef int rc = sim_advance(&self.s, until)
         if rc < 0:
-            raise RuntimeError(f"simulated workers all wait with {self.s.tuples - self.s.emitted} tuples left: {self.figures()}")
+            raise RuntimeError(f"simulated workers all wait with {self.s.tuples - self.s.emitted} tuples "
+                               f"left: {self.figures()}")
         return rc == 1
 
     def set_active(self, int32_t workers):
@@ -201,7 +210,7 @@ cdef class NodeSimulation:
                 push(s, k)
 
     def samples(self):
-        """(n, 4) array: dispatched, arrived (open loop), delivered (ns), last source tuple of the sampled chunk."""
+        """(n, 4), per sampled chunk: dispatched, arrived (open loop), delivered (ns), last source tuple."""
         found = np.empty((self.s.nsamples, 4))
         cdef double[:, ::1] into = found
         cdef int64_t k
@@ -228,21 +237,24 @@ cdef class NodeSimulation:
             op = &s.ops[i]
             hottest = max([op.buckets[b].busy for b in range(op.p)]) if op.kind == PS else 0.0
             operators.append({
-                "tuples_in": s.stats[i].tuples_in, "tuples_out": s.stats[i].tuples_out, "chunks": s.stats[i].chunks,
-                "worker_ns": s.stats[i].worker_ns, "slices": s.stats[i].slices, "cost": s.stats[i].c, "selectivity": s.stats[i].s,
-                "path_ns": op.worked, "releasing_ns": op.releasing, "releases": op.releases, "delivered": op.delivered,
-                "parked": op.parked, "height": op.height, "hottest_bucket_ns": hottest, "flag_line_ns": op.flag_line.busy,
-                "next_line_ns": op.next_line.busy, "head_line_ns": op.head_line.busy, "waiting": op.tuples_enqueued - op.tuples_done,
+                "tuples_in": s.stats[i].tuples_in, "tuples_out": s.stats[i].tuples_out,
+                "chunks": s.stats[i].chunks, "worker_ns": s.stats[i].worker_ns, "slices": s.stats[i].slices,
+                "cost": s.stats[i].c, "selectivity": s.stats[i].s, "path_ns": op.worked,
+                "releasing_ns": op.releasing, "releases": op.releases, "delivered": op.delivered,
+                "parked": op.parked, "height": op.height, "hottest_bucket_ns": hottest,
+                "flag_line_ns": op.flag_line.busy, "next_line_ns": op.next_line.busy,
+                "head_line_ns": op.head_line.busy, "waiting": op.tuples_enqueued - op.tuples_done,
                 "w": s.stats[i].w,
             })
         return {
-            "now": s.now, "issued": s.issued, "emitted": s.emitted, "rows_out": s.rows_out, "chunks": s.issued_chunks,
-            "retired": s.retired_chunks, "chunk_rows": s.rows, "decisions": s.scheduler.decisions, "aged": s.scheduler.aged,
-            "parks": s.parks, "events": s.events, "transfers": s.transfers, "transferred_ns": s.transferred, "lock_busy_ns": s.lock_busy,
-            "lock_waited_ns": s.lock_waited, "ingress_busy_ns": s.in_busy, "disorder": s.disorder, "active": s.active,
-            "running_ns": running,
-            "busy_ns": [s.workers_at[i].busy for i in range(s.workers)], "work_ns": sum([s.workers_at[i].work for i in range(s.workers)]),
-            "operators": operators,
+            "now": s.now, "issued": s.issued, "emitted": s.emitted, "rows_out": s.rows_out,
+            "chunks": s.issued_chunks, "retired": s.retired_chunks, "chunk_rows": s.rows,
+            "decisions": s.scheduler.decisions, "aged": s.scheduler.aged, "parks": s.parks,
+            "events": s.events, "transfers": s.transfers, "transferred_ns": s.transferred,
+            "lock_busy_ns": s.lock_busy, "lock_waited_ns": s.lock_waited, "ingress_busy_ns": s.in_busy,
+            "disorder": s.disorder, "active": s.active, "running_ns": running,
+            "busy_ns": [s.workers_at[i].busy for i in range(s.workers)],
+            "work_ns": sum([s.workers_at[i].work for i in range(s.workers)]), "operators": operators,
         }
 
 

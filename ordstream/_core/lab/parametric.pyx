@@ -21,14 +21,15 @@ g) With a `log` the operator notes when its work on each source tuple began (its
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, PT_F64, PT_I64, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_alloc, chunk_new, chunk_reserve,
-    failure_new, failure_set, row_slot, slot_serial,
+    FAIL_MEMORY, FAIL_NULL, PT_F64, PT_I64, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_alloc,
+    chunk_new, chunk_reserve, failure_new, failure_set, row_slot, slot_serial,
 )
 from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, failure_text, owner_setup
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+    keyed_state,
 )
 from ordstream._core.ground.threads cimport EventCount, event_count_delete, event_count_new, now_ns
 
@@ -364,7 +365,8 @@ cdef class ParametricKernel(KernelOwner):
         cdef int64_t[::1] log
         cdef int32_t j
         if operator.on_error != "fail":
-            raise ValueError(f"{operator.name!r}: a parametric operator has no other error policy than to fail")
+            raise ValueError(f"{operator.name!r}: a parametric operator has no other error policy "
+                             f"than to fail")
         owner_setup(self, operator, PS if operator.kind == "PS" else SL)
         self.kernel.unbounded = 1
         layout = self.input_layout
@@ -372,8 +374,10 @@ cdef class ParametricKernel(KernelOwner):
         self.context.nvalues = layout.layout.ncols - self.context.first
         for j in range(layout.layout.ncols):
             if layout.layout.type[j] != (PT_F64 if j >= self.context.first else PT_I64):
-                raise TypeError(f"{operator.name!r}: column {j} must be int64 before the values, float64 among them")
-        if self.context.nvalues < 1 or operator.whole < 0 or not 0 <= operator.part < 1 << 32 or operator.state_values < 1:
+                raise TypeError(f"{operator.name!r}: column {j} must be int64 before the values, float64 "
+                                f"among them")
+        if (self.context.nvalues < 1 or operator.whole < 0 or not 0 <= operator.part < 1 << 32
+                or operator.state_values < 1):
             raise ValueError(f"{operator.name!r}: parameters out of range")
         self.context.cost_column = operator.cost_column
         self.context.multiplications = operator.multiplications

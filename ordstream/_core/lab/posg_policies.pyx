@@ -52,7 +52,8 @@ cdef class Posg(Policy):
     def __init__(self, Scheduler scheduler not None, list learners not None, double delay=0.0):
         cdef int32_t _j
         if len(learners) != scheduler.k:
-            raise ValueError(f"a scheduler for {scheduler.k} instances needs as many learners, not {len(learners)}")
+            raise ValueError(f"a scheduler for {scheduler.k} instances needs as many learners, not "
+                             f"{len(learners)}")
         if not 0 <= delay:
             raise ValueError(f"the delay of messages must not be negative: {delay}")
         self.scheduler = scheduler
@@ -68,7 +69,8 @@ cdef class Posg(Policy):
 
     cpdef int started(self, int32_t instances) except -1:
         if instances != self.scheduler.k:
-            raise ValueError(f"the scheduler has {self.scheduler.k} instances, the simulated operator {instances}")
+            raise ValueError(f"the scheduler has {self.scheduler.k} instances, the simulated operator "
+                             f"{instances}")
         return Policy.started(self, instances)
 
     cpdef int32_t submit(self, int64_t i, uint64_t word, double now) except? -2:
@@ -152,7 +154,8 @@ cdef class FullKnowledge(Policy):
             if self.c[op] < self.c[best]:
                 best = op
         if i >= self.times.shape[0] or self.times.shape[1] not in (1, self.instances):
-            raise ValueError(f"execution times of shape ({self.times.shape[0]}, {self.times.shape[1]}) do not fit tuple {i}")
+            raise ValueError(f"execution times of shape ({self.times.shape[0]}, {self.times.shape[1]}) do "
+                             f"not fit tuple {i}")
         self.c[best] += self.times[i, best if self.times.shape[1] > 1 else 0]
         return best
 

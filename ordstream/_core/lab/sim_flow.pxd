@@ -7,7 +7,7 @@ from ordstream._core.ground.kernel cimport PS, SF
 from ordstream._core.lab.sim_node cimport SimChunk, SimNode, SimOperator
 
 
-# ---------------------------------------------------------------- rooms and inputs, as slices.pyx and delivery.pyx
+# ---------------------------------------------------------- rooms and inputs, as slices.pyx and delivery.pyx
 
 cdef inline int64_t limit_of(const SimOperator* op) noexcept nogil:
     return op.next + op.slot_mask + 1

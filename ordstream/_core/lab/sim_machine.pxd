@@ -1,4 +1,4 @@
-"""The simulated machine: cache lines that pass between cores, and the order of events (sim_node.pxd, b and c)."""
+"""The simulated machine: cache lines that pass between cores; the order of events (sim_node.pxd, b, c)."""
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memset
 from ordstream._core.lab.sim_node cimport Line, SimNode

@@ -1,17 +1,20 @@
-"""Discrete-event simulation of one node on cores that this machine may not have: the workers' loop in virtual time.
+"""Discrete-event simulation of one node: the workers' loop in virtual time, on any number of cores.
 
-a) Decisions are the product's own: `scheduler_choose` over OperatorStats, `stats_account` after each slice (scheduler.pyx). What is
-   simulated is the machine: every worker is a clock, and the events are the places where workers meet: the scheduler's lock, the
-   ingress's flag, a bucket's count, the master queue, a reorder buffer's slot, flag and `next`.
-b) Costs are measured (ordstream/lab/simulation/cost_model.py). A worker's own path costs what it costs when one worker runs the code for
-   many; on top of that, each shared cache line that another core wrote last costs one transfer, and a line passes from core to
-   core one transfer at a time. So a line that every unit touches has a largest rate: 1 / transfer. Nothing else is assumed about
-   more cores.
-c) Stores that nothing waits for (next, tails, a slot emptied) are buffered: they delay the worker's next locked instruction only.
-d) Chunks move as in slices.pyx: tickets at the ingress or at the release, rooms, parked releases, caps on what is in flight with
-   hysteresis, parts by bucket, delegation, hand-over at the end of a slice, the last part's worker sends; a few quick parts are claimed,
-   and what follows each other sent, together. Punctuations, errors and selections are left out; an operator's outputs are its inputs
-   times its selectivity, rounded so that the sum is exact.
+a) Decisions are the product's own: `scheduler_choose` over OperatorStats, `stats_account` after each slice
+   (scheduler.pyx). What is simulated is the machine: every worker is a clock, and the events are the places
+   where workers meet: the scheduler's lock, the ingress's flag, a bucket's count, the master queue, a
+   reorder buffer's slot, flag and `next`.
+b) Costs are measured (ordstream/lab/simulation/cost_model.py). A worker's own path costs what it costs when
+   one worker runs the code for many; on top of that, each shared cache line that another core wrote last
+   costs one transfer, and a line passes from core to core one transfer at a time. So a line that every unit
+   touches has a largest rate: 1 / transfer. Nothing else is assumed about more cores.
+c) Stores that nothing waits for (next, tails, a slot emptied) are buffered: they delay the worker's next
+   locked instruction only.
+d) Chunks move as in slices.pyx: tickets at the ingress or at the release, rooms, parked releases, caps on
+   what is in flight with hysteresis, parts by bucket, delegation, hand-over at the end of a slice, the last
+   part's worker sends; a few quick parts are claimed, and what follows each other sent, together.
+   Punctuations, errors and selections are left out; an operator's outputs are its inputs times its
+   selectivity, rounded so that the sum is exact.
 e) One event at a time in order of (time, worker): equal input gives equal output.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t

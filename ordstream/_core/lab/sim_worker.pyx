@@ -1,11 +1,17 @@
-"""A simulated worker, phase by phase: the loop of runtime.pyx and slices.pyx in virtual time (sim_node.pxd states the design)."""
+"""A simulated worker, phase by phase: the loop of runtime.pyx and slices.pyx in virtual time.
+
+sim_node.pxd states the design.
+"""
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.flow.scheduler cimport OperatorStats, chunk_rows_for, scheduler_choose, stats_account
 from ordstream._core.lab.sim_flow cimport (
-    anything_runnable, can_release, due, due_at_least, form, has_room, limit_of, outputs, prepare, ready, runnable,
+    anything_runnable, can_release, due, due_at_least, form, has_room, limit_of, outputs, prepare,
+    ready, runnable,
 )
-from ordstream._core.lab.sim_machine cimport drop_top, line_locked, line_prefetch, line_read, line_store, line_take, push, sink
+from ordstream._core.lab.sim_machine cimport (
+    drop_top, line_locked, line_prefetch, line_read, line_store, line_take, push, sink,
+)
 from ordstream._core.lab.sim_node cimport *
 
 cdef double BUSY_WAIT_NS = 800.0       # ingress: 32 pauses, then the worker goes away
@@ -14,7 +20,7 @@ cdef double HELD_NS = 2.0              # a unit's bookkeeping in the release loo
 
 
 cdef double look(SimNode* s, int32_t w, double t) noexcept nogil:
-    """When worker w has seen every operator's lines; those of one operator come together, operators one after the other."""
+    """When worker w has seen every operator's lines; those of one operator come together."""
     cdef int32_t i
     cdef double a
     cdef double b
@@ -57,7 +63,7 @@ cdef void slice_over(SimNode* s, SimWorker* me) noexcept nogil:
 
 
 cdef void at_lock(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
-    """The lock is held from when it is free until the decision has been made; workers get it in the order in which they asked."""
+    """The scheduler's lock: workers get it in the order of their asking, and keep it for one decision."""
     cdef double begin = me.now if me.now > s.lock_free else s.lock_free
     cdef double taken = line_take(s, &s.lock_line, id, begin)
     s.lock_waited += begin - me.now
@@ -71,6 +77,7 @@ cdef void at_lock(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
 cdef void at_decision(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef int32_t i
     cdef OperatorStats* o
+    cdef int64_t came
     cdef int best = -1
     if me.op >= 0:
         stats_account(&s.stats[me.op], me.now - me.slice_start, me.tuples_in, me.tuples_out, me.chunks)
@@ -81,7 +88,8 @@ cdef void at_decision(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     if id < s.active:
         for i in range(s.n):
             o = &s.stats[i]
-            o.I = (s.issued + due(s, s.queued, me.now) if i == 0 else s.ops[i].tuples_enqueued) - s.ops[i].tuples_done
+            came = s.issued + due(s, s.queued, me.now) if i == 0 else s.ops[i].tuples_enqueued
+            o.I = came - s.ops[i].tuples_done
             if o.I < 0:
                 o.I = 0
             o.schedulable = o.w < o.M and runnable(s, i, me.now)
@@ -260,7 +268,8 @@ cdef void take_bucket(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) no
     t = line_locked(s, &op.head_line, id, t)
     if me.most > 1 and op.tail - op.head >= CLAIM_ROOM * me.most:
         me.nclaims = 0
-        while me.nclaims < me.most and op.tail > op.head and op.list[op.head & op.list_mask] >> 16 < me.limit:
+        while (me.nclaims < me.most and op.tail > op.head
+               and op.list[op.head & op.list_mask] >> 16 < me.limit):
             me.claims[me.nclaims] = <int32_t> (op.list[op.head & op.list_mask] & 0xffff)
             me.nclaims += 1
             op.head += 1
@@ -286,13 +295,14 @@ cdef void take_bucket(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) no
         me.now += 2 * s.cost.rmw                      # delegated: on to the next item
 
 
-cdef inline void prefetch_claim(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int32_t k) noexcept nogil:
+cdef inline void prefetch_claim(SimNode* s, int32_t id, SimWorker* me, SimOperator* op,
+                                int32_t k) noexcept nogil:
     me.ready = me.now + s.cost.transfer               # the part's
     line_prefetch(s, &op.buckets[me.claims[k]].count_line, id, me.now)
 
 
 cdef void at_claim(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
-    """run_claims: the next claimed bucket, while the one behind it is loaded; at the end what they completed is sent."""
+    """run_claims: the next claimed bucket, while the one behind it loads; at the end, send the units."""
     cdef SimOperator* op = &s.ops[me.op]
     cdef SimBucket* b
     if me.at_claim == me.nclaims:
@@ -402,7 +412,8 @@ cdef void at_part_end(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     if not me.holding:
         send_one(me, c.ticket, me.chunk, AT_PART_END)         # part_over then
         return
-    if (me.nheld < CLAIM_MAX and (me.nheld == 0 or me.held_ticket + me.nheld == c.ticket)) or not send_held(me, AT_PART_END):
+    if ((me.nheld < CLAIM_MAX and (me.nheld == 0 or me.held_ticket + me.nheld == c.ticket))
+            or not send_held(me, AT_PART_END)):
         part_over(me)
     hold(me, c.ticket, me.chunk)
 
@@ -427,7 +438,7 @@ cdef void at_leave(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
 
 
 cdef void at_send(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
-    """reorder_offer, reorder_offer_run: units whose turn it is go straight through; several wait a little for it."""
+    """reorder_offer, reorder_offer_run: a unit whose turn it is passes; several wait a little for it."""
     cdef SimOperator* op = &s.ops[me.op]
     cdef int64_t height
     me.now = line_read(s, &op.next_line, id, me.now)
@@ -457,7 +468,8 @@ cdef void put_units(SimNode* s, int32_t id, SimWorker* me, SimOperator* op) noex
     cdef int32_t k
     for k in range(me.nunits):
         ticket = me.ticket + k
-        me.now = line_locked(s, &op.slot_lines[(ticket & op.slot_mask) // SLOTS_PER_LINE], id, me.now) + s.cost.rmw
+        me.now = s.cost.rmw + line_locked(
+            s, &op.slot_lines[(ticket & op.slot_mask) // SLOTS_PER_LINE], id, me.now)
         op.slots[ticket & op.slot_mask] = me.units[k] + 1
     begin_release(s, me, me.op, me.after)
 
@@ -483,7 +495,7 @@ cdef void at_flag(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     op.releases += 1
     op.releasing -= me.now
     if op.releaser != id and op.releaser >= 0:
-        me.now += 2 * s.cost.transfer                 # the egress, or the next worklist: what its last producer wrote
+        me.now += 2 * s.cost.transfer                 # what the last producer of the next queue wrote
     op.releaser = id
     if me.own:
         me.own_end = me.ticket + me.nunits
@@ -497,7 +509,7 @@ cdef void release_over(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     if (me.pushed & 0x3fffffff) and s.parked > 0:
         me.now += wake_one(s, me.now)
     me.pushed = 0
-    if direct:                                        # empty units went straight into the next reorder buffer
+    if direct:                                        # empty units went straight to the next order
         begin_release(s, me, me.rel_op + 1, me.after)
         return
     if me.after == AT_PART_END:
@@ -639,7 +651,7 @@ cdef bint at_idle(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
 
 
 cdef void begin_slice(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
-    """What a slice keeps: the limit of tickets, and by the mean number of rows so far how many parts are claimed together."""
+    """What a slice keeps: the limit of tickets, and how many parts of the mean size are claimed together."""
     cdef SimOperator* op = &s.ops[me.op]
     cdef int64_t mean
     me.prefetched = 0
@@ -647,7 +659,9 @@ cdef void begin_slice(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
         me.now = line_read(s, &op.next_line, id, me.now)
         me.limit = limit_of(op)
         mean = op.tuples_enqueued // op.enqueued if op.enqueued else 1
-        me.most = min(me.budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX) if s.workers > 1 else 1
+        me.most = 1
+        if s.workers > 1:
+            me.most = min(me.budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
     if ready(op):
         begin_release(s, me, me.op, AT_TAKE)
     else:
@@ -686,7 +700,7 @@ cdef bint step(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
 
 
 cdef int sim_advance(SimNode* s, double until) noexcept nogil:
-    """Events up to `until`. 1: the time came; 0: every tuple was delivered; -1: nobody runs and nobody will."""
+    """Run the events up to `until`. 1: the time came; 0: all tuples were delivered; -1: nobody will run."""
     cdef int32_t id
     cdef SimWorker* me
     while s.emitted < s.tuples:

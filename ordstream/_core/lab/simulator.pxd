@@ -1,14 +1,19 @@
-"""Discrete-event simulation of one operator: arrivals, k instances with a FIFO queue each, virtual time, a policy asked per tuple.
+"""Discrete-event simulation of one operator in virtual time: k instances, each with a FIFO queue.
 
-a) A tuple i arrives at arrivals[i]; the policy names its instance, or drops it. The instance works its queue in order:
-   start = max(arrival, end of the tuple before it there), end = start + time of the tuple on that instance.
-b) When a tuple has been executed the policy's instance side hears of it (`executed`), and may `send` messages that the scheduler
-   side hears of after a delay (`received`). The other direction needs no message: what a scheduler tells an instance travels with
-   a tuple (POSG's piggy-backed requests), so the policy keeps it by the tuple's number.
-c) What happens at one instant happens in this order: executions (lowest instance first), messages (in the order sent), arrivals.
+A policy is asked for each tuple which instance takes it.
 
-A policy is both sides in one object, so a Python class can be one; a policy in Cython overrides the same methods without the GIL's
-calls in between: ~50 ns per tuple instead of ~1 us.
+a) A tuple i arrives at arrivals[i]; the policy names its instance, or drops it. The instance works its queue
+   in order: start = max(arrival, end of the tuple before it there), end = start + time of the tuple on that
+   instance.
+b) When a tuple has been executed the policy's instance side hears of it (`executed`), and may `send`
+   messages that the scheduler side hears of after a delay (`received`). The other direction needs no
+   message: what a scheduler tells an instance travels with a tuple (POSG's piggy-backed requests), so the
+   policy keeps it by the tuple's number.
+c) What happens at one instant happens in this order: executions (lowest instance first), messages (in the
+   order sent), arrivals.
+
+A policy is both sides in one object, so a Python class can be one; a policy in Cython overrides the same
+methods without the GIL's calls in between: ~50 ns per tuple instead of ~1 us.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

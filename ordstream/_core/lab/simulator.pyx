@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef class Policy:
-    """Decides where each tuple goes, and hears what the instances report. Subclass it; override `submit`, and what else is needed."""
+    """Decides where each tuple goes, and hears what the instances report. A subclass overrides `submit`."""
 
     def __dealloc__(self):
         free(self.heap)
@@ -36,13 +36,14 @@ cdef class Policy:
         return 0
 
     cpdef int send(self, double at, int64_t tag) except -1:
-        """Have `received(tag, at)` called at virtual time `at`, not before now. What the tag stands for, the policy knows."""
+        """Have `received(tag, at)` called at virtual time `at`, not before now; `tag` is the policy's."""
         cdef int64_t k
         cdef int64_t up
         cdef Message message
         cdef Message* grown
         if not self.now <= at < INFINITY:
-            raise ValueError(f"a message is delivered at a finite time not before now ({self.now}), not at {at}")
+            raise ValueError(f"a message is delivered at a finite time not before now ({self.now}), "
+                             f"not at {at}")
         if self.waiting == self.room:
             k = 64 if self.room == 0 else 2 * self.room
             grown = <Message*> realloc(self.heap, k * sizeof(Message))
@@ -119,8 +120,8 @@ cdef class Queues:
         self.earliest = best
 
 
-cdef int advance(Policy policy, Queues queues, double until, const uint64_t[::1] words, const double[::1] starts,
-                 const double[::1] ends) except -1:
+cdef int advance(Policy policy, Queues queues, double until, const uint64_t[::1] words,
+                 const double[::1] starts, const double[::1] ends) except -1:
     """Executions and messages up to and at `until`, in order."""
     cdef int32_t j
     cdef int64_t i
@@ -142,14 +143,16 @@ cdef int advance(Policy policy, Queues queues, double until, const uint64_t[::1]
             return 0
 
 
-def simulate(Policy policy not None, int32_t instances, const double[::1] arrivals, const double[:, ::1] times,
-             const uint64_t[::1] words):
+def simulate(Policy policy not None, int32_t instances, const double[::1] arrivals,
+             const double[:, ::1] times, const uint64_t[::1] words):
     """Run a stream through a policy and its instances.
 
-    `times`: (m, 1), the same on every instance, or (m, instances). Input is checked by the caller (ordstream/lab/simulation/queues.py).
+    `times`: (m, 1), the same on every instance, or (m, instances). Input is checked by the caller
+    (ordstream/lab/simulation/queues.py).
 
-    Thread safety: with the GIL. Ownership: new arrays. Returns: (instance int32, start float64, end float64) per tuple; -1, NaN, NaN
-    for a dropped one. Raises: ValueError when the policy names an instance that is not there; what the policy raises.
+    Thread safety: with the GIL. Ownership: new arrays. Returns: (instance int32, start float64, end float64)
+    per tuple; -1, NaN, NaN for a dropped one. Raises: ValueError when the policy names an instance that is
+    not there; what the policy raises.
     Cost: O(m k), ~30 ns per tuple beside the policy at k = 5.
     """
     cdef int64_t m = arrivals.shape[0]
@@ -174,7 +177,8 @@ def simulate(Policy policy not None, int32_t instances, const double[::1] arriva
         if j == DROPPED:
             continue
         if not 0 <= j < instances:
-            raise ValueError(f"the policy sent tuple {i} to instance {j}; there are {instances}, from 0, and -1 to drop it")
+            raise ValueError(f"the policy sent tuple {i} to instance {j}; there are {instances}, from 0, "
+                             f"and -1 to drop it")
         at[i] = j
         starts[i] = now if now > free_at[j] else free_at[j]
         ends[i] = starts[i] + times[i, 0 if uniform else j]

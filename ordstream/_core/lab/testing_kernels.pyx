@@ -10,13 +10,15 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
-    PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Failure, Layout, LayoutOwner, View, Worker, arena_reset, chunk_alloc,
-    chunk_free, chunk_new, pool_free, pool_init, row_slot, worker_free, worker_init,
+    END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST,
+    PT_U8, PT_U16, PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Failure, Layout, LayoutOwner, View,
+    Worker, arena_reset, chunk_alloc, chunk_free, chunk_new, pool_free, pool_init, row_slot, worker_free,
+    worker_init,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
 from ordstream._core.state.keyed_state cimport (
-    KeyedState, KeySpec, KeySpecOwner, key_compare, key_hash, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
+    KeyedState, KeySpec, KeySpecOwner, key_compare, key_hash, keyed_free, keyed_init, keyed_lookup,
+    keyed_record, keyed_state,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked
 from ordstream._core.ground.threads cimport now_ns

@@ -1,13 +1,14 @@
 """Test door: two kernels that take whole units, to run the flow's lanes with. Used for testing only.
 
-Divide: rows to lanes, by an int64 column modulo their number, or every row to every lane. Unite: lanes into one, by order tag,
-then by the slot at the branch point, then in the order of the call. Contract: kernel.pxd (e).
+Divide: rows to lanes, by an int64 column modulo their number, or every row to every lane. Unite: lanes into
+one, by order tag, then by the slot at the branch point, then in the order of the call. Contract: kernel.pxd
+(e).
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
-    Chunk, Column, Fork, LayoutOwner, Worker, chunk_alloc, chunk_hold, chunk_new, chunk_reserve, chunk_set_valid,
-    row_slot, scratch_alloc, slot_serial,
+    Chunk, Column, Fork, LayoutOwner, Worker, chunk_alloc, chunk_hold, chunk_new, chunk_reserve,
+    chunk_set_valid, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel import MOST_LANES
@@ -44,9 +45,12 @@ cdef inline Chunk* enter(Chunk* c, int32_t lane, Fork* fork) noexcept nogil:
 
 
 cdef Chunk* divide_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Rows to lanes. Each lane gets a chunk with the columns of `c` and a selection of its own, the first one `c` itself.
+    """Divide rows into lanes.
 
-    Thread safety: any worker. Ownership: the new chunks are the unit's. Returns: c, or NULL: no memory. Cost: ~2 ns per row.
+    Each lane gets a chunk with the columns of `c` and a selection of its own; the first one is `c` itself.
+
+    Thread safety: any worker. Ownership: the new chunks are the unit's. Returns: c, or NULL: no memory.
+    Cost: ~2 ns per row.
     """
     cdef const Divide* d = <const Divide*> k.ctx
     cdef Fork* fork = <Fork*> chunk_alloc(w, c, sizeof(Fork))
@@ -168,7 +172,8 @@ cdef Chunk* pass_on(const Unite* u, Worker* w, Chunk* c) noexcept nogil:
     return c
 
 
-cdef int order_rows(Worker* w, Chunk** inputs, int32_t n, Chunk* out, Fork* f, uint8_t* of, int32_t* slots) noexcept nogil:
+cdef int order_rows(Worker* w, Chunk** inputs, int32_t n, Chunk* out, Fork* f, uint8_t* of,
+                    int32_t* slots) noexcept nogil:
     """Which input and slot each output row comes from; its serial and place. 0, or -1: no memory."""
     cdef int32_t at[64]
     cdef int32_t j
@@ -233,9 +238,10 @@ cdef int copy_rows(Kernel* k, Worker* w, Chunk** inputs, int32_t n, Chunk* out, 
 
 
 cdef Chunk* unite_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Lanes of a unit into one: rows are copied in their order, or, where one lane has all of them, its chunk goes on.
+    """Merge the lanes of a unit: rows are copied in their order; if one lane has all of them, it goes on.
 
-    Thread safety: any worker. Ownership: the result holds the chunks that it takes from the unit, but for `c`.
+    Thread safety: any worker. Ownership: the result holds the chunks that it takes from the unit, but for
+    `c`.
     Returns: c or a new chunk; NULL: no memory. Cost: a pass over the rows for each lane, a copy per column.
     """
     cdef const Unite* u = <const Unite*> k.ctx

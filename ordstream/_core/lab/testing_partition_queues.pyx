@@ -224,9 +224,10 @@ cdef class PyPartitionQueues:
     @property
     def figures(self):
         return {
-            "delivered": self.releases.count, "out_of_order": self.releases.wrong, "wrong": load_relaxed(&self.wrong),
-            "entered_twice": load_relaxed(&self.entered_twice), "handed_over": load_relaxed(&self.handed_over),
-            "lost": load_relaxed(&self.lost), "claims": load_relaxed(&self.claims_made),
+            "delivered": self.releases.count, "out_of_order": self.releases.wrong,
+            "wrong": load_relaxed(&self.wrong), "entered_twice": load_relaxed(&self.entered_twice),
+            "handed_over": load_relaxed(&self.handed_over), "lost": load_relaxed(&self.lost),
+            "claims": load_relaxed(&self.claims_made),
         }
 
     @property

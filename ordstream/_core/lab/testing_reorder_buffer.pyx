@@ -205,8 +205,9 @@ cdef class PyReorderBuffer:
     def figures(self):
         """What the deliveries saw."""
         return {
-            "count": self.releases.count, "wrong": self.releases.wrong, "entered_twice": self.releases.entered_twice,
-            "refused": self.releases.refused, "stuck": load_relaxed(&self.stuck),
+            "count": self.releases.count, "wrong": self.releases.wrong,
+            "entered_twice": self.releases.entered_twice, "refused": self.releases.refused,
+            "stuck": load_relaxed(&self.stuck),
         }
 
     def begin(self, int32_t refuse_every=0):

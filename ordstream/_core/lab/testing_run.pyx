@@ -25,7 +25,8 @@ from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
 from ordstream._core.flow.worklist.hybrid cimport CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim
 from ordstream._core.flow.reorder_buffer cimport reorder_limit
 from ordstream._core.flow.runtime cimport (
-    HOLD_BEFORE_PARKING, HOLD_NOWHERE, HOLD_WHILE_PUBLISHING, Runtime, Waits, missed_of_closed_runs, waits_of_new_runs,
+    HOLD_BEFORE_PARKING, HOLD_NOWHERE, HOLD_WHILE_PUBLISHING, Runtime, Waits, missed_of_closed_runs,
+    waits_of_new_runs,
 )
 from ordstream._core.ground.threads cimport spin_lock_backoff
 
@@ -272,7 +273,8 @@ cdef class ProbeKernel(KernelOwner):
             "log": [self.context.log[i] for i in range(min(load_relaxed(&self.context.rows),
                                                            self.context.room))],
             "delegated": self.context.delegated, "strays": self.context.strays,
-            "late": load_relaxed(&self.context.late), "punctuations": load_relaxed(&self.context.punctuations),
+            "late": load_relaxed(&self.context.late),
+            "punctuations": load_relaxed(&self.context.punctuations),
         }
 
 

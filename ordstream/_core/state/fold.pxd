@@ -1,10 +1,14 @@
-"""Fold: aggregations (sum, min, max, count, first, last, mean, each perhaps with a condition) over rows, in a compact state.
+"""Fold: aggregations over rows, in a compact state.
 
-a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a value, then 8 bytes
-   per aggregation (mean: 16): sums and counts start at 0, so zeroed memory is the state of no row.
-b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepare`): per row one bit of each aggregation says whether it
-   looks at the row, nulls included. A block of rows is loaded (`fold_load`: narrow values widened, bits made bytes), then folded row by
-   row, in order: floats are never re-associated. A kernel whose values need no widening may take bits and values where they lie.
+They are sum, min, max, count, first, last and mean, each perhaps with a condition.
+
+a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a
+   value, then 8 bytes per aggregation (mean: 16): sums and counts start at 0, so zeroed memory is the state
+   of no row.
+b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepare`): per row one bit of each
+   aggregation says whether it looks at the row, nulls included. A block of rows is loaded (`fold_load`:
+   narrow values widened, bits made bytes), then folded row by row, in order: floats are never re-associated.
+   A kernel whose values need no widening may take bits and values where they lie.
 c) A checked sum is looked at before anything of the row changes.
 """
 from libc.math cimport isnan
@@ -62,8 +66,8 @@ cdef enum:
 
 cdef int fold_prepare(const Fold* x, Worker* w, Chunk* c, int32_t first) noexcept nogil
 cdef int fold_begin(const Fold* x, Worker* w, FoldBlock* b) noexcept nogil
-cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t first, FoldBlock* b,
-                       Failure* f) noexcept nogil
+cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t first,
+                       FoldBlock* b, Failure* f) noexcept nogil
 
 
 cdef inline int64_t loaded_value(const FoldBlock* b, int32_t j, int32_t i) noexcept nogil:
@@ -83,7 +87,8 @@ cdef inline int64_t as_word(double v) noexcept nogil:
     return word
 
 
-cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBlock* b, int32_t i) noexcept nogil:
+cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBlock* b,
+                                int32_t i) noexcept nogil:
     """True when a checked sum of row i of the block would overflow; `state` NULL: that of no row."""
     cdef const Accumulator* a
     cdef int64_t value
@@ -102,7 +107,7 @@ cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBloc
 
 
 cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t value) noexcept nogil:
-    """Include one value (floats as bits) in the words `s`, zero before the first one. Cannot fail: sums were checked before."""
+    """Include one value (floats as bits) in the words `s`, which begin as zero. Sums were checked before."""
     cdef double p
     cdef double q
     if function == F_MAX_I64:
@@ -167,7 +172,8 @@ cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept
     return s[0]
 
 
-cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* out, int32_t column, int32_t index) noexcept nogil:
+cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* out, int32_t column,
+                           int32_t index) noexcept nogil:
     """Write a state into columns `column`.. of a reserved output row. 0, or -1: no memory."""
     cdef const Accumulator* a
     cdef int32_t j

@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, Chunk, Failure, LayoutOwner, Worker, chunk_alloc, failure_set, row_slot,
-    scratch_alloc, scratch_reset,
+    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, Chunk, Failure, LayoutOwner, Worker, chunk_alloc,
+    failure_set, row_slot, scratch_alloc, scratch_reset,
 )
 from ordstream._core.ground.expression cimport CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.ground.kernel_tools cimport failure_text
@@ -15,8 +15,12 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     int64_t first_bad(const uint8_t* bad, int64_t n)
 
 
-cdef inline void set_bits(uint8_t* mask, uint8_t bit, const uint8_t* data, const uint8_t* valid, int32_t n) noexcept nogil:
-    """Set `bit` of each mask[i] whose data[i] is true and, with `valid`, not null. Plain loops, so that a compiler vectorises them."""
+cdef inline void set_bits(uint8_t* mask, uint8_t bit, const uint8_t* data, const uint8_t* valid,
+                          int32_t n) noexcept nogil:
+    """Set `bit` of each mask[i] whose data[i] is true and, with `valid`, not null.
+
+    The loops are plain, so that a compiler vectorises them.
+    """
     cdef int32_t i
     if valid == NULL:
         for i in range(n):
@@ -27,12 +31,13 @@ cdef inline void set_bits(uint8_t* mask, uint8_t bit, const uint8_t* data, const
 
 
 cdef int fold_prepare(const Fold* x, Worker* w, Chunk* c, int32_t first) noexcept nogil:
-    """Find out for all selected rows of a chunk which accumulators look at them. Columns `first`.., one per FOLD_GROUP accumulators:
-    `data` is one byte per slot, bit j % FOLD_GROUP that of accumulator j; `valid` is one byte in all, with the bits of the accumulators
-    whose condition failed at some row. Of these fold_load evaluates the condition block by block, and their bits say only what is null.
+    """Find out for all selected rows of a chunk which accumulators look at them. Columns `first`.., one per
+    FOLD_GROUP accumulators: `data` is one byte per slot, bit j % FOLD_GROUP that of accumulator j; `valid`
+    is one byte in all, with the bits of the accumulators whose condition failed at some row. Of these
+    fold_load evaluates the condition block by block, and their bits say only what is null.
 
-    Thread safety: the chunk's owner. Ownership: the chunk's arena; resets the worker's scratch. Returns: 0, or -1: no memory. Cost: the
-    conditions' programs, ~0.2 ns per row and accumulator that has one.
+    Thread safety: the chunk's owner. Ownership: the chunk's arena; resets the worker's scratch. Returns: 0,
+    or -1: no memory. Cost: the conditions' programs, ~0.2 ns per row and accumulator that has one.
     """
     cdef const Accumulator* a
     cdef Evaluation e
@@ -80,25 +85,29 @@ cdef int fold_prepare(const Fold* x, Worker* w, Chunk* c, int32_t first) noexcep
         else:
             for i in range(c.n):
                 s = row_slot(c, i)
-                if v.data[i] != 0 and (v.valid == NULL or v.valid[i] != 0) and (valid == NULL or valid[s] != 0):
+                if (v.data[i] != 0 and (v.valid == NULL or v.valid[i] != 0)
+                        and (valid == NULL or valid[s] != 0)):
                     mask[s] |= bit
     return 0
 
 
 cdef int fold_begin(const Fold* x, Worker* w, FoldBlock* b) noexcept nogil:
-    """Scratch for blocks of LOOKUP_BLOCK rows. 0, or -1: no memory. Ownership: the worker's scratch, until the next kernel call."""
+    """Scratch for blocks of LOOKUP_BLOCK rows. 0, or -1: no memory.
+
+    Ownership: the worker's scratch, until the next kernel call.
+    """
     b.values = <int64_t*> scratch_alloc(w, x.n * <int64_t> LOOKUP_BLOCK * 8 + 8)
     b.column = <const int64_t**> scratch_alloc(w, x.n * <int64_t> sizeof(int64_t*) + 8)
     b.used = <uint8_t**> scratch_alloc(w, x.n * <int64_t> sizeof(uint8_t*) + 8)
     return 0 if b.values != NULL and b.column != NULL and b.used != NULL else -1
 
 
-cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t first, FoldBlock* b,
-                       Failure* f) noexcept nogil:
+cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t first,
+                       FoldBlock* b, Failure* f) noexcept nogil:
     """Load at most LOOKUP_BLOCK rows of a chunk that fold_prepare has seen (`first`: as there).
 
-    Thread safety: a chunk that no one writes. Ownership: scratch. Returns: n, or j < n when a condition fails at rows[j], or when
-    there is no memory (j = 0); f is filled. Cost: ~0.5 ns per row and accumulator.
+    Thread safety: a chunk that no one writes. Ownership: scratch. Returns: n, or j < n when a condition
+    fails at rows[j], or when there is no memory (j = 0); f is filled. Cost: ~0.5 ns per row and accumulator.
     """
     cdef const Accumulator* a
     cdef Evaluation e

@@ -1,18 +1,23 @@
-"""Keys and the state of a partitioned stateful operator: one hash map per bucket, owned by the worker that holds the bucket.
+"""Keys and the state of a partitioned stateful operator: one hash map per bucket.
 
-A *key record* is the normal form of a key: 8 bytes of null bits (bit j set: key column j is null), then per key column 8 bytes
-(integers, dates, bool widened to int64; float64 bits with -0.0 as 0.0 and one NaN) or a 16-byte View (strings; bytes owned by the
-bucket's string heap). A null column's field is zero. Records compare as Arrow sorts: nulls first, NaN last, strings by bytes.
+The worker that holds the bucket owns the map.
+
+A *key record* is the normal form of a key: 8 bytes of null bits (bit j set: key column j is null), then per
+key column 8 bytes (integers, dates, bool widened to int64; float64 bits with -0.0 as 0.0 and one NaN) or a
+16-byte View (strings; bytes owned by the bucket's string heap). A null column's field is zero. Records
+compare as Arrow sorts: nulls first, NaN last, strings by bytes.
 
 a) Open addressing, linear probing, load <= 0.5. An entry is 8 bytes: 32 bits of the hash and the record.
    Keys leave through keyed_rows.pxd, which keeps slots dense and chains of cells without gaps: lookups know
    nothing of removal.
-b) The hash is a function of the normal form alone: the same in every process and on every machine of one byte order. The table
-   uses its lower half (all of it is kept in the entry, so that growing reads no record), the bucket its upper half (split.pyx).
+b) The hash is a function of the normal form alone: the same in every process and on every machine of one
+   byte order. The table uses its lower half (all of it is kept in the entry, so that growing reads no
+   record), the bucket its upper half (split.pyx).
 c) A matching entry is a candidate: the record's key always decides.
-d) Lookups go in blocks of three passes, so that cache misses overlap: prefetch entries; find candidates and prefetch their records;
-   compare keys. A caller that goes through many rows block by block has the entries of the next block prefetched while it works on
-   this one (`keyed_lookup_block`). No prefetching while the table is small.
+d) Lookups go in blocks of three passes, so that cache misses overlap: prefetch entries; find candidates and
+   prefetch their records; compare keys. A caller that goes through many rows block by block has the entries
+   of the next block prefetched while it works on this one (`keyed_lookup_block`). No prefetching while the
+   table is small.
 e) Records that lie in one cache line, or in two, begin where they touch no further one.
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -55,7 +60,8 @@ cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexc
 cdef uint64_t key_hash_record(const KeySpec* ks, const char* record) noexcept nogil
 cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil
 cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record) noexcept nogil
-cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil
+cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
+                   int32_t index) noexcept nogil
 cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, char* to) noexcept nogil
 
 cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char* record) noexcept nogil
@@ -65,9 +71,10 @@ cdef int keyed_init_for(
     KeyedState* s, const KeySpec* ks, int32_t state_size, ChunkPool* pool, int64_t capacity, int64_t reserved
 ) noexcept nogil
 cdef void keyed_free(KeyedState* s) noexcept nogil
-cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil
-cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,
-                            int32_t* out_slots) noexcept nogil
+cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n,
+                      int32_t* out_slots) noexcept nogil
+cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n,
+                            int32_t following, LookupAhead* ahead, int32_t* out_slots) noexcept nogil
 cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil
 cdef int keyed_reserve(KeyedState* s, int64_t more) noexcept nogil
 cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil

@@ -4,8 +4,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U16, PT_U32, PT_U64, PT_VIEW, Chunk,
-    Column, Layout, View, Worker, arena_alloc, arena_free, chunk_alloc, chunk_set_valid, row_slot,
+    PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U16, PT_U32, PT_U64,
+    PT_VIEW, Chunk, Column, Layout, View, Worker, arena_alloc, arena_free, chunk_alloc,
+    chunk_set_valid, row_slot,
 )
 from ordstream._core.ground.threads cimport prefetch_write
 
@@ -15,7 +16,8 @@ cdef extern from "key_tools.hpp" nogil:
 cdef extern from "map_memory.hpp" nogil:
     void* ord_block(size_t size)
     void* ord_zeroed(size_t size)
-    void* ord_grown(void* old, size_t used, size_t old_size, size_t size)    # `old` is untouched when it returns NULL
+    # `old` is untouched when it returns NULL
+    void* ord_grown(void* old, size_t used, size_t old_size, size_t size)
     void ord_block_free(void* block, size_t size)
 
 cdef uint64_t GOLDEN = <uint64_t> 0x9E3779B97F4A7C15
@@ -57,7 +59,8 @@ cdef inline uint64_t word_at(int32_t type, const char* data, int32_t row) noexce
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil:
     """Hash of one row's key.
 
-    Thread safety: pure. Ownership: none. Returns: equal for equal keys, in every process. Cost: ~1 ns per fixed-width column.
+    Thread safety: pure. Ownership: none. Returns: equal for equal keys, in every process. Cost: ~1 ns per
+    fixed-width column.
     """
     cdef uint64_t h = GOLDEN
     cdef uint64_t part
@@ -103,7 +106,8 @@ cdef uint64_t key_hash_record(const KeySpec* ks, const char* record) noexcept no
 cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil:
     """Fill c.hash[slot] (allocated by the caller, one per slot) for every selected row.
 
-    Thread safety: the chunk's owner. Ownership: none. Returns: nothing. Cost: ~1 ns per row and fixed-width column.
+    Thread safety: the chunk's owner. Ownership: none. Returns: nothing. Cost: ~1 ns per row and fixed-width
+    column.
     """
     cdef int32_t j
     cdef int32_t k
@@ -146,7 +150,8 @@ cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept n
 cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil:
     """<0, 0, >0 as the records sort.
 
-    Thread safety: pure. Ownership: none. Returns: the sign. Cost: a few ns per column until the first difference.
+    Thread safety: pure. Ownership: none. Returns: the sign. Cost: a few ns per column until the first
+    difference.
     """
     cdef uint64_t nulls_a = (<const uint64_t*> a)[0]
     cdef uint64_t nulls_b = (<const uint64_t*> b)[0]
@@ -193,7 +198,8 @@ cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept n
 cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record) noexcept nogil:
     """The key of a row as a record whose views still point into the chunk.
 
-    Thread safety: pure. Ownership: `record` (ks.size bytes) is the caller's; views are borrowed. Returns: nothing. Cost: ~1 ns per column.
+    Thread safety: pure. Ownership: `record` (ks.size bytes) is the caller's; views are borrowed. Returns:
+    nothing. Cost: ~1 ns per column.
     """
     cdef uint64_t nulls = 0
     cdef const Column* col
@@ -251,10 +257,12 @@ cdef void word_put(int32_t type, char* data, int64_t index, uint64_t word) noexc
         (<uint8_t*> data)[index] = <uint8_t> word
 
 
-cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil:
+cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
+                   int32_t index) noexcept nogil:
     """Write a record's key into columns 0..ncols-1 of `out` (reserved) at `index`.
 
-    Thread safety: the owner of `out`. Ownership: string columns point to the record's bytes, which live as long as the state.
+    Thread safety: the owner of `out`. Ownership: string columns point to the record's bytes, which live as
+    long as the state.
     Returns: 0, or -1: no memory. Cost: ~1 ns per column.
     """
     cdef uint64_t nulls = (<const uint64_t*> record)[0]
@@ -298,8 +306,11 @@ cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, 
 
 
 cdef inline int32_t record_stride(int32_t size) noexcept nogil:
-    """Bytes from one record to the next: a record of at most 64 bytes lies in one cache line (from 40 bytes on: smaller ones mostly do
-    anyhow), one of at most 128 in two."""
+    """Bytes from one record to the next.
+
+    A record of 33 to 64 bytes lies in one cache line, one of at most 128 in two. Smaller ones mostly lie in
+    one line anyhow.
+    """
     if size > 32 and size <= 64:
         return 64
     if size > 64 and size <= 128:
@@ -355,12 +366,12 @@ cdef void keyed_free(KeyedState* s) noexcept nogil:
 
 
 cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil:
-    """Bytes of table and records (string bytes are counted by the pool). Any thread that holds the bucket."""
+    """Bytes of table and records; the pool counts those of strings. Any thread that holds the bucket."""
     return <int64_t> (table_bytes(s) + records_bytes(s))
 
 
 cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
-    """Room for `keys` keys. Doubling splits each cell in two, so the new table is filled in two sequential streams."""
+    """Room for `keys` keys. Doubling splits each cell in two: two sequential streams fill the new table."""
     cdef int64_t capacity = s.capacity
     cdef int64_t mask
     cdef int64_t i
@@ -394,7 +405,8 @@ cdef int grow_records(KeyedState* s, int64_t needed) noexcept nogil:
         reserved *= 2
     if reserved > 0x7fffffff:
         return -1
-    records = <char*> ord_grown(s.records, <size_t> (s.count * s.stride), records_bytes(s), <size_t> (reserved * s.stride))
+    records = <char*> ord_grown(s.records, <size_t> (s.count * s.stride), records_bytes(s),
+                                <size_t> (reserved * s.stride))
     if records == NULL:
         return -1
     s.records = records
@@ -443,7 +455,7 @@ cdef int64_t insert(KeyedState* s, const Chunk* c, int32_t row) noexcept nogil:
 
 
 cdef int64_t candidate(KeyedState* s, const Chunk* c, int32_t row, uint32_t tag) noexcept nogil:
-    """Slot of the first record that may be the row's, inserted where there is none (room ensured). -1: no memory."""
+    """Slot of the first record that may be the row's; if there is none, a new one. -1: no memory."""
     cdef int64_t mask = s.capacity - 1
     cdef int64_t at = tag & mask
     cdef int64_t slot
@@ -483,15 +495,16 @@ cdef int64_t find_or_insert(KeyedState* s, const Chunk* c, int32_t row, uint32_t
 cdef int64_t keyed_upsert(KeyedState* s, const Chunk* c, int32_t row, uint64_t hash) noexcept nogil:
     """Slot of one row's key, inserting a zeroed state where it is new.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: the slot, or -1: no memory. Cost: two cache misses.
+    Thread safety: the bucket's holder. Ownership: none. Returns: the slot, or -1: no memory. Cost: two cache
+    misses.
     """
     if keyed_ensure(s, 1) != 0:
         return -1
     return find_or_insert(s, c, row, <uint32_t> hash)
 
 
-cdef inline void tags_of(const KeyedState* s, const Chunk* c, const uint64_t* words, const int32_t* rows, int32_t n,
-                         uint32_t* tags) noexcept nogil:
+cdef inline void tags_of(const KeyedState* s, const Chunk* c, const uint64_t* words, const int32_t* rows,
+                         int32_t n, uint32_t* tags) noexcept nogil:
     """Lower halves of the rows' hashes: c.hash where the chunk has it."""
     cdef const uint64_t* hash = c.hash
     cdef int32_t k
@@ -506,9 +519,11 @@ cdef inline void tags_of(const KeyedState* s, const Chunk* c, const uint64_t* wo
             tags[k] = <uint32_t> key_hash_row(s.keys, c, rows[k])
 
 
-cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t following, LookupAhead* ahead,
-                            int32_t* out_slots) noexcept nogil:
-    """keyed_lookup for n <= LOOKUP_BLOCK rows; the entries of the `following` <= LOOKUP_BLOCK rows behind them are prefetched.
+cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n,
+                            int32_t following, LookupAhead* ahead, int32_t* out_slots) noexcept nogil:
+    """keyed_lookup for n <= LOOKUP_BLOCK rows; prefetches the entries of the `following` rows behind them.
+
+    `following` is at most LOOKUP_BLOCK too.
 
     The next call with the same `ahead` is for exactly these `following` rows, or sets ahead.n = 0.
     Thread safety, ownership, returns, cost: as keyed_lookup.
@@ -594,11 +609,13 @@ cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* r
     return 0
 
 
-cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n, int32_t* out_slots) noexcept nogil:
-    """The record slot of each row, inserting a zeroed state where the key is new. Uses c.hash where the chunk has it.
+cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, int32_t n,
+                      int32_t* out_slots) noexcept nogil:
+    """The record slot of each row; a new key gets a zeroed state. Uses c.hash where the chunk has it.
 
-    Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert. Returns: 0, or -1: no
-    memory (every inserted key is whole). Cost per row of an existing int64 key: ~2 ns at 1e3 keys, ~10 ns at 1e6.
+    Thread safety: the bucket's holder. Ownership: none; record addresses move when later lookups insert.
+    Returns: 0, or -1: no memory (every inserted key is whole). Cost per row of an existing int64 key: ~2 ns
+    at 1e3 keys, ~10 ns at 1e6.
     """
     cdef LookupAhead ahead
     cdef int32_t k0 = 0
@@ -606,7 +623,8 @@ cdef int keyed_lookup(KeyedState* s, Worker* w, Chunk* c, const int32_t* rows, i
     ahead.n = 0
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if keyed_lookup_block(s, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, out_slots + k0) != 0:
+        if keyed_lookup_block(s, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
+                              out_slots + k0) != 0:
             return -1
         k0 += m
     return 0
@@ -645,7 +663,8 @@ cdef class KeySpecOwner:
             self.spec.type[j] = types[columns[j]]
             self.spec.offset[j] = at
             if self.spec.type[j] == PT_LIST or self.spec.type[j] == PT_FIXED16:
-                raise TypeError(f"column {columns[j]} can't be a key: lists and decimals are not supported as keys")
+                raise TypeError(f"column {columns[j]} can't be a key: lists and decimals are not "
+                                f"supported as keys")
             if self.spec.type[j] == PT_VIEW:
                 self.spec.has_views = 1
                 at += 16

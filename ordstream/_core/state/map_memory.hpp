@@ -1,10 +1,11 @@
 // Memory of maps that grow: large blocks on huge pages, which become larger without being copied.
 //
-// The first access to a page is slow (2 us per small page on a virtual machine). A block that grows by copying touches all of its memory anew at every
-// doubling, and the process holds both copies meanwhile. Where the system can move pages (Linux), a large block grows by moving them, and
-// a zeroed one is not written before it is used. Elsewhere, and for smaller blocks, the C library's memory.
-// Portable C++17: gcc, clang, MSVC. Thread safety: any thread, a block by one at a time. Ownership: whoever took a block, until
-// ord_block_free with the size it was taken with.
+// The first access to a page is slow (2 us per small page on a virtual machine). A block that grows by
+// copying touches all of its memory anew at every doubling, and the process holds both copies meanwhile.
+// Where the system can move pages (Linux), a large block grows by moving them, and a zeroed one is not
+// written before it is used. Elsewhere, and for smaller blocks, the C library's memory.
+// Portable C++17: gcc, clang, MSVC. Thread safety: any thread, a block by one at a time. Ownership: whoever
+// took a block, until ord_block_free with the size it was taken with.
 #ifndef ORDSTREAM_MAP_MEMORY_HPP
 #define ORDSTREAM_MAP_MEMORY_HPP
 #include <cstddef>
@@ -35,7 +36,8 @@ static inline char* ord_map(size_t size) {
     if (p == (char*) MAP_FAILED) return nullptr;
     if ((uintptr_t) p & (ORD_HUGE_PAGE - 1)) {     // newer systems align such mappings themselves
         munmap(p, size);
-        p = (char*) mmap(nullptr, size + ORD_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        p = (char*) mmap(nullptr, size + ORD_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                         -1, 0);
         if (p == (char*) MAP_FAILED) return nullptr;
         size_t before = (ORD_HUGE_PAGE - ((uintptr_t) p & (ORD_HUGE_PAGE - 1))) & (ORD_HUGE_PAGE - 1);
         if (before) munmap(p, before);
@@ -66,7 +68,8 @@ static inline void* ord_map_grown(void*, size_t, size_t) { return nullptr; }
 static inline void ord_unmap(void*, size_t) {}
 #endif
 
-// `size` zeroed bytes, a multiple of 2 MiB, on huge pages where the system has them, or null; for ord_slab_free.
+// `size` zeroed bytes, a multiple of 2 MiB, on huge pages where the system has them, or null; for
+// ord_slab_free.
 #if defined(ORD_MAPPING)
 static inline void* ord_slab(size_t size) { return ord_map(size); }
 static inline void ord_slab_free(void* slab, size_t size) { ord_unmap(slab, size); }
@@ -74,7 +77,8 @@ static inline void ord_slab_free(void* slab, size_t size) { ord_unmap(slab, size
 static inline void* ord_slab(size_t size) { return std::calloc(1, size); }
 static inline void ord_slab_free(void* slab, size_t) { std::free(slab); }
 #endif
-// `size` bytes, contents undefined, or null. On a cache line's boundary from 4 KiB on: a record of 64 bytes is then one miss, not two.
+// `size` bytes, contents undefined, or null. On a cache line's boundary from 4 KiB on: a record of 64 bytes
+// is then one miss, not two.
 static inline void* ord_block(size_t size) {
     if (ord_is_mapped(size)) return ord_map(ord_map_size(size));
 #if !defined(_WIN32)
@@ -92,7 +96,8 @@ static inline void* ord_zeroed(size_t size) {
     void* p = ord_block(size);
     return p == nullptr || ord_is_mapped(size) ? p : std::memset(p, 0, size);
 }
-// A larger block with the first `used` bytes of the old one, which is gone; null, and the old one as it was, where there is no memory.
+// A larger block with the first `used` bytes of the old one, which is gone; null, and the old one as it was,
+// where there is no memory.
 static inline void* ord_grown(void* old, size_t used, size_t old_size, size_t size) {
     if (ord_is_mapped(old_size) && ord_map_size(size) > ord_map_size(old_size))
         return ord_map_grown(old, ord_map_size(old_size), ord_map_size(size));

@@ -17,7 +17,8 @@ cdef extern from *:
         OrdCompareSlots compare;
         const void* bucket;
         bool operator()(const OrdPlace& a, const OrdPlace& b) const {
-            return a.rank != b.rank ? a.rank > b.rank : a.slot != b.slot && compare(bucket, a.slot, b.slot) < 0;
+            return a.rank != b.rank ? a.rank > b.rank
+                                    : a.slot != b.slot && compare(bucket, a.slot, b.slot) < 0;
         }
     };
     typedef std::set<OrdPlace, OrdBefore> OrdPlaces;
@@ -25,7 +26,9 @@ cdef extern from *:
         return new (std::nothrow) OrdPlaces(OrdBefore{compare, bucket});
     }
     static inline void ord_places_free(OrdPlaces* p) { delete p; }
-    static inline void ord_places_erase(OrdPlaces* p, int64_t rank, int64_t slot) { p->erase(OrdPlace{rank, slot}); }
+    static inline void ord_places_erase(OrdPlaces* p, int64_t rank, int64_t slot) {
+        p->erase(OrdPlace{rank, slot});
+    }
     // The place of the new entry, from 1, or 0 when it is not among the first k; -1: no memory.
     static inline int64_t ord_places_insert(OrdPlaces* p, int64_t rank, int64_t slot, int64_t k) {
         try {

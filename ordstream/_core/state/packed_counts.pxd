@@ -1,15 +1,19 @@
-"""Packed counts: how often each key came, for keys that fit into 64 bits. One cache miss per tuple, no record per key.
+"""Packed counts: how often each key came, for keys that fit into 64 bits.
 
-a) A key packs when its columns are integers (dates, times, bool: stored as integers) without nulls, and each value fits into an
-   equal share of 64 bits: one column always does, of two each must lie within 32 bits. What does not pack is told apart, for each
-   tuple by its key alone, and counted in the general map (keyed_state.pxd) beside this one: no key is ever in both.
+They cost one cache miss per tuple, and have no record per key.
+
+a) A key packs when its columns are integers (dates, times, bool: stored as integers) without nulls, and each
+   value fits into an equal share of 64 bits: one column always does, of two each must lie within 32 bits.
+   What does not pack is told apart, for each tuple by its key alone, and counted in the general map
+   (keyed_state.pxd) beside this one: no key is ever in both.
 b) The packed form keeps the order: comparing packed keys as unsigned numbers compares the keys.
-c) Open addressing in pages of 16-byte slots (key, count), extendible hashing over them: the directory takes the upper bits of the
-   hash, a page's slot the lower ones. A full page splits in two, so growing needs one page more at a time, never a second table.
-   A page that can't be split (its keys share too many hash bits) closes for good: its new keys go to the spill, one plain table
-   under another hash.
-d) Lookups go in blocks: pack and prefetch, then count. Where nobody asks for the running counts, keys of a large table wait in one
-   buffer per group of pages; a full buffer is counted at once, while the group lies in the near cache.
+c) Open addressing in pages of 16-byte slots (key, count), extendible hashing over them: the directory takes
+   the upper bits of the hash, a page's slot the lower ones. A full page splits in two, so growing needs one
+   page more at a time, never a second table. A page that can't be split (its keys share too many hash bits)
+   closes for good: its new keys go to the spill, one plain table under another hash.
+d) Lookups go in blocks: pack and prefetch, then count. Where nobody asks for the running counts, keys of a
+   large table wait in one buffer per group of pages; a full buffer is counted at once, while the group lies
+   in the near cache.
 e) Keys leave, and come in with a count, through packed_rows.pxd, which keeps chains of slots without gaps:
    counting knows nothing of removal.
 """
@@ -23,7 +27,7 @@ cdef enum:
 
 cdef struct CountSlot:
     uint64_t key           # packed; slot 0 of a page: number of keys in it
-    int64_t n              # 0: empty; slot 0 of a page: directory bits that its keys share, CLOSED where closed
+    int64_t n              # 0: empty; in slot 0 of a page: directory bits that its keys share, or CLOSED
 
 cdef struct PackedCounts:
     # Memory ownership: owns directory, pages, slabs, spill and buffers. One worker at a time.
@@ -48,12 +52,13 @@ cdef struct PackedCounts:
 
 cdef int packed_init(PackedCounts* s, const KeySpec* keys) noexcept nogil
 cdef void packed_free(PackedCounts* s) noexcept nogil
-cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* rows, int32_t n, uint64_t* keys, int32_t* fit,
-                         int32_t* unfit, int32_t* nunfit) noexcept nogil
+cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* rows, int32_t n,
+                         uint64_t* keys, int32_t* fit, int32_t* unfit, int32_t* nunfit) noexcept nogil
 cdef int packed_count(PackedCounts* s, const uint64_t* keys, int32_t n, int64_t* totals) noexcept nogil
 cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept nogil
 cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil
-cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots, int64_t* n) noexcept nogil
+cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots,
+                         int64_t* n) noexcept nogil
 cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64_t* ones,
                         uint64_t* bias) noexcept nogil
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil

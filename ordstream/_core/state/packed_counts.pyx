@@ -1,4 +1,4 @@
-"""Counts of keys that fit into 64 bits. See packed_counts.pxd for the design and the meaning of every field."""
+"""Counts of keys that fit into 64 bits. packed_counts.pxd has the design and the meaning of every field."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
@@ -49,7 +49,8 @@ cdef int32_t bits_of(const KeySpec* ks) noexcept nogil:
     return 64 // ks.ncols
 
 
-cdef int32_t pack_pairs(const Chunk* c, const KeySpec* ks, const int32_t* rows, int32_t n, uint64_t* keys) noexcept nogil:
+cdef int32_t pack_pairs(const Chunk* c, const KeySpec* ks, const int32_t* rows, int32_t n,
+                        uint64_t* keys) noexcept nogil:
     """packed_keys for two int64 columns without nulls. n, or 0 when a key does not fit."""
     cdef const int64_t* left = <const int64_t*> c.cols[ks.column[0]].data
     cdef const int64_t* right = <const int64_t*> c.cols[ks.column[1]].data
@@ -65,12 +66,13 @@ cdef int32_t pack_pairs(const Chunk* c, const KeySpec* ks, const int32_t* rows, 
     return 0 if wide >> 32 else n
 
 
-cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* rows, int32_t n, uint64_t* keys, int32_t* fit,
-                         int32_t* unfit, int32_t* nunfit) noexcept nogil:
+cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* rows, int32_t n,
+                         uint64_t* keys, int32_t* fit, int32_t* unfit, int32_t* nunfit) noexcept nogil:
     """Pack the keys of up to COUNT_BLOCK rows.
 
-    Thread safety: pure. Ownership: arrays of n are the caller's. Returns: how many pack; keys[i] is then that of rows[fit[i]], and
-    unfit[:nunfit] index the other rows. Cost: ~1 ns per row for two int64 columns, else ~2 ns per column.
+    Thread safety: pure. Ownership: arrays of n are the caller's. Returns: how many pack; keys[i] is then
+    that of rows[fit[i]], and unfit[:nunfit] index the other rows. Cost: ~1 ns per row for two int64 columns,
+    else ~2 ns per column.
     """
     cdef const KeySpec* ks = s.keys
     cdef const Column* col
@@ -84,7 +86,8 @@ cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* r
     cdef int32_t i
     cdef int32_t j
     nunfit[0] = 0
-    if (ks.ncols == 2 and ks.type[0] == PT_I64 and ks.type[1] == PT_I64 and c.cols[ks.column[0]].valid == NULL
+    if (ks.ncols == 2 and ks.type[0] == PT_I64 and ks.type[1] == PT_I64
+            and c.cols[ks.column[0]].valid == NULL
             and c.cols[ks.column[1]].valid == NULL and pack_pairs(c, ks, rows, n, keys) == n):
         for i in range(n):
             fit[i] = i
@@ -125,7 +128,7 @@ cdef int32_t packed_keys(const PackedCounts* s, const Chunk* c, const int32_t* r
 
 cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64_t* ones,
                         uint64_t* bias) noexcept nogil:
-    """How column j lies in a packed key: its value is ((key >> shift) & ones) - bias. Thread safety: pure."""
+    """How column j lies in a packed key: its value is ((key >> shift) & ones) - bias. Pure."""
     ones[0] = <uint64_t> 0 - 1 if s.bits == 64 else ((<uint64_t> 1) << s.bits) - 1
     bias[0] = (<uint64_t> 1) << (s.bits - 1) if is_signed(s.keys.type[j]) else 0
     shift[0] = s.bits * (s.keys.ncols - 1 - j)
@@ -134,7 +137,8 @@ cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64
 cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexcept nogil:
     """The key record (keyed_state.pxd) of a packed key.
 
-    Thread safety: pure. Ownership: `record` (keys.size bytes) is the caller's. Returns: nothing. Cost: ~1 ns per column.
+    Thread safety: pure. Ownership: `record` (keys.size bytes) is the caller's. Returns: nothing. Cost: ~1 ns
+    per column.
     """
     cdef uint64_t ones
     cdef uint64_t bias
@@ -150,7 +154,7 @@ cdef void packed_record(const PackedCounts* s, uint64_t key, char* record) noexc
 
 
 cdef int packed_init(PackedCounts* s, const KeySpec* keys) noexcept nogil:
-    """An empty one. Thread safety: the creator. Ownership: the caller, until packed_free. Returns: 0, or -1: no memory."""
+    """Make an empty one, which the caller owns until packed_free. By the creator. 0, or -1: no memory."""
     memset(<void*> s, 0, sizeof(PackedCounts))
     s.keys = keys
     s.bits = bits_of(keys)
@@ -359,8 +363,9 @@ cdef int64_t count_spilled(PackedCounts* s, uint64_t key) noexcept nogil:
 cdef int packed_count(PackedCounts* s, const uint64_t* keys, int32_t n, int64_t* totals) noexcept nogil:
     """Count up to COUNT_BLOCK keys; totals[i] gets the count that includes keys[i] (NULL: nobody asks).
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost per key: ~3 ns while the table lies in a near
-    cache, ~10-20 ns when every key misses; a split ~50 us every 5,000 new keys. Not to be mixed with packed_add.
+    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost per key: ~3 ns
+    while the table lies in a near cache, ~10-20 ns when every key misses; a split ~50 us every 5,000 new
+    keys. Not to be mixed with packed_add.
     """
     cdef uint64_t[COUNT_BLOCK] hashes
     cdef uint64_t key
@@ -417,9 +422,12 @@ cdef int settle_group(PackedCounts* s, int64_t group) noexcept nogil:
 
 
 cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil:
-    """Count what waits, and give the buffers back. Where the run of `w` (NULL: none) is stopped, at most BUFFER keys more.
+    """Count what waits, and give the buffers back.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost: that of counting.
+    If the run of `w` (NULL: none) is stopped, at most BUFFER keys more are counted.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost: that of
+    counting.
     """
     cdef int64_t group
     if s.group_bits == 0:
@@ -439,7 +447,10 @@ cdef int packed_settle(PackedCounts* s, Worker* w) noexcept nogil:
 
 
 cdef int regroup(PackedCounts* s) noexcept nogil:
-    """Buffers for the number of pages that there are now. 0, or -1: no memory to count with; without memory for buffers none wait."""
+    """Buffers for the number of pages that there are now; without memory for them, no keys wait.
+
+    Returns: 0, or -1: no memory to count with.
+    """
     cdef int32_t bits = 0
     cdef int64_t groups
     if packed_settle(s, NULL) != 0:
@@ -461,9 +472,12 @@ cdef int regroup(PackedCounts* s) noexcept nogil:
 
 
 cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept nogil:
-    """Count up to COUNT_BLOCK keys, or let them wait until there are many for the same pages; packed_settle counts the rest.
+    """Count up to COUNT_BLOCK keys, or let them wait until there are many for the same pages.
 
-    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost per key: ~10 ns at 10^7 keys.
+    packed_settle counts the rest.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: 0, or -1: no memory. Cost per key: ~10 ns
+    at 10^7 keys.
     """
     cdef uint64_t h
     cdef int64_t group
@@ -486,10 +500,12 @@ cdef int packed_add(PackedCounts* s, const uint64_t* keys, int32_t n) noexcept n
     return 0
 
 
-cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots, int64_t* n) noexcept nogil:
-    """The next run of slots, `entry` counting from 0: page by page, then the spill. Slots with n == 0 are empty.
+cdef bint packed_segment(const PackedCounts* s, int64_t* entry, const CountSlot** slots,
+                         int64_t* n) noexcept nogil:
+    """The next run of slots, `entry` from 0: page by page, then the spill. A slot with n == 0 is empty.
 
-    Thread safety: the bucket's holder. Ownership: none; valid until the next count. Returns: False at the end. Cost: O(1).
+    Thread safety: the bucket's holder. Ownership: none; valid until the next count. Returns: False at the
+    end. Cost: O(1).
     """
     cdef int64_t entries = (<int64_t> 1) << s.depth
     if entry[0] < entries:

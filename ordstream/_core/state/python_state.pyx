@@ -102,7 +102,8 @@ cdef class State:
         if position is None:
             if name[:2] == "__":
                 return object.__getattribute__(self, name)
-            raise AttributeError(f"the declared state has no field {name!r}; it has: {', '.join(self.spec.names)}")
+            raise AttributeError(f"the declared state has no field {name!r}; it has: "
+                                 f"{', '.join(self.spec.names)}")
         return self.values[<Py_ssize_t> position]
 
     def __setattr__(self, name, value):
@@ -112,7 +113,8 @@ cdef class State:
         cdef int overflow = 0
         position = self.spec.index.get(name)
         if position is None:
-            raise AttributeError(f"the declared state has no field {name!r}; it has: {', '.join(self.spec.names)}")
+            raise AttributeError(f"the declared state has no field {name!r}; it has: "
+                                 f"{', '.join(self.spec.names)}")
         i = position
         kind = self.spec.kinds[i]
         if type(value) is int:
@@ -136,7 +138,8 @@ cdef class State:
         return list(self.spec.names)
 
     def __repr__(self):
-        return f"State({', '.join([f'{name}={value!r}' for name, value in zip(self.spec.names, self.values)])})"
+        fields = [f"{name}={value!r}" for name, value in zip(self.spec.names, self.values)]
+        return f"State({', '.join(fields)})"
 
 
 cdef class Emitter:
@@ -258,7 +261,8 @@ cdef class Callbacks:
             else:
                 result = callback(key, state, punctuation.time, emit)
             if result is not None:
-                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got {result!r}")
+                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
+                                f"{result!r}")
             self.save(bucket, user, state)
         except BaseException as error:
             out.n = start

@@ -9,8 +9,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16, PT_U64, PT_VIEW,
-    Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
+    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
+    PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
 from ordstream._core.ground.stopping cimport worker_stops
@@ -25,16 +25,7 @@ from ordstream.ground.types import (
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
 
-cdef extern from *:
-    """
-    #include "stoppable_sort.hpp"
-    static inline bool ord_sort_records(int32_t* order, int32_t* spare, int64_t n, const char* records, int64_t stride, const void* keys,
-                                        int (*compare)(const void*, const char*, const char*), int (*stops)(void*), void* context) {
-        return ord_sort_unless(order, spare, n, [=](int32_t a, int32_t b) {
-            return compare(keys, records + a * stride, records + b * stride) < 0;
-        }, stops, context);
-    }
-    """
+cdef extern from "stoppable_sort.hpp":
     bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
                           int (*)(const void*, const char*,
                                   const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
@@ -487,7 +478,9 @@ cdef class ColumnWriter:
             return bytes(array.fill_null(False).to_pylist())
         size = self.element.width
         buffer = array.buffers()[1]
-        return b"" if buffer is None else bytes(buffer[array.offset * size:(array.offset + len(array)) * size])
+        if buffer is None:
+            return b""
+        return bytes(buffer[array.offset * size:(array.offset + len(array)) * size])
 
 
 cdef class RowWriter:
@@ -521,14 +514,16 @@ cdef class RowWriter:
                 raise ValueError(f"expected a dict with the keys {list(self.names)}, got {list(result)}")
             return tuple([result[name] for name in self.names])
         if not isinstance(result, (tuple, list)):
-            raise TypeError(f"expected a tuple, list or dict with {list(self.names)}, got {type(result).__name__} {result!r}")
+            raise TypeError(f"expected a tuple, list or dict with {list(self.names)}, got "
+                            f"{type(result).__name__} {result!r}")
         if len(result) != self.ncols:
             raise self.wrong_count(result)
         return tuple(result)
 
     def wrong_count(self, values):
         """The error for a row of another length."""
-        return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: {values!r}")
+        return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: "
+                          f"{values!r}")
 
 
 cdef class KeyReader:

@@ -1,11 +1,13 @@
-// Ranking: the best of many keys, larger rank first, then smaller key (ranking.pxd). Portable C++17; no exceptions.
+// Ranking: the best of many keys, larger rank first, then smaller key (ranking.pxd). Portable C++17; no
+// exceptions.
 //
-// a) Ranks tie often (counts), and then the keys decide. Before a list is sorted, each entry gets one unsigned word: the rank, then as
-//    much of the key as fits, in as few bits as the values *of this list* need. Fields are compared where words are equal only.
-// b) Where rank, whole key and slot fit into 64 bits, as small integers do, the list is sorted as plain words, by their digits where
-//    these are few.
-// Thread safety: pure functions. Ownership: arrays are the caller's; a list that is sorted takes 16 bytes per entry for a while, and
-// does without where there is no memory.
+// a) Ranks tie often (counts), and then the keys decide. Before a list is sorted, each entry gets one
+//    unsigned word: the rank, then as much of the key as fits, in as few bits as the values *of this list*
+//    need. Fields are compared where words are equal only.
+// b) Where rank, whole key and slot fit into 64 bits, as small integers do, the list is sorted as plain
+//    words, by their digits where these are few.
+// Thread safety: pure functions. Ownership: arrays are the caller's; a list that is sorted takes 16 bytes
+// per entry for a while, and does without where there is no memory.
 #ifndef ORDSTREAM_RANKING_HPP
 #define ORDSTREAM_RANKING_HPP
 #include <algorithm>
@@ -34,10 +36,11 @@ struct OrdBetter {
 
 namespace ord {
 
-// ------------------------------------------------------------------------------------------------ one word per entry
+// --------------------------------------------------------------------------------------- one word per entry
 
 const uint64_t SIGN = uint64_t(1) << 63;
-enum { DIGIT = 6, DIGITS = 11 };  // bits of a digit (counts of all digits stay in the nearest cache); digits of a word
+// Bits of a digit (the counts of all digits stay in the nearest cache); digits of a word.
+enum { DIGIT = 6, DIGITS = 11 };
 
 inline int bits_of(uint64_t v) {
 #if defined(__GNUC__) || defined(__clang__)
@@ -98,14 +101,16 @@ bool append_column(OrdRanked* v, int64_t n, int j, int offset, Word word, int* u
     if (low > high) return true;  // null in all
     if (nulls) {
         if (*used == 64) return false;
-        for (int64_t i = 0; i < n; i++) v[i].rank = static_cast<int64_t>(static_cast<uint64_t>(v[i].rank) << 1 | !is_null(v[i].key, j));
+        for (int64_t i = 0; i < n; i++)
+            v[i].rank = static_cast<int64_t>(static_cast<uint64_t>(v[i].rank) << 1 | !is_null(v[i].key, j));
         ++*used;
     }
     const int bits = bits_of(high - low);
     const int taken = std::min(bits, 64 - *used);
     if (taken) {
         for (int64_t i = 0; i < n; i++) {
-            const uint64_t w = nulls && is_null(v[i].key, j) ? 0 : (word(v[i].key + offset) - low) >> (bits - taken);
+            const uint64_t w = nulls && is_null(v[i].key, j) ? 0
+                : (word(v[i].key + offset) - low) >> (bits - taken);
             v[i].rank = static_cast<int64_t>(static_cast<uint64_t>(v[i].rank) << (taken - 1) << 1 | w);
         }
         *used += taken;
@@ -113,8 +118,8 @@ bool append_column(OrdRanked* v, int64_t n, int j, int offset, Word word, int* u
     return taken == bits;
 }
 
-// Ranks of v[0..n) become words that ascend as (larger rank, smaller key) does. Returns whether equal words are equal keys; `used`: the
-// bits of the largest word, at most.
+// Ranks of v[0..n) become words that ascend as (larger rank, smaller key) does. Returns whether equal words
+// are equal keys; `used`: the bits of the largest word, at most.
 template <class Spec>
 bool words_of(OrdRanked* v, int64_t n, const Spec* keys, int* used) {
     int64_t least = v[0].rank, most = v[0].rank;
@@ -122,7 +127,8 @@ bool words_of(OrdRanked* v, int64_t n, const Spec* keys, int* used) {
         least = std::min(least, v[i].rank);
         most = std::max(most, v[i].rank);
     }
-    for (int64_t i = 0; i < n; i++) v[i].rank = static_cast<int64_t>(static_cast<uint64_t>(most) - static_cast<uint64_t>(v[i].rank));
+    for (int64_t i = 0; i < n; i++)
+        v[i].rank = static_cast<int64_t>(static_cast<uint64_t>(most) - static_cast<uint64_t>(v[i].rank));
     *used = bits_of(static_cast<uint64_t>(most) - static_cast<uint64_t>(least));
     for (int j = 0; j < keys->ncols; j++) {
         const int type = keys->type[j], offset = keys->offset[j];
@@ -141,8 +147,8 @@ bool words_of(OrdRanked* v, int64_t n, const Spec* keys, int* used) {
 
 // ------------------------------------------------------------------------------------------------ sorting
 
-// Sort v[0..n) by the `used` bits above `shift`, least significant digit first. `other` is as large; the result is in the one that is
-// returned. Nothing depends on a comparison, so no branch is mispredicted.
+// Sort v[0..n) by the `used` bits above `shift`, least significant digit first. `other` is as large; the
+// result is in the one that is returned. Nothing depends on a comparison, so no branch is mispredicted.
 inline uint64_t* sort_digits(uint64_t* v, uint64_t* other, int64_t n, int shift, int used) {
     uint32_t counts[DIGITS][1 << DIGIT];
     const int digits = (used + DIGIT - 1) / DIGIT;
@@ -165,14 +171,16 @@ inline uint64_t* sort_digits(uint64_t* v, uint64_t* other, int64_t n, int shift,
     return v;
 }
 
-// The first k of v[0..n), all different in the `used` bits above `shift`, in order. `other` is as large; returns where they are.
+// The first k of v[0..n), all different in the `used` bits above `shift`, in order. `other` is as large;
+// returns where they are.
 inline uint64_t* sort_words(uint64_t* v, uint64_t* other, int64_t n, int64_t k, int shift, int used) {
     if (k < n / 8) {
         std::partial_sort(v, v + k, v + n);
         return v;
     }
     // A digit costs what a level of comparisons costs, or less; a short list is not worth counting.
-    if (n > 16 && used <= DIGIT * bits_of(static_cast<uint64_t>(n))) return sort_digits(v, other, n, shift, used);
+    if (n > 16 && used <= DIGIT * bits_of(static_cast<uint64_t>(n)))
+        return sort_digits(v, other, n, shift, used);
     if (k < n) std::nth_element(v, v + k, v + n);
     std::sort(v, v + k);
     return v;
@@ -180,11 +188,12 @@ inline uint64_t* sort_words(uint64_t* v, uint64_t* other, int64_t n, int64_t k, 
 
 }  // namespace ord
 
-// The first k of v[0..n) in order: v[0..k) has their slots (>= 0), all else in v is undefined afterwards. Keys are different.
-// A heap of k is the fastest way to a few of many, and the slowest to most of them. Cost: ~10 ns per entry of 30 bits, else O(n log k)
-// comparisons.
+// The first k of v[0..n) in order: v[0..k) has their slots (>= 0), all else in v is undefined afterwards.
+// Keys are different. A heap of k is the fastest way to a few of many, and the slowest to most of them.
+// Cost: ~10 ns per entry of 30 bits, else O(n log k) comparisons.
 template <class Spec>
-void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (*compare)(const Spec*, const char*, const char*)) {
+void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys,
+                     int (*compare)(const Spec*, const char*, const char*)) {
     if (n < 2) return;
     uint64_t last = 0;
     for (int64_t i = 0; i < n; i++) last |= static_cast<uint64_t>(v[i].slot);
@@ -194,7 +203,8 @@ void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (
     if (exact && used + slot_bits < 64) {
         uint64_t* words = static_cast<uint64_t*>(std::malloc(static_cast<size_t>(n) * 16));
         if (words != nullptr) {
-            for (int64_t i = 0; i < n; i++) words[i] = static_cast<uint64_t>(v[i].rank) << slot_bits | static_cast<uint64_t>(v[i].slot);
+            for (int64_t i = 0; i < n; i++)
+                words[i] = static_cast<uint64_t>(v[i].rank) << slot_bits | static_cast<uint64_t>(v[i].slot);
             const uint64_t* sorted = ord::sort_words(words, words + n, n, k, slot_bits, used);
             const uint64_t mask = (uint64_t(1) << slot_bits) - 1;
             for (int64_t i = 0; i < k; i++) v[i].slot = static_cast<int64_t>(sorted[i] & mask);
@@ -203,7 +213,8 @@ void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (
         }
     }
     const auto better = [keys, compare](const OrdRanked& a, const OrdRanked& b) {
-        return a.rank != b.rank ? static_cast<uint64_t>(a.rank) < static_cast<uint64_t>(b.rank) : compare(keys, a.key, b.key) < 0;
+        return a.rank != b.rank ? static_cast<uint64_t>(a.rank) < static_cast<uint64_t>(b.rank)
+            : compare(keys, a.key, b.key) < 0;
     };
     if (k < n / 8) {
         std::partial_sort(v, v + k, v + n, better);
@@ -213,10 +224,12 @@ void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (
     std::sort(v, v + k, better);
 }
 
-// ord_sort_ranked for a flush, which may have any size. False: `stops(context)` returned true in the middle, and v is undefined.
-// A long list is not turned into words, which are passes that cannot be left: the k best by a heap, then a sort that can (stoppable_sort.hpp).
+// ord_sort_ranked for a flush, which may have any size. False: `stops(context)` returned true in the middle,
+// and v is undefined. A long list is not turned into words, which are passes that cannot be left: the k best
+// by a heap, then a sort that can (stoppable_sort.hpp).
 template <class Spec>
-bool ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const Spec* keys, int (*compare)(const Spec*, const char*, const char*),
+bool ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const Spec* keys,
+                            int (*compare)(const Spec*, const char*, const char*),
                             int (*stops)(void*), void* context) {
     if (n <= ORD_LONG_LIST) {
         ord_sort_ranked(v, n, k, keys, compare);
@@ -248,9 +261,11 @@ bool ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const Spec* keys
     return done;
 }
 
-// Keep the k best of what is offered: best[0..n) is a heap with the worst at its root. Returns the new n (at most k >= 1).
+// Keep the k best of what is offered: best[0..n) is a heap with the worst at its root. Returns the new n (at
+// most k >= 1).
 // Cost: one comparison for what is worse than the k-th, else O(log k).
-static inline int64_t ord_offer(OrdRanked* best, int64_t n, int64_t k, OrdRanked one, OrdCompare compare, const void* keys) {
+static inline int64_t ord_offer(OrdRanked* best, int64_t n, int64_t k, OrdRanked one, OrdCompare compare,
+                                const void* keys) {
     const OrdBetter better{compare, keys};
     if (n < k) {
         best[n] = one;

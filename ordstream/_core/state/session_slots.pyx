@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve,
+    chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.state.fold cimport (
@@ -205,8 +206,8 @@ cdef void keep_values(const SlotContext* x, const Chunk* c, int32_t row, uint64_
 
 cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* c, const int32_t* rows,
                               int32_t n, const int64_t* places,
-                              const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin, int32_t* done,
-                              uint64_t* before) noexcept nogil:
+                              const uint8_t* valid, int32_t shift, uint64_t* staged, int32_t* origin,
+                              int32_t* done, uint64_t* before) noexcept nogil:
     """Add up to LOOKUP_BLOCK rows; the caller has made room for as many new keys. Sessions that close go to
     `staged`.
 
@@ -322,7 +323,8 @@ cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n
                 data[i] = <int64_t> (staged[i * words + META_WORD] >> COUNT_SHIFT)
         elif one.bit >= 0:                                    # of no row: 0
             for i in range(n):
-                data[i] = <int64_t> (staged[i * words + one.word] & (0 - ((staged[i * words + META_WORD] >> one.bit) & 1)))
+                data[i] = <int64_t> (staged[i * words + one.word]
+                                     & (0 - ((staged[i * words + META_WORD] >> one.bit) & 1)))
         else:
             for i in range(n):
                 data[i] = <int64_t> (staged[i * words + one.word] ^ x.sign)

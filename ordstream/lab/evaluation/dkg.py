@@ -91,7 +91,9 @@ class Trainer:
         learner = chosen.learner(k)
         learner.summary = self.summary(chosen.counter_error)
         cells = learner.hashes.cells(self.stream.labels.view(np.uint64))
-        learner.bucket_counts = np.bincount(cells, weights=self.frequency, minlength=len(learner.bucket_counts)).astype(np.int64)
+        learner.bucket_counts = np.bincount(
+            cells, weights=self.frequency, minlength=len(learner.bucket_counts)
+        ).astype(np.int64)
         return learner.build()
 
 
@@ -139,8 +141,13 @@ def spreads(found: list[npt.NDArray[np.float64]], names: tuple[str, ...], metric
 
 def wide(x_name: str, xs: Any, by_name: dict[str, Spread]) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows: x, then Best Case, Mean and Worst Case of each algorithm."""
-    columns = [x_name] + [f"{name} {part}" for name in by_name for part in ("Best Case", "Mean", "Worst Case")]
-    rows = [[x] + [float(part[i]) for one in by_name.values() for part in (one.low, one.mean, one.high)] for i, x in enumerate(xs)]
+    columns = [x_name] + [
+        f"{name} {part}" for name in by_name for part in ("Best Case", "Mean", "Worst Case")
+    ]
+    rows = [
+        [x] + [float(part[i]) for one in by_name.values() for part in (one.low, one.mean, one.high)]
+        for i, x in enumerate(xs)
+    ]
     return columns, rows
 
 
@@ -196,7 +203,11 @@ def table1(options: Options) -> Result:
         )
     lines = [f"{name:<21} {a:7.1f} {b:7.1f}" for name, a, b, _, _ in rows]
     xs = np.array(PAPER_KS)
-    chart = Chart("k", "imbalance λ (%)", [Curve(f"{name}: {a:.1f} k {b:+.1f}", xs, a * xs + b, style="-") for name, a, b, _, _ in rows])
+    chart = Chart(
+        "k",
+        "imbalance λ (%)",
+        [Curve(f"{name}: {a:.1f} k {b:+.1f}", xs, a * xs + b, style="-") for name, a, b, _, _ in rows],
+    )
     return Result(["Algorithm", "a", "b", "paper a", "paper b"], rows, [chart], claims, lines)
 
 
@@ -211,9 +222,19 @@ def fig2(options: Options) -> Result:
     uni_gap = float((uni.mean - dkg.mean)[1:].min())
     slope = [regression(PAPER_KS, line[1:])[0] for line in (uni.high, sia, o_apx)]
     claims = [
-        Claim("DKG mean matches O-apx", f"largest difference over k: {mean_gap:.2f} points", mean_gap <= 1.0),
-        Claim("the gap between DKG worst case and O-apx is little", f"at most {worst_gap:.1f} points", worst_gap <= 25.0),
-        Claim("noteworthy gap between DKG and Universal mean", f"at least {uni_gap:.1f} points for k >= 2", uni_gap >= 10.0),
+        Claim(
+            "DKG mean matches O-apx", f"largest difference over k: {mean_gap:.2f} points", mean_gap <= 1.0
+        ),
+        Claim(
+            "the gap between DKG worst case and O-apx is little",
+            f"at most {worst_gap:.1f} points",
+            worst_gap <= 25.0,
+        ),
+        Claim(
+            "noteworthy gap between DKG and Universal mean",
+            f"at least {uni_gap:.1f} points for k >= 2",
+            uni_gap >= 10.0,
+        ),
         Claim(
             "Universal worst case grows more like SIA than like O-apx",
             f"slopes {slope[0]:.1f}, {slope[1]:.1f}, {slope[2]:.1f}",
@@ -228,16 +249,26 @@ def fig3(options: Options) -> Result:
     """Figure 3: σ over k, Zipf-2."""
     by_name = spreads(over_streams(measure_over_k, options, 2.0, "linear"), OVER_K, 1)
     columns, rows = wide("k", KS, by_name)
-    chart = Chart("number of instances k", "standard deviation σ (tuples)", curves(KS, by_name, ("Universal", "DKG")))
+    chart = Chart(
+        "number of instances k", "standard deviation σ (tuples)", curves(KS, by_name, ("Universal", "DKG"))
+    )
     o_apx, sia = by_name["O-apx"].mean[1:], by_name["SIA"].mean[1:]  # from k = 2
     peak = PAPER_KS[int(np.argmax(o_apx))]
     falls = bool((np.diff(o_apx[2:]) < 0).all())
     rises = bool((np.diff(o_apx[:3]) > 0).all())
     gap = sia - o_apx
     claims = [
-        Claim("σ of O-apx grows from k = 2 to k = 4, then decreases", f"largest at k = {peak}", peak == 4 and falls and rises),
+        Claim(
+            "σ of O-apx grows from k = 2 to k = 4, then decreases",
+            f"largest at k = {peak}",
+            peak == 4 and falls and rises,
+        ),
         Claim("σ of SIA decreases with k", f"{sia[0]:.0f} to {sia[-1]:.0f}", bool((np.diff(sia) < 0).all())),
-        Claim("the gap between SIA and O-apx shrinks with k", f"{gap[0]:.0f} to {gap[-1]:.0f}", bool((np.diff(gap) < 0).all())),
+        Claim(
+            "the gap between SIA and O-apx shrinks with k",
+            f"{gap[0]:.0f} to {gap[-1]:.0f}",
+            bool((np.diff(gap) < 0).all()),
+        ),
     ]
     return Result(columns, rows, [chart], claims)
 
@@ -257,7 +288,10 @@ def fig4(options: Options) -> Result:
     rounded = (np.rint(found / 200) * 200).astype(np.int64)
     values = np.arange(0, rounded.max() + 200, 200)
     names = [f"{name} k={k}" for k in ks for name in ("DKG", "Universal")]
-    counts = {name: np.array([int((rounded[:, i // 2, i % 2] == value).sum()) for value in values]) for i, name in enumerate(names)}
+    counts = {
+        name: np.array([int((rounded[:, i // 2, i % 2] == value).sum()) for value in values])
+        for i, name in enumerate(names)
+    }
     rows = [[int(value)] + [int(counts[name][i]) for name in names] for i, value in enumerate(values)]
     charts = [
         Chart(
@@ -293,7 +327,9 @@ def fig5(options: Options) -> Result:
     """Figure 5: σ over k, Zipf-1, quadratic cost."""
     by_name = spreads(over_streams(measure_over_k, options, 1.0, "quadratic"), OVER_K, 1)
     columns, rows = wide("k", KS, by_name)
-    chart = Chart("number of instances k", "standard deviation σ (load)", curves(KS, by_name, ("Universal", "DKG")))
+    chart = Chart(
+        "number of instances k", "standard deviation σ (load)", curves(KS, by_name, ("Universal", "DKG"))
+    )
     # k = 1 is left out: no load deviates there.
     o_apx, sia = by_name["O-apx"].mean[1:], by_name["SIA"].mean[1:]
     dkg, dkg_worst = by_name["DKG"].mean[1:], by_name["DKG"].high[1:]
@@ -306,13 +342,21 @@ def fig5(options: Options) -> Result:
             f"{early.min():.2f} to {early.max():.2f} times O-apx; at most {late.max():.2f} from k = 5",
             bool(early.max() > 1.05),
         ),
-        Claim("sizeable gap between DKG mean and worst case", f"worst / mean up to {gap.max():.2f}", bool(gap.max() > 1.05)),
+        Claim(
+            "sizeable gap between DKG mean and worst case",
+            f"worst / mean up to {gap.max():.2f}",
+            bool(gap.max() > 1.05),
+        ),
         Claim(
             "Universal mean does only slightly better than DKG worst case",
             f"{better.min():.2f} to {better.max():.2f} times it",
             bool(0.75 <= better.mean() <= 1.0),
         ),
-        Claim("Universal worst case is pretty close to SIA", f"at least {near.min():.2f} times it", bool(near.min() > 0.75)),
+        Claim(
+            "Universal worst case is pretty close to SIA",
+            f"at least {near.min():.2f} times it",
+            bool(near.min() > 0.75),
+        ),
     ]
     return Result(columns, rows, [chart], claims)
 
@@ -386,7 +430,13 @@ def fig7(options: Options) -> Result:
         if alpha >= 2:
             one = by_name[name]
             gap = float(one.high[at] - one.mean[at])
-            claims.append(Claim(f"{name}: mean and worst case are very close there", f"{gap:.2f} points apart", gap <= 5.0))
+            claims.append(
+                Claim(
+                    f"{name}: mean and worst case are very close there",
+                    f"{gap:.2f} points apart",
+                    gap <= 5.0,
+                )
+            )
     return Result(columns, rows, [chart], claims)
 
 
@@ -394,9 +444,18 @@ def fig8(options: Options) -> Result:
     """Figure 8: σ over Θ and µ, k = 5."""
     settings = tuple((theta, mu, M) for theta in THETAS for mu in MUS)
     by_name = spreads(over_streams(measure_parameters, options, ALPHAS, 5, settings), ZIPFS, 1)
-    columns = ["Θ", "µ", *(f"{name} {part}" for name in ZIPFS for part in ("Best Case", "Mean", "Worst Case"))]
+    columns = [
+        "Θ",
+        "µ",
+        *(f"{name} {part}" for name in ZIPFS for part in ("Best Case", "Mean", "Worst Case")),
+    ]
     rows = [
-        [theta, mu] + [float(part[i]) for name in ZIPFS for part in (by_name[name].low, by_name[name].mean, by_name[name].high)]
+        [theta, mu]
+        + [
+            float(part[i])
+            for name in ZIPFS
+            for part in (by_name[name].low, by_name[name].mean, by_name[name].high)
+        ]
         for i, (theta, mu, _) in enumerate(settings)
     ]
     shape = (len(THETAS), len(MUS))
@@ -405,7 +464,9 @@ def fig8(options: Options) -> Result:
         for name in ZIPFS:
             cells = getattr(by_name[name], part).reshape(shape)
             what = "mean" if part == "mean" else "worst case"
-            charts.append(Chart("µ", "Θ", title=f"{name}, {what} σ", kind="heat", cells=(THETAS, MUS, cells)))
+            charts.append(
+                Chart("µ", "Θ", title=f"{name}, {what} σ", kind="heat", cells=(THETAS, MUS, cells))
+            )
     flat = by_name["Zipf-1"].mean.reshape(shape)
     by_mu, by_theta = float(np.ptp(flat, axis=1).mean()), float(np.ptp(flat[1:], axis=0).mean())
     claims.append(
@@ -417,7 +478,10 @@ def fig8(options: Options) -> Result:
     )
     for alpha, name in list(zip(ALPHAS, ZIPFS, strict=True))[1:]:
         at = THETAS.index(BREAKS[alpha])
-        for what, cells in (("mean", by_name[name].mean.reshape(shape)), ("worst case", by_name[name].high.reshape(shape))):
+        for what, cells in (
+            ("mean", by_name[name].mean.reshape(shape)),
+            ("worst case", by_name[name].high.reshape(shape)),
+        ):
             reached = cells[: at + 1, 1:]  # Θ at or below the item's probability, µ >= 2
             gain = float(reached.max() / reached.min() - 1)
             lost = float(cells[at + 1 :].mean() / reached.mean() - 1)
@@ -441,7 +505,9 @@ def fig9(options: Options) -> Result:
     settings = tuple((THETA, MU, m) for m in SIZES)
     by_name = spreads(over_streams(measure_parameters, options, ALPHAS, 2, settings), ZIPFS, 1)
     columns, rows = wide("m", SIZES, by_name)
-    chart = Chart("training tuples m", "standard deviation σ (tuples)", curves(SIZES, by_name, ZIPFS), log_x=True)
+    chart = Chart(
+        "training tuples m", "standard deviation σ (tuples)", curves(SIZES, by_name, ZIPFS), log_x=True
+    )
     claims = []
     for alpha, name in zip(ALPHAS, ZIPFS, strict=True):
         mean, at = by_name[name].mean, SIZES.index(LEARNT[alpha])
@@ -470,7 +536,9 @@ def measure_wosim(seed: int, number: int, alphas: tuple[float, ...]) -> npt.NDAr
     for alpha in alphas:
         given = stream(seed, number, alpha)
         trainer = Trainer(given)
-        found.append([[imbalance(given.loads(trainer.build(10, variant=variant)))] for variant in ("dkg", "wosim")])
+        found.append(
+            [[imbalance(given.loads(trainer.build(10, variant=variant)))] for variant in ("dkg", "wosim")]
+        )
     return np.array(found)
 
 
@@ -502,7 +570,10 @@ def measure_splitting(seed: int, number: int) -> npt.NDArray[np.float64]:
     found = []
     for k in KS:
         splitting = (PKG(k, given.hash_seed), trainer.build(k, variant="pkg"))
-        loads = [given.loads(trainer.build(k)), *(tuple_loads(one.route(validation), k) for one in splitting)]
+        loads = [
+            given.loads(trainer.build(k)),
+            *(tuple_loads(one.route(validation), k) for one in splitting),
+        ]
         found.append([[imbalance(one)] for one in loads])
     return np.array(found)
 
@@ -550,7 +621,11 @@ def measure_grid(seed: int, number: int) -> npt.NDArray[np.float64]:
     share = np.bincount(validation).max() / len(validation)
     found = []
     for k in KS:
-        maps = (optimal_approximation(validation, k), Modulo(k), DKG(m=len(training), seed=hash_seed).fit(training, k))
+        maps = (
+            optimal_approximation(validation, k),
+            Modulo(k),
+            DKG(m=len(training), seed=hash_seed).fit(training, k),
+        )
         loads = [tuple_loads(one.route(validation), k) for one in maps]
         found.append([[imbalance(one)] for one in loads] + [[max(0.0, 100 * (k * share - 1))]])
     return np.array(found)
@@ -569,7 +644,11 @@ def fig10(options: Options) -> Result:
     better = [k for k, a, b in zip(KS, dkg.mean, modulo.mean, strict=True) if 2 * a < b or b - a > 5]
     beyond = np.abs(o_apx.mean - bound.mean)[5:]
     claims = [
-        Claim("O-apx achieves 0 % for k <= 5", f"at most {o_apx.mean[:5].max():.2f} %", bool(o_apx.mean[:5].max() <= 1.0)),
+        Claim(
+            "O-apx achieves 0 % for k <= 5",
+            f"at most {o_apx.mean[:5].max():.2f} %",
+            bool(o_apx.mean[:5].max() <= 1.0),
+        ),
         Claim(
             "from k = 6 on O-apx has (k p1 - 1), p1 about 1/5",
             f"{o_apx.mean[5]:.1f} % at k = 6, {o_apx.mean[-1]:.1f} % at k = 10; at most "
@@ -577,7 +656,11 @@ def fig10(options: Options) -> Result:
             bool(beyond.max() <= 1.0),
         ),
         Claim("DKG sticks very close to O-apx for all k", f"at most {gap:.1f} points above", gap <= 10.0),
-        Claim("DKG largely outperforms Modulo but for some k", f"for k in {', '.join(map(str, better)) or 'none'}", len(better) >= 6),
+        Claim(
+            "DKG largely outperforms Modulo but for some k",
+            f"for k in {', '.join(map(str, better)) or 'none'}",
+            len(better) >= 6,
+        ),
     ]
     return Result(columns, rows, [chart], claims)
 
@@ -592,7 +675,14 @@ EXPERIMENTS = [
     Experiment("dkg-fig7", "DKG Fig. 7: λ over Θ, µ=1, k=2", 500, fig7),
     Experiment("dkg-fig8", "DKG Fig. 8: σ over Θ and µ, k=5", 200, fig8),
     Experiment("dkg-fig9", "DKG Fig. 9: σ over the training set's size m, Θ=0.1, µ=2, k=2", 1000, fig9),
-    Experiment("dkg-fig10-sim", "DKG Fig. 10, simulated only: λ over k, position grids, Θ=0.1, ε=0.05, µ=2", 100, fig10),
+    Experiment(
+        "dkg-fig10-sim",
+        "DKG Fig. 10, simulated only: λ over k, position grids, Θ=0.1, ε=0.05, µ=2",
+        100,
+        fig10,
+    ),
     Experiment("dkg-fig13", "DKG Fig. 13: λ over α of DKG and DKG WOSIM, Θ=0.1, µ=2, k=10", 500, fig13),
-    Experiment("dkg-fig14", "DKG Fig. 14: λ over k of DKG, PKG and DKG PKG, Zipf-2, Θ=0.1, µ=2", 3000, fig14),
+    Experiment(
+        "dkg-fig14", "DKG Fig. 14: λ over k of DKG, PKG and DKG PKG, Zipf-2, Θ=0.1, µ=2", 3000, fig14
+    ),
 ]

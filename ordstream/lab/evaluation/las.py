@@ -124,15 +124,20 @@ def spread(found: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
     return values.mean(axis=0), values.min(axis=0), values.max(axis=0)
 
 
-def curves(xs: Any, found: list[Any], names: tuple[str, ...], figure: int, scale: float = 1.0) -> list[Curve]:
+def curves(
+    xs: Any, found: list[Any], names: tuple[str, ...], figure: int, scale: float = 1.0
+) -> list[Curve]:
     """One curve per algorithm of arrays (x, algorithm, figure) per stream."""
     mean, low, high = spread(found)
     return [
-        Curve(name, xs, mean[:, j, figure] * scale, low[:, j, figure] * scale, high[:, j, figure] * scale) for j, name in enumerate(names)
+        Curve(name, xs, mean[:, j, figure] * scale, low[:, j, figure] * scale, high[:, j, figure] * scale)
+        for j, name in enumerate(names)
     ]
 
 
-def rows_over(x: str, xs: Any, found: list[Any], names: tuple[str, ...]) -> tuple[list[str], list[list[Any]]]:
+def rows_over(
+    x: str, xs: Any, found: list[Any], names: tuple[str, ...]
+) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of the CSV: means over streams."""
     mean, _, _ = spread(found)
     labels = ("dropped", "mean latency ms", "p99 latency ms")
@@ -144,7 +149,11 @@ def rows_over(x: str, xs: Any, found: list[Any], names: tuple[str, ...]) -> tupl
 
 ENTITIES, TWEETS = 35_000, 500_000
 #: Share of the entities, execution times: politicians, media, others; 110 different times from 1 to 152 ms.
-ENTITY_CLASSES = ((0.03, np.linspace(92, 152, 41).round()), (0.07, np.linspace(31, 90, 39).round()), (0.90, np.arange(1.0, 31.0)))
+ENTITY_CLASSES = (
+    (0.03, np.linspace(92, 152, 41).round()),
+    (0.07, np.linspace(31, 90, 39).round()),
+    (0.90, np.arange(1.0, 31.0)),
+)
 #: Politicians' and media's share of the tweets, outside and during an event.
 QUIET, EVENT = (0.04, 0.12), (0.60, 0.20)
 EVENT_TWEETS, EVENT_PERIOD = 100, 1_000
@@ -160,7 +169,12 @@ def tweets(rng: np.random.Generator, m: int = TWEETS, load: float = FIG3_LOAD, n
     spare on average (`load` below 1) and not during an event. The first 12,000 tweets are quiet.
     """
     sizes = [max(1, round(share * n)) for share, _ in ENTITY_CLASSES]
-    cost = np.concatenate([streams.execution_times(size, times, rng) for size, (_, times) in zip(sizes, ENTITY_CLASSES, strict=True)])
+    cost = np.concatenate(
+        [
+            streams.execution_times(size, times, rng)
+            for size, (_, times) in zip(sizes, ENTITY_CLASSES, strict=True)
+        ]
+    )
     number = np.arange(m)
     event = ((number + rng.integers(EVENT_PERIOD)) % EVENT_PERIOD < EVENT_TWEETS) & (number >= 12_000)
     drawn = rng.random(m)
@@ -186,7 +200,13 @@ def measure_fig3(seed: int, number: int, m: int = TWEETS, n: int = ENTITIES) -> 
     for algorithm in (*SHEDDERS, NOTHING):
         outcome = shed(stream, algorithm, setting)
         parts = np.array_split(outcome.completion, max(1, m // FIG3_WINDOW))
-        found.append([*(float(np.nanmean(part)) for part in parts), outcome.mean_completion(), 1.0 - float(outcome.admitted.mean())])
+        found.append(
+            [
+                *(float(np.nanmean(part)) for part in parts),
+                outcome.mean_completion(),
+                1.0 - float(outcome.admitted.mean()),
+            ]
+        )
     return np.array(found)
 
 
@@ -197,11 +217,16 @@ def fig3(options: Options, m: int | None = None) -> Result:
     mean, low, high = spread(over_streams(measure_fig3, options, m, n))
     xs = (np.arange(mean.shape[1] - 2) + 1) * m // (mean.shape[1] - 2)
     chart = Chart(
-        "tweets", "mean completion latency (ms)", [Curve(n, xs, mean[j, :-2], low[j, :-2], high[j, :-2], "-") for j, n in enumerate(names)]
+        "tweets",
+        "mean completion latency (ms)",
+        [Curve(n, xs, mean[j, :-2], low[j, :-2], high[j, :-2], "-") for j, n in enumerate(names)],
     )
     chart = replace(chart, log_y=True)
     latency, dropped = dict(zip(names, mean[:, -2], strict=True)), dict(zip(names, mean[:, -1], strict=True))
-    lines = [f"{name:<15} completion latency {latency[name]:9.1f} ms   dropped {dropped[name]:6.2%}" for name in names]
+    lines = [
+        f"{name:<15} completion latency {latency[name]:9.1f} ms   dropped {dropped[name]:6.2%}"
+        for name in names
+    ]
     claims = [
         Claim(
             "LAS's completion latency is extremely close to Full Knowledge's",
@@ -222,7 +247,9 @@ def fig3(options: Options, m: int | None = None) -> Result:
         ),
     ]
     columns = ["tweets", *names]
-    return Result(columns, [[int(x), *mean[:, i].tolist()] for i, x in enumerate(xs)], [chart], claims, lines)
+    return Result(
+        columns, [[int(x), *mean[:, i].tolist()] for i, x in enumerate(xs)], [chart], claims, lines
+    )
 
 
 # --- over tau, load, epsilon ----------------------------------------------------------------------
@@ -230,14 +257,26 @@ def fig3(options: Options, m: int | None = None) -> Result:
 
 LAS_SELDOM, LAS_LITERAL = "LAS, every 1,024", "LAS, after matrices"
 #: Label, algorithm and admitted tuples between two synchronisations.
-TAU_SHEDDERS = {FULL: (FULL, 0), LAS: (LAS, SYNC), LAS_SELDOM: (LAS, 1_024), LAS_LITERAL: (LAS, 0), STRAW: (STRAW, SYNC)}
+TAU_SHEDDERS = {
+    FULL: (FULL, 0),
+    LAS: (LAS, SYNC),
+    LAS_SELDOM: (LAS, 1_024),
+    LAS_LITERAL: (LAS, 0),
+    STRAW: (STRAW, SYNC),
+}
 
 
 def measure_tau(seed: int, number: int, m: int, n: int = N) -> Floats:
     """(dropped, mean, p99) by tau and algorithm."""
     stream, warm = zipf_stream(np.random.default_rng([seed, number]), m, LOAD, n)
     return np.array(
-        [[figures(shed(stream, name, Setting(tau, sync_every=sync, warm=warm))) for name, sync in TAU_SHEDDERS.values()] for tau in TAUS]
+        [
+            [
+                figures(shed(stream, name, Setting(tau, sync_every=sync, warm=warm)))
+                for name, sync in TAU_SHEDDERS.values()
+            ]
+            for tau in TAUS
+        ]
     )
 
 
@@ -283,7 +322,11 @@ def over_tau(options: Options, m: int | None = None) -> Result:
             "matrices only",
             bool(at_tau[las] < at_tau[seldom] < at_tau[literal]),
         ),
-        Claim("LAS drops what Full Knowledge drops, within 2 points", f"at most {apart.max() * 100:.2f} points", bool(apart.max() <= 0.02)),
+        Claim(
+            "LAS drops what Full Knowledge drops, within 2 points",
+            f"at most {apart.max() * 100:.2f} points",
+            bool(apart.max() <= 0.02),
+        ),
         Claim(
             "drops fall with tau, towards 1 - 1/load",
             f"Full Knowledge {mean[0, full, 0]:.1%} to {mean[-1, full, 0]:.1%}, 1 - 1/load = {overload:.1%}",
@@ -313,7 +356,14 @@ def over_load(options: Options, m: int | None = None) -> Result:
     needed = np.maximum(0.0, 1.0 - 1.0 / loads)
     charts = [
         Chart("load", "mean queueing latency (ms)", curves(LOADS, found, names, 1), log_y=True),
-        Chart("load", "dropped (%)", [*curves(LOADS, found, SHEDDERS, 0, 100.0), Curve("1 - 1/load", LOADS, needed * 100, style="k--")]),
+        Chart(
+            "load",
+            "dropped (%)",
+            [
+                *curves(LOADS, found, SHEDDERS, 0, 100.0),
+                Curve("1 - 1/load", LOADS, needed * 100, style="k--"),
+            ],
+        ),
     ]
     spare, over = loads <= 0.8, loads >= 1.1
     las, full = mean[:, 1], mean[:, 0]
@@ -356,8 +406,13 @@ def measure_epsilon(seed: int, number: int, m: int, n: int = N) -> Floats:
         row = []
         for name in SHEDDERS:
             outcome = shed(stream, name, Setting(epsilon=epsilon, warm=warm), estimates)
-            waited, wrong = outcome.queuing[outcome.admitted], (outcome.queuing - estimates)[outcome.admitted]
-            row.append((1.0 - float(outcome.admitted.mean()), float(waited.mean()), float(np.abs(wrong).mean())))
+            waited, wrong = (
+                outcome.queuing[outcome.admitted],
+                (outcome.queuing - estimates)[outcome.admitted],
+            )
+            row.append(
+                (1.0 - float(outcome.admitted.mean()), float(waited.mean()), float(np.abs(wrong).mean()))
+            )
         found.append(row)
     return np.array(found)
 
@@ -371,13 +426,22 @@ def over_epsilon(options: Options, m: int | None = None) -> Result:
     mean, _, _ = spread(found)
     wrong = mean[:, :, 2]
     charts = [
-        Chart("epsilon", "mean error of the estimated latency (ms)", curves(EPSILONS, found, SHEDDERS, 2), log_x=True),
+        Chart(
+            "epsilon",
+            "mean error of the estimated latency (ms)",
+            curves(EPSILONS, found, SHEDDERS, 2),
+            log_x=True,
+        ),
         Chart("epsilon", "mean queueing latency (ms)", curves(EPSILONS, found, SHEDDERS, 1), log_x=True),
         Chart("epsilon", "dropped (%)", curves(EPSILONS, found, SHEDDERS, 0, 100.0), log_x=True),
     ]
     fine, usual, coarse = (EPSILONS.index(epsilon) for epsilon in (0.001, 0.05, 1.0))
     claims = [
-        Claim("Full Knowledge estimates latency exactly", f"error {wrong[:, 0].max():.2g} ms", bool(wrong[:, 0].max() < 1e-6)),
+        Claim(
+            "Full Knowledge estimates latency exactly",
+            f"error {wrong[:, 0].max():.2g} ms",
+            bool(wrong[:, 0].max() < 1e-6),
+        ),
         Claim(
             "finer sketches estimate better",
             f"LAS: error {wrong[coarse, 1]:.0f} ms at 1.0, {wrong[usual, 1]:.0f} at 0.05, "
@@ -443,11 +507,25 @@ def in_bursts(options: Options, m: int | None = None) -> Result:
     lines = np.ma.masked_invalid([one[0] for one in found]).mean(axis=0).filled(np.nan)
     totals = np.array([one[1] for one in found]).mean(axis=0)
     xs = (np.arange(UNFOLD) + 1) * m // UNFOLD
-    chart = Chart("tuples", "mean queueing latency (ms)", [Curve(n, xs, lines[j], style="-") for j, n in enumerate(names)], log_y=True)
-    text = [f"{n:<15} dropped {t[0]:6.2%}  mean {t[1]:10.1f} ms  p99 {t[2]:10.1f} ms" for n, t in zip(names, totals, strict=True)]
+    chart = Chart(
+        "tuples",
+        "mean queueing latency (ms)",
+        [Curve(n, xs, lines[j], style="-") for j, n in enumerate(names)],
+        log_y=True,
+    )
+    text = [
+        f"{n:<15} dropped {t[0]:6.2%}  mean {t[1]:10.1f} ms  p99 {t[2]:10.1f} ms"
+        for n, t in zip(names, totals, strict=True)
+    ]
     claims = [
-        Claim("Full Knowledge's mean stays at or below tau", f"{totals[0, 1]:.1f} ms", bool(totals[0, 1] <= TAU * (1 + 1e-9))),
-        Claim("LAS's mean stays within 20 % of tau", f"{totals[1, 1]:.1f} ms", bool(totals[1, 1] <= 1.2 * TAU)),
+        Claim(
+            "Full Knowledge's mean stays at or below tau",
+            f"{totals[0, 1]:.1f} ms",
+            bool(totals[0, 1] <= TAU * (1 + 1e-9)),
+        ),
+        Claim(
+            "LAS's mean stays within 20 % of tau", f"{totals[1, 1]:.1f} ms", bool(totals[1, 1] <= 1.2 * TAU)
+        ),
         Claim(
             "tuples are dropped in bursts, not in between",
             f"LAS {totals[1, 3]:.1%}, Full Knowledge {totals[0, 3]:.1%} of the drops",
@@ -458,9 +536,19 @@ def in_bursts(options: Options, m: int | None = None) -> Result:
             f"{totals[1, 0]:.2%} and {totals[0, 0]:.2%}",
             bool(abs(totals[1, 0] - totals[0, 0]) <= 0.02),
         ),
-        Claim("without shedding a burst is felt long after it", f"mean {totals[3, 1]:,.0f} ms", bool(totals[3, 1] > 10 * TAU)),
+        Claim(
+            "without shedding a burst is felt long after it",
+            f"mean {totals[3, 1]:,.0f} ms",
+            bool(totals[3, 1] > 10 * TAU),
+        ),
     ]
-    return Result(["tuples", *names], [[int(x), *lines[:, i].tolist()] for i, x in enumerate(xs)], [chart], claims, text)
+    return Result(
+        ["tuples", *names],
+        [[int(x), *lines[:, i].tolist()] for i, x in enumerate(xs)],
+        [chart],
+        claims,
+        text,
+    )
 
 
 #: Drift: lengths of the dear phases, tuples; the phases in between are nine times as long.
@@ -501,8 +589,19 @@ def in_drift(options: Options, m: int | None = None) -> Result:
     columns, rows = rows_over("phase", PHASES, found, names)
     mean, _, _ = spread(found)
     charts = [
-        Chart("length of a dear phase (tuples)", "mean queueing latency (ms)", curves(PHASES, found, names, 1), log_x=True, log_y=True),
-        Chart("length of a dear phase (tuples)", "dropped (%)", curves(PHASES, found, SHEDDERS, 0, 100.0), log_x=True),
+        Chart(
+            "length of a dear phase (tuples)",
+            "mean queueing latency (ms)",
+            curves(PHASES, found, names, 1),
+            log_x=True,
+            log_y=True,
+        ),
+        Chart(
+            "length of a dear phase (tuples)",
+            "dropped (%)",
+            curves(PHASES, found, SHEDDERS, 0, 100.0),
+            log_x=True,
+        ),
     ]
     near = mean[:, 1, 1] / DRIFT_TAU
     behind = mean[:, 2, 1] / mean[:, 1, 1]
@@ -534,10 +633,36 @@ def in_drift(options: Options, m: int | None = None) -> Result:
 
 
 EXPERIMENTS = [
-    Experiment("las-fig3", "LAS Fig. 3: average completion latency, 500,000 tweet-like tuples, 35,000 entities", 8, fig3, sized=True),
+    Experiment(
+        "las-fig3",
+        "LAS Fig. 3: average completion latency, 500,000 tweet-like tuples, 35,000 entities",
+        8,
+        fig3,
+        sized=True,
+    ),
     Experiment("las-tau", "LAS: latency and dropped tuples over tau, 150 % load", 20, over_tau, sized=True),
-    Experiment("las-load", "LAS: latency and dropped tuples over the load, tau = 200 ms", 10, over_load, sized=True),
-    Experiment("las-epsilon", "LAS: estimated latency by size of the sketches, 150 % load, tau = 200 ms", 10, over_epsilon, sized=True),
-    Experiment("las-bursts", "LAS: bursts of 300 % in a stream of 60 % load, tau = 200 ms", 20, in_bursts, sized=True),
-    Experiment("las-drift", "LAS: content that changes while the time of an item stays, tau = 100 ms", 10, in_drift, sized=True),
+    Experiment(
+        "las-load", "LAS: latency and dropped tuples over the load, tau = 200 ms", 10, over_load, sized=True
+    ),
+    Experiment(
+        "las-epsilon",
+        "LAS: estimated latency by size of the sketches, 150 % load, tau = 200 ms",
+        10,
+        over_epsilon,
+        sized=True,
+    ),
+    Experiment(
+        "las-bursts",
+        "LAS: bursts of 300 % in a stream of 60 % load, tau = 200 ms",
+        20,
+        in_bursts,
+        sized=True,
+    ),
+    Experiment(
+        "las-drift",
+        "LAS: content that changes while the time of an item stays, tau = 100 ms",
+        10,
+        in_drift,
+        sized=True,
+    ),
 ]

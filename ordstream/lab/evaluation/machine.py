@@ -92,7 +92,7 @@ def _commit() -> str:
 
 
 def busy_and_stolen() -> tuple[float, float] | None:
-    """CPU seconds so far that the machine was busy, and that the hypervisor took; None without /proc/stat."""
+    """CPU seconds so far: busy, and taken by the hypervisor. None without /proc/stat."""
     try:
         with Path("/proc/stat").open() as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = (

@@ -52,7 +52,9 @@ WELL_BELOW = 0.7
 # --- Figure 7 -------------------------------------------------------------------------------------
 
 
-def measure_hash(seed: int, number: int, settings: tuple[Setting, ...], intervals: int) -> npt.NDArray[np.float64]:
+def measure_hash(
+    seed: int, number: int, settings: tuple[Setting, ...], intervals: int
+) -> npt.NDArray[np.float64]:
     """Loads over their mean, ascending, averaged over intervals; then PKG's largest: per setting, padded
     to the most instances.
     """
@@ -62,7 +64,9 @@ def measure_hash(seed: int, number: int, settings: tuple[Setting, ...], interval
         rng = np.random.default_rng([seed, number, i])
         loads = []
         for _ in range(intervals):
-            hashed = ConsistentHash(setting.instances, seed=int(rng.integers(2**31))).route(np.arange(setting.keys))
+            hashed = ConsistentHash(setting.instances, seed=int(rng.integers(2**31))).route(
+                np.arange(setting.keys)
+            )
             load = np.bincount(hashed, frequencies(setting, rng), setting.instances)
             loads.append(np.sort(load / load.mean()))
         found[i, : setting.instances] = np.mean(loads, axis=0)
@@ -86,7 +90,9 @@ def fig7(options: Options) -> Result:
     rows: list[list[Any]] = []
     for one, load, split in zip(settings, loads, pkg, strict=True):
         for rank, value in enumerate(load):
-            rows.append([one.instances, one.keys, 100 * (rank + 1) / one.instances, float(value), float(split)])
+            rows.append(
+                [one.instances, one.keys, 100 * (rank + 1) / one.instances, float(value), float(split)]
+            )
     n = len(INSTANCES)
     charts = []
     for title, at in (("over N_D", range(n)), ("over K", range(n, len(settings)))):
@@ -101,7 +107,9 @@ def fig7(options: Options) -> Result:
     hottest = float(streams_share(given) * INSTANCES[-1])
     few = [i for i in range(n) if INSTANCES[i] <= 20]
     claims = [
-        Claim("skewness grows with N_D", ", ".join(f"{one:.2f}" for one in largest[:n]), falls(-largest[:n])),
+        Claim(
+            "skewness grows with N_D", ", ".join(f"{one:.2f}" for one in largest[:n]), falls(-largest[:n])
+        ),
         Claim("skewness falls with K", ", ".join(f"{one:.2f}" for one in largest[n:]), falls(largest[n:])),
         Claim(
             "at 40 instances the largest load is almost 2.5 times the least",
@@ -109,7 +117,11 @@ def fig7(options: Options) -> Result:
             2.0 <= ratio <= 3.0,
             f"the most frequent key alone is {hottest:.2f} mean loads there" if hottest > 1.5 else "",
         ),
-        Claim("PKG: at most 1.02 times the mean up to 20 instances", f"{pkg[few].max():.4f}", bool(pkg[few].max() <= 1.02)),
+        Claim(
+            "PKG: at most 1.02 times the mean up to 20 instances",
+            f"{pkg[few].max():.4f}",
+            bool(pkg[few].max() <= 1.02),
+        ),
     ]
     return Result(["instances", "keys", "percentile", "load", "PKG largest"], rows, charts, claims)
 
@@ -123,12 +135,19 @@ def streams_share(setting: Setting) -> float:
 # --- Figures 8 to 10: Mixed and MinTable over N_D, θ_max, K ---------------------------------------
 
 
-def two_charts(sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False) -> list[Chart]:
+def two_charts(
+    sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False
+) -> list[Chart]:
     """CPU time of a plan, and migration cost, for each algorithm and group of settings."""
     charts = []
-    for label, measure, scale in (("CPU time of a plan (ms)", "cpu", 1e3), ("migration cost (% of state)", "migration", 100.0)):
+    for label, measure, scale in (
+        ("CPU time of a plan (ms)", "cpu", 1e3),
+        ("migration cost (% of state)", "migration", 100.0),
+    ):
         curves = [
-            sweep.curve(f"{name} {group}".strip(), xs, at, name, measure, "-o" if name == "Mixed" else "--s", scale)
+            sweep.curve(
+                f"{name} {group}".strip(), xs, at, name, measure, "-o" if name == "Mixed" else "--s", scale
+            )
             for name in sweep.names
             for group, at in groups.items()
         ]
@@ -136,7 +155,9 @@ def two_charts(sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[i
     return charts
 
 
-def over_windows(given: Setting, name: str, xs: Sequence[Any]) -> tuple[list[Setting], dict[int, list[int]], list[list[Any]]]:
+def over_windows(
+    given: Setting, name: str, xs: Sequence[Any]
+) -> tuple[list[Setting], dict[int, list[int]], list[list[Any]]]:
     """Settings with each w and x; where those of a w are; labels."""
     settings = [replace(given, **{name: x, "window": w}) for w in WINDOWS for x in xs]
     at = {w: [j * len(xs) + i for i in range(len(xs))] for j, w in enumerate(WINDOWS)}
@@ -145,16 +166,24 @@ def over_windows(given: Setting, name: str, xs: Sequence[Any]) -> tuple[list[Set
 
 def window_claim(sweep: Sweep, at: dict[int, list[int]]) -> Claim:
     one, five = (sweep.line(at[w], "Mixed", "migration") for w in WINDOWS)
-    return Claim("Mixed moves less with w = 5 than with w = 1", f"{percent(one)}; {percent(five)}", bool((five < one).all()))
+    return Claim(
+        "Mixed moves less with w = 5 than with w = 1",
+        f"{percent(one)}; {percent(five)}",
+        bool((five < one).all()),
+    )
 
 
 def below_claim(sweep: Sweep, at: dict[int, list[int]], chosen: Sequence[int], where: str) -> Claim:
     ratio = np.array([sweep.line([at[w][i] for i in chosen], "Mixed", "migration") for w in WINDOWS])
     ratio /= np.array([sweep.line([at[w][i] for i in chosen], "MinTable", "migration") for w in WINDOWS])
-    found = "; ".join(f"w = {w}: {', '.join(f'{one:.2f}' for one in line)} times" for w, line in zip(WINDOWS, ratio, strict=True))
+    found = "; ".join(
+        f"w = {w}: {', '.join(f'{one:.2f}' for one in line)} times"
+        for w, line in zip(WINDOWS, ratio, strict=True)
+    )
     return Claim(
         f"Mixed's migration cost is well below MinTable's {where}", found, bool((ratio <= WELL_BELOW).all()),
-        full_table(sweep, [at[w][i] for j, w in enumerate(WINDOWS) for n, i in enumerate(chosen) if ratio[j, n] > WELL_BELOW]),
+        full_table(sweep, [at[w][i] for j, w in enumerate(WINDOWS) for n, i in enumerate(chosen)
+                           if ratio[j, n] > WELL_BELOW]),
     )  # fmt: skip
 
 
@@ -213,13 +242,17 @@ def fig9(options: Options) -> Result:
     sweep = Sweep(options, [*settings, strict], BOTH, [INTERVALS] * len(settings) + [5])
     charts = two_charts(sweep, "θ_max", THETAS, {f"w = {w}": at[w] for w in WINDOWS}, log_x=True)
     lines = {(name, w): sweep.line(at[w], name, "migration") for name in BOTH for w in WINDOWS}
-    three = float(np.mean([lines["MinTable", w][i] / lines["Mixed", w][i] for w in WINDOWS for i in range(3)]))
+    three = float(
+        np.mean([lines["MinTable", w][i] / lines["Mixed", w][i] for w in WINDOWS for i in range(3)])
+    )
     work = sweep.line(at[1], "Mixed", "placements")
     nought = len(settings)
     zero = sweep.values(nought, "Mixed", "theta")
     steps = INTERVALS * options.streams
     per_interval = {
-        (name, w): np.array([sweep.values(i, name, "migration").sum() / steps for i in at[w]]) for name in BOTH for w in WINDOWS
+        (name, w): np.array([sweep.values(i, name, "migration").sum() / steps for i in at[w]])
+        for name in BOTH
+        for w in WINDOWS
     }
     claims = [
         Claim(
@@ -227,8 +260,14 @@ def fig9(options: Options) -> Result:
             "; ".join(f"{name} w = {w}: {percent(line)}" for (name, w), line in per_interval.items()),
             all(falls(line, 0.05) for line in per_interval.values()),
         ),
-        Claim("MinTable moves three times as much as Mixed (θ_max <= 0.08)", f"{three:.1f} times", three >= 2),
-        Claim("planning is quicker with larger θ_max", f"{', '.join(f'{one:.1f}' for one in work)} placements a plan", falls(work)),
+        Claim(
+            "MinTable moves three times as much as Mixed (θ_max <= 0.08)", f"{three:.1f} times", three >= 2
+        ),
+        Claim(
+            "planning is quicker with larger θ_max",
+            f"{', '.join(f'{one:.1f}' for one in work)} placements a plan",
+            falls(work),
+        ),
         window_claim(sweep, at),
         seconds_claim(sweep, [*at[1][:1], *at[5][:1], nought], "at θ_max = 0.02 and 0"),
         Claim(
@@ -238,7 +277,9 @@ def fig9(options: Options) -> Result:
         ),
     ]
     fits = Sweep.balance_claim(_without_last(sweep))
-    return Result(sweep.columns("theta_max", "window"), sweep.rows([*labels, [0.0, 1]]), charts, [fits, *claims])
+    return Result(
+        sweep.columns("theta_max", "window"), sweep.rows([*labels, [0.0, 1]]), charts, [fits, *claims]
+    )
 
 
 def _without_last(sweep: Sweep) -> Sweep:
@@ -267,19 +308,42 @@ def fig10(options: Options) -> Result:
             not dearer,
             full_table(sweep, [at[5][i] for i in dearer]),
         ),
-        Claim("Mixed's migration cost is stable over K", percent(stable), bool(stable.max() <= 2 * stable.min())),
-        Claim("Mixed plans longer with more keys", ", ".join(f"{1e3 * one:.1f}" for one in cpu) + " ms", falls(-cpu, 0.3)),
-        seconds_claim(sweep, [i for i, one in enumerate(settings) if one.keys <= 10_000], "up to K = 10,000"),
+        Claim(
+            "Mixed's migration cost is stable over K",
+            percent(stable),
+            bool(stable.max() <= 2 * stable.min()),
+        ),
+        Claim(
+            "Mixed plans longer with more keys",
+            ", ".join(f"{1e3 * one:.1f}" for one in cpu) + " ms",
+            falls(-cpu, 0.3),
+        ),
+        seconds_claim(
+            sweep, [i for i, one in enumerate(settings) if one.keys <= 10_000], "up to K = 10,000"
+        ),
     ]
     return Result(sweep.columns("keys", "window"), sweep.rows(labels), charts, claims)
 
 
 # --- Figure 11 ------------------------------------------------------------------------------------
 
-COMPACT = ("records", "bytes", "build", "plan", "expand", "mean error", "largest error", "theta", "estimated theta", "deviation")
+COMPACT = (
+    "records",
+    "bytes",
+    "build",
+    "plan",
+    "expand",
+    "mean error",
+    "largest error",
+    "theta",
+    "estimated theta",
+    "deviation",
+)
 
 
-def measure_compact(seed: int, number: int, setting: Setting, rebalances: int) -> tuple[list[float], npt.NDArray[np.float64]]:
+def measure_compact(
+    seed: int, number: int, setting: Setting, rebalances: int
+) -> tuple[list[float], npt.NDArray[np.float64]]:
     """CPU seconds of a direct plan and its θ; for each R the values of `COMPACT`; means over rebalances."""
     rng = np.random.default_rng([seed, number])
     given = Snapshots(setting, rng)
@@ -301,7 +365,10 @@ def measure_compact(seed: int, number: int, setting: Setting, rebalances: int) -
 
 
 def compact_values(statistics: Statistics, parameters: Mixed, degree: int) -> list[float]:
-    made, build = timed_plan(lambda given, _: Compact(given, degree), statistics, parameters)  # type: ignore[arg-type,return-value]
+    def build_compact(given: Any, _: Any) -> Any:
+        return Compact(given, degree)
+
+    made, build = timed_plan(build_compact, statistics, parameters)
     compact: Any = made
     plan, cpu = timed_plan(mixed, compact.records, parameters)
     psi = statistics.gamma(parameters.beta)
@@ -311,22 +378,38 @@ def compact_values(statistics: Statistics, parameters: Mixed, degree: int) -> li
     for d in range(statistics.instances):
         of_d = statistics.cost[statistics.placed == d]
         order = np.argsort(-of_d, kind="stable")
-        running = max(running, float(np.abs(np.cumsum((of_d - discretised(of_d, degree))[order])).max(initial=0.0)))
+        running = max(
+            running, float(np.abs(np.cumsum((of_d - discretised(of_d, degree))[order])).max(initial=0.0))
+        )
     return [
-        float(len(compact)), float(compact.nbytes), build, cpu, expand, float(error.mean()), float(error.max()), by_key.theta,
-        plan.theta, running,
+        float(len(compact)), float(compact.nbytes), build, cpu, expand, float(error.mean()),
+        float(error.max()), by_key.theta, plan.theta, running,
     ]  # fmt: skip
 
 
 def fig11(options: Options) -> Result:
     """Figure 11: the compact form over R, K = 1 million, 40 instances, w = 5."""
-    setting = replace(base(options), keys=1_000_000 if options.keys is None else options.keys, instances=40, window=5)
+    setting = replace(
+        base(options), keys=1_000_000 if options.keys is None else options.keys, instances=40, window=5
+    )
     found = over_streams(measure_compact, options, setting, 1)
     direct, direct_theta = np.mean([one[0] for one in found], axis=0)
     values = np.mean([one[1] for one in found], axis=0)
     by_name = dict(zip(COMPACT, values.T, strict=True))
     worst = np.max([one[1][:, COMPACT.index("deviation")] for one in found], axis=0)
-    rows: list[list[Any]] = [["keys", setting.keys, KEY_BYTES * setting.keys, 0.0, float(direct), 0.0, 0.0, 0.0, float(direct_theta)]]
+    rows: list[list[Any]] = [
+        [
+            "keys",
+            setting.keys,
+            KEY_BYTES * setting.keys,
+            0.0,
+            float(direct),
+            0.0,
+            0.0,
+            0.0,
+            float(direct_theta),
+        ]
+    ]
     rows[0] += [float(direct_theta), 0.0]
     rows += [[degree, *line] for degree, line in zip(DEGREES, values.tolist(), strict=True)]
     whole = by_name["build"] + by_name["plan"] + by_name["expand"]
@@ -334,8 +417,10 @@ def fig11(options: Options) -> Result:
     charts = [
         Chart("R", "CPU seconds", [Curve("plan on records", DEGREES, by_name["plan"]),
               Curve("with building and expanding", DEGREES, whole, style="--s"),
-              Curve("plan on keys", DEGREES, np.full(len(DEGREES), direct), style=":")], log_x=True, log_y=True),
-        Chart("R", "mean error of an instance's load (%)", [Curve("estimation error", DEGREES, 100 * by_name["mean error"])], log_x=True),
+              Curve("plan on keys", DEGREES, np.full(len(DEGREES), direct), style=":")], log_x=True,
+              log_y=True),
+        Chart("R", "mean error of an instance's load (%)",
+              [Curve("estimation error", DEGREES, 100 * by_name["mean error"])], log_x=True),
         Chart("R", "records", [Curve("records", DEGREES, by_name["records"])], log_x=True, log_y=True),
     ]  # fmt: skip
     lines = [
@@ -352,11 +437,21 @@ def fig11(options: Options) -> Result:
     ]
     times = float(direct / by_name["plan"][at8])
     claims = [
-        Claim("fewer records with larger R", ", ".join(f"{one:,.0f}" for one in by_name["records"]), falls(by_name["records"])),
-        Claim("a plan on records is ten times faster at R = 8 (planning alone)", f"{times:.1f} times", times >= 10,
-              "the plan on keys is vectorised and sorts only the instances that are too full; there is a "
-              "record for each "
-              f"{setting.keys / by_name['records'][at8]:.0f} keys at R = 8" if times > 1 else ""),
+        Claim(
+            "fewer records with larger R",
+            ", ".join(f"{one:,.0f}" for one in by_name["records"]),
+            falls(by_name["records"]),
+        ),
+        Claim(
+            "a plan on records is ten times faster at R = 8 (planning alone)",
+            f"{times:.1f} times",
+            times >= 10,
+            "the plan on keys is vectorised and sorts only the instances that are too full; there is a "
+            "record for each "
+            f"{setting.keys / by_name['records'][at8]:.0f} keys at R = 8"
+            if times > 1
+            else "",
+        ),
         Claim(
             "so it is with building the records and picking the keys",
             f"{whole[at8]:.2f} s against {direct:.2f} s",
@@ -368,9 +463,15 @@ def fig11(options: Options) -> Result:
             f"What records save is {KEY_BYTES * setting.keys / by_name['bytes'][at8]:.0f} times the bytes "
             "to the controller",
         ),
-        Claim("mean estimation error <= 0.5 % at R = 8", percent(by_name["mean error"][at8]), bool(by_name["mean error"][at8] <= 0.005)),
         Claim(
-            "mean estimation error <= 1.5 % at R = 256", percent(by_name["mean error"][at256]), bool(by_name["mean error"][at256] <= 0.015)
+            "mean estimation error <= 0.5 % at R = 8",
+            percent(by_name["mean error"][at8]),
+            bool(by_name["mean error"][at8] <= 0.005),
+        ),
+        Claim(
+            "mean estimation error <= 1.5 % at R = 256",
+            percent(by_name["mean error"][at256]),
+            bool(by_name["mean error"][at256] <= 0.015),
         ),
         Claim(
             "the running deviation never exceeds R",
@@ -393,8 +494,12 @@ def fig12(options: Options) -> Result:
     sweep = Sweep(options, settings, RIVALS, 12)
     # Brute force makes N_A + 1 plans, so it runs where tables are smaller: 2,000 keys, a table that binds.
     small = replace(given, keys=min(2_000, given.keys), a_max=100, theta_max=given.theta_max)
-    beside = [over_streams(brute_force_beside, options, replace(small, fluctuation=f), 30, 5) for f in FLUCTUATIONS]
-    pairs = [np.array([pair for stream in one for pair in stream]).reshape(-1, 2, len(MEASURES)) for one in beside]
+    beside = [
+        over_streams(brute_force_beside, options, replace(small, fluctuation=f), 30, 5) for f in FLUCTUATIONS
+    ]
+    pairs = [
+        np.array([pair for stream in one for pair in stream]).reshape(-1, 2, len(MEASURES)) for one in beside
+    ]
     charts = two_charts(sweep, "fluctuation f", FLUCTUATIONS, {"": range(len(settings))})
     column = {name: i for i, name in enumerate(MEASURES)}
     own, best = (np.array([one[:, j, column["migration"]].mean() for one in pairs]) for j in (0, 1))
@@ -404,7 +509,9 @@ def fig12(options: Options) -> Result:
     for f, one in zip(FLUCTUATIONS, pairs, strict=True):
         for j, name in enumerate(("Mixed", "Mixed_BF")):
             means = one[:, j].mean(axis=0).tolist()
-            rows.append([f, small.keys, f"{name} beside", len(one), *means, float(one[:, j, column["cpu"]].max())])
+            rows.append(
+                [f, small.keys, f"{name} beside", len(one), *means, float(one[:, j, column["cpu"]].max())]
+            )
     high = [i for i, f in enumerate(FLUCTUATIONS) if f >= 1]
     every = range(len(settings))
     slower = sweep.line(high, "Readj", "cpu") / sweep.line(high, "Mixed", "cpu")
@@ -422,9 +529,21 @@ def fig12(options: Options) -> Result:
     trials = joined[:, :, column["trials"]].mean(axis=0)
     claims = [
         sweep.balance_claim(),
-        Claim("Readj is slower at f >= 1", ", ".join(f"{one:.0f}" for one in slower) + " times Mixed's CPU time", bool((slower > 2).all())),
-        Claim("Readj weighs more pairs as f grows", ", ".join(f"{one:,.0f}" for one in weighed), falls(-weighed, 0.1)),
-        Claim("Readj is costlier at f >= 1", ", ".join(f"{one:.2f}" for one in dearer) + " times Mixed's", bool((dearer > 1).all())),
+        Claim(
+            "Readj is slower at f >= 1",
+            ", ".join(f"{one:.0f}" for one in slower) + " times Mixed's CPU time",
+            bool((slower > 2).all()),
+        ),
+        Claim(
+            "Readj weighs more pairs as f grows",
+            ", ".join(f"{one:,.0f}" for one in weighed),
+            falls(-weighed, 0.1),
+        ),
+        Claim(
+            "Readj is costlier at f >= 1",
+            ", ".join(f"{one:.2f}" for one in dearer) + " times Mixed's",
+            bool((dearer > 1).all()),
+        ),
         Claim(
             "Mixed's migration cost grows slower with f than Readj's",
             f"by {percent(growth['Mixed'])} of the state against {percent(growth['Readj'])}",
@@ -443,7 +562,10 @@ def fig12(options: Options) -> Result:
             bool(trials[1] > 3 * trials[0] and np.mean(own / best) < 1.25),
         ),
     ]
-    lines = [f"Readj ended above θ_max in {', '.join(map(str, unbalanced))} rebalancings of f = {', '.join(map(str, FLUCTUATIONS))}"]
+    lines = [
+        f"Readj ended above θ_max in {', '.join(map(str, unbalanced))} rebalancings of f = "
+        f"{', '.join(map(str, FLUCTUATIONS))}"
+    ]
     return Result(sweep.columns("fluctuation", "keys"), rows, charts, claims, lines)
 
 
@@ -457,9 +579,21 @@ EXPERIMENTS = [
     _experiment("mixed-fig9", "Mixed Fig. 9: cost of a plan and migration over θ_max, K=10,000", 5, fig9),
     _experiment("mixed-fig10", "Mixed Fig. 10: cost of a plan and migration over K, N_D=15", 2, fig10),
     _experiment("mixed-fig11", "Mixed Fig. 11: compact records over R, K=1,000,000, N_D=40, w=5", 2, fig11),
-    _experiment("mixed-fig12", "Mixed Fig. 12: Mixed, MinTable, Readj, brute force over f, θ_max=0.08", 4, fig12),
+    _experiment(
+        "mixed-fig12", "Mixed Fig. 12: Mixed, MinTable, Readj, brute force over f, θ_max=0.08", 4, fig12
+    ),
     *VIRTUAL,
-    _experiment("mixed-table", "Mixed, appendix B: migration over A_max, growth of MinMig's table", 4, mixed_appendices.table),
+    _experiment(
+        "mixed-table",
+        "Mixed, appendix B: migration over A_max, growth of MinMig's table",
+        4,
+        mixed_appendices.table,
+    ),
     _experiment("mixed-window", "Mixed, appendix C: migration over w", 5, mixed_appendices.window),
-    _experiment("mixed-beta", "Mixed, appendix C: MinMig's table and migration over β, w=5", 20, mixed_appendices.beta),
+    _experiment(
+        "mixed-beta",
+        "Mixed, appendix C: MinMig's table and migration over β, w=5",
+        20,
+        mixed_appendices.beta,
+    ),
 ]

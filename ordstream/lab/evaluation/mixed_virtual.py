@@ -162,16 +162,27 @@ def run_job(seed: int, number: int, job: Job) -> dict[str, Ran]:
             hot = rng.choice(setting.keys, job.bursts, replace=False)
             cost[hot] = np.rint(0.03 * base.sum())
         state = window.add(cost)
-        drawn = rng.permutation(np.repeat(np.arange(setting.keys), rng.multinomial(DRAWN, cost / cost.sum())))
+        drawn = rng.permutation(
+            np.repeat(np.arange(setting.keys), rng.multinomial(DRAWN, cost / cost.sum()))
+        )
         arrivals = SECONDS * (interval + np.arange(DRAWN) / DRAWN)
         work = PROVISIONING * instances * SECONDS / DRAWN
         for one in every.values():
-            _interval(one, Statistics(cost, state, hashed, instances, one.placed), drawn, arrivals, work, interval)
+            _interval(
+                one, Statistics(cost, state, hashed, instances, one.placed), drawn, arrivals, work, interval
+            )
             _plan(one, Statistics(cost, state, hashed, instances, one.placed), setting)
     return {name: _ran(one, instances) for name, one in every.items()}
 
 
-def _interval(one: _Operator, given: Statistics, drawn: npt.NDArray[np.int64], arrivals: Floats, work: float, interval: int) -> None:
+def _interval(
+    one: _Operator,
+    given: Statistics,
+    drawn: npt.NDArray[np.int64],
+    arrivals: Floats,
+    work: float,
+    interval: int,
+) -> None:
     n = given.instances
     loads = given.loads()
     if one.name in KEYLESS:
@@ -219,8 +230,9 @@ def _ran(one: _Operator, instances: int) -> Ran:
     columns = [np.concatenate(part) for part in (one.arrivals, one.work, one.to)]
     latency = queued(columns[0], columns[1], columns[2], instances)[np.concatenate(one.counted)]
     return Ran(
-        np.array(one.throughput), np.array(one.theta), np.array(one.moved), np.array(one.planned), float(latency.mean()),
-        one.keys_by_plan, one.keys_by_ring, float(np.mean(one.split)) if one.split else 1.0,
+        np.array(one.throughput), np.array(one.theta), np.array(one.moved), np.array(one.planned),
+        float(latency.mean()), one.keys_by_plan, one.keys_by_ring, float(np.mean(one.split))
+        if one.split else 1.0,
     )  # fmt: skip
 
 
@@ -238,17 +250,24 @@ def summary(found: list[list[dict[str, Ran]]], i: int, name: str) -> tuple[float
     """Throughput, latency (s), mean θ and moved share of state per interval, over streams."""
     ran = [stream[i][name] for stream in found]
     return (
-        float(np.mean([harmonic(one.throughput) for one in ran])), float(np.mean([one.latency for one in ran])),
-        float(np.mean([one.theta.mean() for one in ran])), float(np.mean([one.moved.mean() for one in ran])),
+        float(np.mean([harmonic(one.throughput) for one in ran])),
+        float(np.mean([one.latency for one in ran])), float(np.mean([one.theta.mean() for one in ran])),
+        float(np.mean([one.moved.mean() for one in ran])),
     )  # fmt: skip
 
 
 COLUMNS = ("throughput", "latency s", "theta", "moved")
 
 
-def table_of(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...], labels: list[list[Any]]) -> list[list[Any]]:
+def table_of(
+    found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...], labels: list[list[Any]]
+) -> list[list[Any]]:
     """CSV rows: label, algorithm, `COLUMNS`."""
-    return [[*label, name, *summary(found, i, name)] for i, (job, label) in enumerate(zip(jobs, labels, strict=True)) for name in job.names]
+    return [
+        [*label, name, *summary(found, i, name)]
+        for i, (job, label) in enumerate(zip(jobs, labels, strict=True))
+        for name in job.names
+    ]
 
 
 def shown(values: Any) -> str:
@@ -259,7 +278,9 @@ def scaled(setting: Setting, options: Options) -> Setting:
     """`--keys`: a smaller domain and table."""
     if options.keys is None:
         return setting
-    return replace(setting, keys=min(setting.keys, options.keys), a_max=3 * min(setting.keys, options.keys) // 10)
+    return replace(
+        setting, keys=min(setting.keys, options.keys), a_max=3 * min(setting.keys, options.keys) // 10
+    )
 
 
 def fig13(options: Options) -> Result:
@@ -270,21 +291,33 @@ def fig13(options: Options) -> Result:
     found = over_streams(measure_jobs, options, jobs)
     values = {name: np.array([summary(found, i, name) for i in range(len(jobs))]) for name in names}
     charts = [
-        Chart("fluctuation f", label, [Curve(name, FLUCTUATIONS, values[name][:, j]) for name in names], log_y=j == 1)
+        Chart(
+            "fluctuation f",
+            label,
+            [Curve(name, FLUCTUATIONS, values[name][:, j]) for name in names],
+            log_y=j == 1,
+        )
         for j, label in enumerate(("throughput / Ideal's", "mean latency (s)"))
     ]
     own, hash_ = values["Mixed"][:, 0], values["Storm"][:, 0]
     high = [i for i, f in enumerate(FLUCTUATIONS) if f >= 1]
     fast, late = ([values[name][high, j] for name in ("Mixed", "Readj")] for j in (0, 1))
     best = values["Ideal"]
-    first = all((line[:, 0] <= best[:, 0] + 1e-9).all() and (line[:, 1] >= best[:, 1] - 1e-9).all() for line in values.values())
+    first = all(
+        (line[:, 0] <= best[:, 0] + 1e-9).all() and (line[:, 1] >= best[:, 1] - 1e-9).all()
+        for line in values.values()
+    )
     spread = {name: float(np.ptp(values[name][:, 0])) for name in ("Mixed", "Readj")}
     claims = [
-        Claim("Ideal has the best throughput and latency", "in every setting" if first else "not in every setting", first),
-        Claim("Mixed is well above hashing alone for every f", f"{shown(own)} against {shown(hash_)}", bool((own > 1.15 * hash_).all())),
-        Claim("Mixed is above Readj at f >= 1", f"{shown(fast[0])} against {shown(fast[1])}", bool((fast[0] >= fast[1]).all())),
-        Claim("Readj's throughput changes more with f than Mixed's", f"by {spread['Readj']:.3f} and {spread['Mixed']:.3f}",
-              spread["Readj"] > spread["Mixed"], _settled_alike(found, jobs)),
+        Claim("Ideal has the best throughput and latency", "in every setting" if first
+              else "not in every setting", first),
+        Claim("Mixed is well above hashing alone for every f", f"{shown(own)} against {shown(hash_)}",
+              bool((own > 1.15 * hash_).all())),
+        Claim("Mixed is above Readj at f >= 1", f"{shown(fast[0])} against {shown(fast[1])}",
+              bool((fast[0] >= fast[1]).all())),
+        Claim("Readj's throughput changes more with f than Mixed's",
+              f"by {spread['Readj']:.3f} and {spread['Mixed']:.3f}", spread["Readj"] > spread["Mixed"],
+              _settled_alike(found, jobs)),
         Claim("Mixed's latency is below Readj's at f >= 1", f"{shown(late[0])} s against {shown(late[1])} s",
               bool((late[0] <= late[1]).all())),
         Claim(
@@ -294,7 +327,12 @@ def fig13(options: Options) -> Result:
             _late(found, jobs),
         ),
     ]  # fmt: skip
-    return Result(["fluctuation", "algorithm", *COLUMNS], table_of(found, jobs, [[f] for f in FLUCTUATIONS]), charts, claims)
+    return Result(
+        ["fluctuation", "algorithm", *COLUMNS],
+        table_of(found, jobs, [[f] for f in FLUCTUATIONS]),
+        charts,
+        claims,
+    )
 
 
 def _settled_alike(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
@@ -303,7 +341,10 @@ def _settled_alike(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> 
     """
     lines = {}
     for name in ("Mixed", "Readj"):
-        by_interval = [np.mean([stream[i][name].throughput for stream in found], axis=0).reshape(-1, PERIOD) for i in range(len(jobs))]
+        by_interval = [
+            np.mean([stream[i][name].throughput for stream in found], axis=0).reshape(-1, PERIOD)
+            for i in range(len(jobs))
+        ]
         lines[name] = np.array([harmonic(one[1:, 2:].ravel()) for one in by_interval])
     if float(np.abs(lines["Mixed"] - lines["Readj"]).max()) > 0.03:
         return ""
@@ -321,7 +362,9 @@ def _late(found: list[list[dict[str, Ran]]], jobs: tuple[Job, ...]) -> str:
     """
     settled, first = [], []
     for i in range(len(jobs)):
-        by_interval = np.mean([stream[i]["Mixed"].throughput for stream in found], axis=0).reshape(-1, PERIOD)
+        by_interval = np.mean([stream[i]["Mixed"].throughput for stream in found], axis=0).reshape(
+            -1, PERIOD
+        )
         settled.append(harmonic(by_interval[1:, 2:].ravel()))
         first.append(harmonic(by_interval[1:, 0]))
     if min(settled) < 0.9:
@@ -338,7 +381,9 @@ def fig14(options: Options) -> Result:
     virtual time.
     """
     social = scaled(Setting(keys=180_000, fluctuation=0.1, tuples=5_000_000), options)
-    stock = replace(scaled(Setting(keys=1_036, fluctuation=0.1, instances=10, tuples=2_000_000), options), window=5)
+    stock = replace(
+        scaled(Setting(keys=1_036, fluctuation=0.1, instances=10, tuples=2_000_000), options), window=5
+    )
     names = ("Mixed", "MinTable", "Readj", "Storm")
     jobs = tuple(Job(replace(social, theta_max=theta), (*names, "PKG"), 12, 1) for theta in THETAS)
     jobs += tuple(Job(replace(stock, theta_max=theta), names, 24, 1, bursts=2) for theta in THETAS)
@@ -346,10 +391,17 @@ def fig14(options: Options) -> Result:
     n = len(THETAS)
     kinds = {"Social": range(n), "Stock": range(n, 2 * n)}
     line = {
-        (kind, name): np.array([summary(found, i, name)[0] for i in at]) for kind, at in kinds.items() for name in jobs[at[0]].names
+        (kind, name): np.array([summary(found, i, name)[0] for i in at])
+        for kind, at in kinds.items()
+        for name in jobs[at[0]].names
     }
     charts = [
-        Chart("θ_max", "throughput / Ideal's", [Curve(name, THETAS, line[kind, name]) for name in jobs[at[0]].names], f"{kind}-like")
+        Chart(
+            "θ_max",
+            "throughput / Ideal's",
+            [Curve(name, THETAS, line[kind, name]) for name in jobs[at[0]].names],
+            f"{kind}-like",
+        )
         for kind, at in kinds.items()
     ]
     gap = {kind: line[kind, "Mixed"] - line[kind, "Readj"] for kind in kinds}
@@ -374,17 +426,28 @@ def fig14(options: Options) -> Result:
               bool(gap["Social"][-1] <= gap["Social"][0] + 0.005)),
         Claim("Social: PKG does not depend on θ_max", shown(pkg), bool(np.ptp(pkg) <= 0.01)),
     ]  # fmt: skip
-    lines = [f"PKG leaves {split:.2f} partial results per key that is met, to be merged; that work is not in its throughput here"]
+    lines = [
+        f"PKG leaves {split:.2f} partial results per key that is met, to be merged; that work is not in its "
+        f"throughput here"
+    ]
     labels: list[list[Any]] = [[kind, theta] for kind in kinds for theta in THETAS]
-    return Result(["data", "theta_max", "algorithm", *COLUMNS], table_of(found, jobs, labels), charts, claims, lines)
+    return Result(
+        ["data", "theta_max", "algorithm", *COLUMNS], table_of(found, jobs, labels), charts, claims, lines
+    )
 
 
 def _bursts(found: list[list[dict[str, Ran]]], at: int) -> str:
     """Known where the imbalance met in an interval is the burst's, whatever θ_max the plan before had
     kept.
     """
-    met = [float(np.mean([stream[i]["Mixed"].theta.mean() for stream in found])) for i in (at, at + len(THETAS) - 1)]
-    moved = [float(np.mean([stream[i]["Mixed"].moved.mean() for stream in found])) for i in (at, at + len(THETAS) - 1)]
+    met = [
+        float(np.mean([stream[i]["Mixed"].theta.mean() for stream in found]))
+        for i in (at, at + len(THETAS) - 1)
+    ]
+    moved = [
+        float(np.mean([stream[i]["Mixed"].moved.mean() for stream in found]))
+        for i in (at, at + len(THETAS) - 1)
+    ]
     if met[0] < THETAS[-1]:
         return ""
     return (
@@ -415,29 +478,46 @@ def fig15(options: Options) -> Result:
         for name in names:
             ran = [stream[i][name] for stream in found]
             for interval in range(18):
-                values = [float(np.mean([getattr(one, what)[interval] for one in ran])) for what in ("throughput", "theta", "moved")]
+                values = [
+                    float(np.mean([getattr(one, what)[interval] for one in ran]))
+                    for what in ("throughput", "theta", "moved")
+                ]
                 rows.append([theta, name, interval, *values])
     charts = [
-        Chart("interval", "throughput / Ideal's", [Curve(name, range(18), lines_[theta, name]) for name in names], f"θ_max = {theta}")
+        Chart(
+            "interval",
+            "throughput / Ideal's",
+            [Curve(name, range(18), lines_[theta, name]) for name in names],
+            f"θ_max = {theta}",
+        )
         for theta in thetas
     ]
     before = np.mean([stream[0]["Mixed"].theta[at] for stream in found])
-    after = {theta: max(float(stream[i]["Mixed"].planned[at]) for stream in found) for i, theta in enumerate(thetas)}
+    after = {
+        theta: max(float(stream[i]["Mixed"].planned[at]) for stream in found)
+        for i, theta in enumerate(thetas)
+    }
     ring = np.mean([stream[0]["Mixed"].keys_by_ring for stream in found])
     plan = [np.mean([stream[i]["Mixed"].keys_by_plan for stream in found]) for i in range(len(thetas))]
     # Interval `at` itself has the ring's move alone, which no planner chose.
-    settled = {theta: [harmonic(lines_[theta, name][at + 1 :]) for name in ("Mixed", "Readj")] for theta in thetas}
+    settled = {
+        theta: [harmonic(lines_[theta, name][at + 1 :]) for name in ("Mixed", "Readj")] for theta in thetas
+    }
     claims = [
-        Claim("one plan after it came Mixed is balanced", f"θ from {before:.2f} (mean) to {shown(after.values())} (worst stream)",
+        Claim("one plan after it came Mixed is balanced",
+              f"θ from {before:.2f} (mean) to {shown(after.values())} (worst stream)",
               all(value <= theta + 1e-9 for theta, value in after.items())),
-        *(Claim(f"from the first plan after it came Mixed has Readj's throughput and more (but for 1 %, θ_max = {theta})",
-                f"{own:.3f} against {rival:.3f}", own >= rival - 0.01) for theta, (own, rival) in settled.items()),
+        *(Claim(f"from the first plan after it came Mixed has Readj's throughput and more (but for 1 %, "
+                f"θ_max = {theta})", f"{own:.3f} against {rival:.3f}",
+                own >= rival - 0.01) for theta, (own, rival) in settled.items()),
         Claim("the ring moves about K/15 of the keys",
               f"{ring:,.0f} of {given.keys:,}; plans {', '.join(f'{one:,.0f}' for one in plan)} in 18 "
               "intervals",
               bool(0.5 * given.keys / 15 <= ring <= 1.5 * given.keys / 15)),
     ]  # fmt: skip
-    return Result(["theta_max", "algorithm", "interval", "throughput", "theta", "moved"], rows, charts, claims)
+    return Result(
+        ["theta_max", "algorithm", "interval", "throughput", "theta", "moved"], rows, charts, claims
+    )
 
 
 def fig16(options: Options) -> Result:
@@ -449,16 +529,24 @@ def fig16(options: Options) -> Result:
     """
     names = ("Mixed", "Readj", "Storm")
     keys = (15_000, 1_000)
-    given = [scaled(Setting(keys=k, skew=0.8, window=5, tuples=600_000, instances=10), options) for k in keys]
+    given = [
+        scaled(Setting(keys=k, skew=0.8, window=5, tuples=600_000, instances=10), options) for k in keys
+    ]
     jobs = tuple(Job(replace(one, theta_max=theta), names, 60, 15) for theta in THETAS for one in given)
     found = over_streams(measure_jobs, options, jobs)
     lines_: dict[tuple[float, str], Floats] = {}
     for i, theta in enumerate(THETAS):
         for name in names:
-            both = [np.mean([stream[2 * i + j][name].throughput for stream in found], axis=0) for j in (0, 1)]
+            both = [
+                np.mean([stream[2 * i + j][name].throughput for stream in found], axis=0) for j in (0, 1)
+            ]
             lines_[theta, name] = np.minimum(*both)
     mean = {name: np.array([harmonic(lines_[theta, name]) for theta in THETAS]) for name in names}
-    rows = [[theta, name, minute, float(value)] for (theta, name), line in lines_.items() for minute, value in enumerate(line)]
+    rows = [
+        [theta, name, minute, float(value)]
+        for (theta, name), line in lines_.items()
+        for minute, value in enumerate(line)
+    ]
     charts = [
         Chart(
             "minutes", "throughput / Ideal's",
@@ -468,15 +556,24 @@ def fig16(options: Options) -> Result:
     ]  # fmt: skip
     claims = [
         Claim("hashing alone has the least throughput, at any θ_max",
-              f"{shown(mean['Storm'])} against Mixed's {shown(mean['Mixed'])}", bool((mean["Storm"] < mean["Mixed"]).all())),
-        Claim("Mixed has the best throughput at any θ_max", f"{shown(mean['Mixed'])} against Readj's {shown(mean['Readj'])}",
+              f"{shown(mean['Storm'])} against Mixed's {shown(mean['Mixed'])}",
+              bool((mean["Storm"] < mean["Mixed"]).all())),
+        Claim("Mixed has the best throughput at any θ_max",
+              f"{shown(mean['Mixed'])} against Readj's {shown(mean['Readj'])}",
               bool((mean["Mixed"] >= mean["Readj"] - 0.002).all())),
     ]  # fmt: skip
     return Result(["theta_max", "algorithm", "minute", "throughput"], rows, charts, claims)
 
 
 def _experiment(number: int, title: str, streams: int, run: Any) -> Experiment:
-    return Experiment(f"mixed-fig{number}", f"Mixed Fig. {number}, in virtual time: {title}", streams, run, sized=True, strict=True)
+    return Experiment(
+        f"mixed-fig{number}",
+        f"Mixed Fig. {number}, in virtual time: {title}",
+        streams,
+        run,
+        sized=True,
+        strict=True,
+    )
 
 
 EXPERIMENTS = [

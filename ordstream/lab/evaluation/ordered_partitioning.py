@@ -334,7 +334,8 @@ class Starts:
         runs = [run for run in self.latencies[name] if len(run)]
         if not runs:
             return (float("nan"),) * 3
-        return tuple(float(np.mean([figure(run) for run in runs])) for figure in _FIGURES)  # type: ignore[return-value]
+        mean, median, p99 = (float(np.mean([figure(run) for run in runs])) for figure in _FIGURES)
+        return mean, median, p99
 
 
 _FIGURES = (np.mean, np.median, lambda run: np.percentile(run, 99))

@@ -88,7 +88,9 @@ class Stream:
         if warm:
             models = [parameters.times() for _ in range(self.setting.k)]
             for index, model in enumerate(models):
-                model.update_many(self.learning[index :: self.setting.k], self.learning_times[index :: self.setting.k])
+                model.update_many(
+                    self.learning[index :: self.setting.k], self.learning_times[index :: self.setting.k]
+                )
             scheduler.deploy(models)
         return Posg(scheduler.core, [parameters.instance(index).learner for index in range(self.setting.k)])
 
@@ -117,11 +119,15 @@ def stream(seed: int, number: int, setting: Setting) -> Stream:
     items = streams.zipf(setting.m, N_ITEMS, setting.alpha, rng)
     learning = streams.zipf(2 * WINDOW * setting.k, N_ITEMS, setting.alpha, rng)
     times = w[items]
-    arrivals = streams.even_arrivals(setting.m, streams.provisioned_gap(float(times.mean()), setting.k, setting.provisioning))
+    arrivals = streams.even_arrivals(
+        setting.m, streams.provisioned_gap(float(times.mean()), setting.k, setting.provisioning)
+    )
     return Stream(setting, items, times, arrivals, learning, w[learning], hash_seed)
 
 
-def measure(seed: int, number: int, settings: Sequence[Setting], algorithms: Sequence[str], first: int = 0) -> Floats:
+def measure(
+    seed: int, number: int, settings: Sequence[Setting], algorithms: Sequence[str], first: int = 0
+) -> Floats:
     """L of each algorithm for each setting, over the tuples from number `first` on: array (settings,
     algorithms).
     """
@@ -138,9 +144,13 @@ def measure(seed: int, number: int, settings: Sequence[Setting], algorithms: Seq
 class Found:
     """L of every stream, setting and algorithm of a figure: `values` (streams, settings, algorithms)."""
 
-    def __init__(self, options: Options, settings: Sequence[Setting], algorithms: Sequence[str], first: int = 0) -> None:
+    def __init__(
+        self, options: Options, settings: Sequence[Setting], algorithms: Sequence[str], first: int = 0
+    ) -> None:
         self.algorithms = tuple(algorithms)
-        self.values: Floats = np.array(over_streams(measure, options, tuple(settings), self.algorithms, first))
+        self.values: Floats = np.array(
+            over_streams(measure, options, tuple(settings), self.algorithms, first)
+        )
 
     def of(self, algorithm: str) -> Floats:
         """L: array (streams, settings)."""
@@ -157,9 +167,14 @@ class Found:
     def table(self, x_name: str, xs: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows: x; max, mean and min of L by algorithm; max, mean and min of the speed-ups."""
         named = {name: self.of(name) for name in self.algorithms}
-        named |= {f"S_L{name[4:]}": self.speed_up(name) for name in self.algorithms if name.startswith("POSG")}
+        named |= {
+            f"S_L{name[4:]}": self.speed_up(name) for name in self.algorithms if name.startswith("POSG")
+        }
         columns = [x_name] + [f"{name} {part}" for name in named for part in ("max", "mean", "min")]
-        rows = [[x] + [float(part(axis=0)[i]) for one in named.values() for part in (one.max, one.mean, one.min)] for i, x in enumerate(xs)]
+        rows = [
+            [x] + [float(part(axis=0)[i]) for one in named.values() for part in (one.max, one.mean, one.min)]
+            for i, x in enumerate(xs)
+        ]
         return columns, rows
 
 
@@ -175,12 +190,23 @@ def near(found: float, paper: float, by: float = 0.06) -> bool:
     return abs(found - paper) <= by
 
 
-def completion_chart(found: Found, x_label: str, xs: Sequence[float], algorithms: Sequence[str], log_x: bool = False) -> Chart:
-    return Chart(x_label, "average completion time L (ms)", [curve(name, xs, found.of(name)) for name in algorithms], log_x=log_x)
+def completion_chart(
+    found: Found, x_label: str, xs: Sequence[float], algorithms: Sequence[str], log_x: bool = False
+) -> Chart:
+    return Chart(
+        x_label,
+        "average completion time L (ms)",
+        [curve(name, xs, found.of(name)) for name in algorithms],
+        log_x=log_x,
+    )
 
 
 def speed_up_chart(found: Found, x_label: str, xs: Sequence[float], log_x: bool = False) -> Chart:
-    shown = [(label, name) for label, name in (("warm", "POSG"), ("cold", "POSG cold")) if name in found.algorithms]
+    shown = [
+        (label, name)
+        for label, name in (("warm", "POSG"), ("cold", "POSG cold"))
+        if name in found.algorithms
+    ]
     curves = [curve(f"S_L, {label}", xs, found.speed_up(name)) for label, name in shown]
     return Chart(x_label, "speed-up S_L", curves, log_x=log_x)
 
@@ -194,7 +220,9 @@ def theorem_4_3(w_v: Floats, total: float, n: int, columns: int) -> Floats:
     """E{W_v/C_v} when all items are equally frequent: `total` is S, the sum of all items' execution
     times.
     """
-    return np.asarray((total - w_v) / (n - 1) - columns * (total - n * w_v) / (n * (n - 1)) * (1 - (1 - 1 / columns) ** n))
+    return np.asarray(
+        (total - w_v) / (n - 1) - columns * (total - n * w_v) / (n * (n - 1)) * (1 - (1 - 1 / columns) ** n)
+    )
 
 
 def measure_example(seed: int, number: int) -> Floats:
@@ -207,7 +235,9 @@ def measure_example(seed: int, number: int) -> Floats:
     sketch = ExecutionTimes(rows=EXAMPLE_ROWS, columns=EXAMPLE_COLUMNS, seed=int(rng.integers(2**62)))
     sketch.update_many(items, w)
     ratios = sketch.ratios()
-    by_row = np.array([ratios[row, sketch.hashes.cells(items.view(np.uint64), row)] for row in range(EXAMPLE_ROWS)])
+    by_row = np.array(
+        [ratios[row, sketch.hashes.cells(items.view(np.uint64), row)] for row in range(EXAMPLE_ROWS)]
+    )
     by_time = np.bincount(w.astype(np.int64) - 1, weights=by_row[0]) / (N_ITEMS // 64)
     return np.append(by_time, (by_row.min(axis=0) >= 48).mean())
 
@@ -218,22 +248,36 @@ def thm43(options: Options) -> Result:
     w_v = np.arange(1.0, 65.0)
     expected = theorem_4_3(w_v, float(64 * w_v.sum()), N_ITEMS, EXAMPLE_COLUMNS)
     found, tail = draws[:, :64], float(draws[:, 64].mean())
-    rows = [[int(w), float(e), *(float(part[i]) for part in (found.max(axis=0), found.mean(axis=0), found.min(axis=0)))]
+    rows = [[int(w), float(e),
+             *(float(part[i]) for part in (found.max(axis=0), found.mean(axis=0), found.min(axis=0)))]
             for i, (w, e) in enumerate(zip(w_v, expected, strict=True))]  # fmt: skip
     error = found.std(axis=0, ddof=1) / math.sqrt(len(found)) if len(found) > 1 else np.full(64, math.inf)
     off = float((np.abs(found.mean(axis=0) - expected) / error).max())
     low, high = float(expected.min()), float(expected.max())
     claims = [
-        Claim("E{W_v/C_v} lies in [32.08, 32.92]", f"[{low:.3f}, {high:.3f}]", low >= 32.08 and high <= 32.92),
-        Claim("the sketch has this expectation", f"its mean is at most {off:.1f} standard errors off", off <= 4.5),
         Claim(
-            "1 <= W_v/C_v <= 64", f"means per draw in [{found.min():.2f}, {found.max():.2f}]", bool(1 <= found.min() <= found.max() <= 64)
+            "E{W_v/C_v} lies in [32.08, 32.92]", f"[{low:.3f}, {high:.3f}]", low >= 32.08 and high <= 32.92
+        ),
+        Claim(
+            "the sketch has this expectation",
+            f"its mean is at most {off:.1f} standard errors off",
+            off <= 4.5,
+        ),
+        Claim(
+            "1 <= W_v/C_v <= 64",
+            f"means per draw in [{found.min():.2f}, {found.max():.2f}]",
+            bool(1 <= found.min() <= found.max() <= 64),
         ),
         Claim("P{min over 10 rows >= 48} <= 0.024", f"{tail:.2g}", tail <= 0.024),
     ]
-    curves = [Curve("Theorem 4.3", w_v, expected, style="-"), curve("W/F of the sketch", w_v.tolist(), found)]
+    curves = [
+        Curve("Theorem 4.3", w_v, expected, style="-"),
+        curve("W/F of the sketch", w_v.tolist(), found),
+    ]
     chart = Chart("execution time w_v", "estimate W_v/C_v", curves)
-    return Result(["w_v", "Theorem 4.3", "W_v/C_v max", "W_v/C_v mean", "W_v/C_v min"], rows, [chart], claims)
+    return Result(
+        ["w_v", "Theorem 4.3", "W_v/C_v max", "W_v/C_v mean", "W_v/C_v min"], rows, [chart], claims
+    )
 
 
 # --- Figures 4 to 9 -------------------------------------------------------------------------------
@@ -251,7 +295,10 @@ def fig4(options: Options) -> Result:
     speed_up = found.speed_up()
     gain = 100 * (speed_up.mean(axis=0) - 1)
     at = {alpha: i for i, alpha in enumerate(ALPHAS)}
-    worst_posg, best_plain = float(found.of("POSG")[:, at[1.5]].max()), float(found.of("Round-Robin")[:, at[1.5]].min())
+    worst_posg, best_plain = (
+        float(found.of("POSG")[:, at[1.5]].max()),
+        float(found.of("Round-Robin")[:, at[1.5]].min()),
+    )
     better = 100 * float((speed_up[:, at[1.5]] > 1).mean())
     light = float(gain[[at[0.0], at[0.5]]].mean())
     ratio = float(posg[at[2.5]] / known[at[2.5]])
@@ -262,8 +309,14 @@ def fig4(options: Options) -> Result:
             f"{(posg / plain).min():.2f} to {(posg / plain).max():.2f} times Round-Robin",
             bool((known <= posg).all() and (posg <= plain).all()),
         ),
-        Claim("the gain is limited on Uniform and Zipf-0.5 (6 % on average)", f"{light:.1f} %", 0 < light <= 10),
-        Claim("the gain is sizeable on Zipf-1.0 (25 %)", f"{gain[at[1.0]]:.1f} %", near(float(gain[at[1.0]]), 25, 6)),
+        Claim(
+            "the gain is limited on Uniform and Zipf-0.5 (6 % on average)", f"{light:.1f} %", 0 < light <= 10
+        ),
+        Claim(
+            "the gain is sizeable on Zipf-1.0 (25 %)",
+            f"{gain[at[1.0]]:.1f} %",
+            near(float(gain[at[1.0]]), 25, 6),
+        ),
         Claim(
             "Zipf-1.5: POSG's maximum is below Round-Robin's minimum",
             f"{worst_posg:.0f} against {best_plain:.0f} ms; POSG is the better one on {better:.0f} % of "
@@ -274,11 +327,16 @@ def fig4(options: Options) -> Result:
         Claim("Zipf-2.5: POSG matches Full Knowledge", f"{ratio:.3f} times its mean", ratio <= 1.05),
         Claim(
             "all algorithms perform better with highly skewed distributions",
-            ", ".join(f"{name} {one[0]:.0f} to {one[-1]:.0f} ms" for name, one in zip(ALGORITHMS, (posg, plain, known), strict=False)),
+            ", ".join(
+                f"{name} {one[0]:.0f} to {one[-1]:.0f} ms"
+                for name, one in zip(ALGORITHMS, (posg, plain, known), strict=False)
+            ),
             bool(posg[-1] < posg[0] and plain[-1] < plain[0] and known[-1] < known[0]),
         ),
     ]
-    return Result(columns, rows, [completion_chart(found, "Zipf's α (0: uniform)", ALPHAS, ALGORITHMS)], claims)
+    return Result(
+        columns, rows, [completion_chart(found, "Zipf's α (0: uniform)", ALPHAS, ALGORITHMS)], claims
+    )
 
 
 BOTH = ("POSG", "Round-Robin", "POSG cold")
@@ -295,8 +353,14 @@ def fig5(options: Options) -> Result:
     sized = [at[p] for p in percent if 100 <= p <= 109]
     peak = percent[int(speed_up.argmax())]
     claims = [
-        Claim("95 % to 98 %: little or no advantage", f"S_L {min(under):.2f} to {max(under):.2f}", max(under) <= 1.1),
-        Claim("100 % to 109 %: at least 1.15", f"S_L {min(sized):.2f} to {max(sized):.2f}", min(sized) >= 1.15),
+        Claim(
+            "95 % to 98 %: little or no advantage",
+            f"S_L {min(under):.2f} to {max(under):.2f}",
+            max(under) <= 1.1,
+        ),
+        Claim(
+            "100 % to 109 %: at least 1.15", f"S_L {min(sized):.2f} to {max(sized):.2f}", min(sized) >= 1.15
+        ),
         Claim("the peak is at 102 %", f"at {peak} %", near(peak, 102, 1)),
         Claim("the peak is 1.26", f"S_L {at[peak]:.2f}", near(at[peak], 1.26)),
         Claim("115 %: 1.07", f"S_L {at[115]:.2f}", near(at[115], 1.07)),
@@ -311,7 +375,11 @@ def fig6(options: Options) -> Result:
     grows = all((np.diff(found.mean(name)) > 0).all() for name in ("POSG", "Round-Robin"))
     speed_up = found.speed_up().mean(axis=0)
     claims = [
-        Claim("L increases with w_max", f"POSG {found.mean('POSG')[0]:.0f} to {found.mean('POSG')[-1]:.0f} ms", grows),
+        Claim(
+            "L increases with w_max",
+            f"POSG {found.mean('POSG')[0]:.0f} to {found.mean('POSG')[-1]:.0f} ms",
+            grows,
+        ),
         Claim("average S_L 1.19", f"{speed_up.mean():.2f}", near(float(speed_up.mean()), 1.19)),
         Claim(
             "the gain only slightly improves with w_max",
@@ -331,7 +399,11 @@ def fig7(options: Options) -> Result:
         mean, deviation = found.mean(name), found.of(name).std(axis=0)
         later = mean[W_N.index(16) :]
         claims += [
-            Claim(f"{name}: L decreases with w_n", f"{mean[0]:.0f} ms at 2, {mean[-1]:.0f} ms at {W_N[-1]}", bool(mean[-1] < mean[0])),
+            Claim(
+                f"{name}: L decreases with w_n",
+                f"{mean[0]:.0f} ms at 2, {mean[-1]:.0f} ms at {W_N[-1]}",
+                bool(mean[-1] < mean[0]),
+            ),
             Claim(
                 f"{name}: its variance decreases with w_n",
                 f"deviation {deviation[0]:.0f} ms at 2, {deviation[-1]:.0f} ms at {W_N[-1]}",
@@ -356,8 +428,14 @@ def fig8(options: Options) -> Result:
     speed_up = each.mean(axis=0)
     steps = 100 * (speed_up[1:] / speed_up[:-1] - 1)
     claims = [
-        Claim("k = 1: S_L is 1", f"{each[:, 0].min():g} to {each[:, 0].max():g}", bool((each[:, 0] == 1).all())),
-        Claim("S_L grows slightly with k", f"{speed_up[1]:.2f} at k = 2, {speed_up[-1]:.2f} at k = 10", bool(speed_up[-1] > speed_up[1])),
+        Claim(
+            "k = 1: S_L is 1", f"{each[:, 0].min():g} to {each[:, 0].max():g}", bool((each[:, 0] == 1).all())
+        ),
+        Claim(
+            "S_L grows slightly with k",
+            f"{speed_up[1]:.2f} at k = 2, {speed_up[-1]:.2f} at k = 10",
+            bool(speed_up[-1] > speed_up[1]),
+        ),
         Claim("4 % from k = 2 to 3", f"{steps[1]:+.1f} %", near(float(steps[1]), 4, 2)),
         Claim("1 % from k = 9 to 10", f"{steps[-1]:+.1f} %", near(float(steps[-1]), 1, 2)),
     ]
@@ -373,8 +451,14 @@ def fig9(options: Options) -> Result:
     decade = 100 * float((speed_up[-1] / speed_up[0]) ** (1 / 3) - 1)
     fine = each[:, [i for i, epsilon in enumerate(EPSILONS) if epsilon <= 0.09]]
     claims = [
-        Claim("ε ten times finer: 30 % on average", f"{decade:.0f} % from ε = 1 to 0.001", near(decade, 30, 10)),
-        Claim("large ε do not perform well", f"S_L {speed_up[0]:.2f} at ε = 1, {speed_up[1]:.2f} at 0.5", bool(speed_up[1] <= 1.1)),
+        Claim(
+            "ε ten times finer: 30 % on average", f"{decade:.0f} % from ε = 1 to 0.001", near(decade, 30, 10)
+        ),
+        Claim(
+            "large ε do not perform well",
+            f"S_L {speed_up[0]:.2f} at ε = 1, {speed_up[1]:.2f} at 0.5",
+            bool(speed_up[1] <= 1.1),
+        ),
         Claim(
             "from ε = 0.09 on the least S_L is above 1",
             f"least {fine.min():.2f}; above 1 on {100 * (fine > 1).mean():.1f} % of streams and ε",
@@ -438,7 +522,9 @@ def measure_series(seed: int, number: int, m: int, change: int) -> Series:
     running = slice(run_from, change)
     speed_up = float(plain[running].mean() / posg[running].mean()) if run_from < change else math.nan
     updated = max(firsts.values()) if len(firsts) == len(BEFORE) else m
-    return Series(_windows(posg), _windows(plain), run_from, int(differs[0]) if len(differs) else m, updated, speed_up)
+    return Series(
+        _windows(posg), _windows(plain), run_from, int(differs[0]) if len(differs) else m, updated, speed_up
+    )
 
 
 def _windows(completion: Floats) -> Floats:
@@ -457,8 +543,14 @@ def fig10(options: Options) -> Result:
     series: list[Series] = over_streams(measure_series, options, LONG, CHANGE)
     shown = series[0]
     xs = [STEP * (i + 1) for i in range(shown.posg.shape[1])]
-    rows = [[x, *(float(one[part, i]) for one in (shown.posg, shown.plain) for part in range(3))] for i, x in enumerate(xs)]
-    columns = ["m", *(f"{name} {part}" for name in ("POSG", "Round-Robin") for part in ("max", "mean", "min"))]
+    rows = [
+        [x, *(float(one[part, i]) for one in (shown.posg, shown.plain) for part in range(3))]
+        for i, x in enumerate(xs)
+    ]
+    columns = [
+        "m",
+        *(f"{name} {part}" for name in ("POSG", "Round-Robin") for part in ("max", "mean", "min")),
+    ]
     run_from = np.array([one.run_from for one in series])
     apart = run_from - np.array([one.differs_from for one in series])
     lag = np.array([one.updated for one in series]) - CHANGE
@@ -467,7 +559,9 @@ def fig10(options: Options) -> Result:
     # POSG's mean completion time: the 10,000 tuples before the change, its worst 2,000 before all matrices
     # are new, the last 20,000.
     before = np.array([one.posg[1, changed - 6 : changed - 1].mean() for one in series])
-    after = np.array([one.posg[1, changed : max(changed + 1, -(-one.updated // STEP))].max() for one in series])
+    after = np.array(
+        [one.posg[1, changed : max(changed + 1, -(-one.updated // STEP))].max() for one in series]
+    )
     end = np.array([one.posg[1, -10:].mean() for one in series])
     claims = [
         Claim(
@@ -476,15 +570,25 @@ def fig10(options: Options) -> Result:
             "matrices, RUN begins with the last reply",
             bool((apart >= 0).all() and (apart <= 0.25 * run_from).all()),
         ),
-        Claim("RUN begins at tuple 10,690", _range(run_from), bool(run_from.min() <= 10_690 <= run_from.max())),
-        Claim("from RUN to the change POSG's L is lower", _speed_ups(speed_up), bool(len(speed_up) and speed_up.min() > 1)),
+        Claim(
+            "RUN begins at tuple 10,690", _range(run_from), bool(run_from.min() <= 10_690 <= run_from.max())
+        ),
+        Claim(
+            "from RUN to the change POSG's L is lower",
+            _speed_ups(speed_up),
+            bool(len(speed_up) and speed_up.min() > 1),
+        ),
         Claim(
             "after the change POSG degrades, until it has new matrices",
             f"mean over 10,000 tuples before {before.mean():.0f} ms, worst 2,000 after {after.mean():.0f} "
             "ms",
             bool(after.mean() > before.mean()),
         ),
-        Claim("the new matrices are there 9,912 tuples after the change", _range(lag), bool(lag.min() <= 9_912 <= lag.max())),
+        Claim(
+            "the new matrices are there 9,912 tuples after the change",
+            _range(lag),
+            bool(lag.min() <= 9_912 <= lag.max()),
+        ),
         Claim(
             "then it recovers",
             f"mean over the last 20,000 tuples {end.mean():.0f} ms, lower than that on "
@@ -492,12 +596,24 @@ def fig10(options: Options) -> Result:
             bool(end.mean() < after.mean()),
         ),
     ]
-    curves = [Curve(name, xs, one[1], one[2], one[0], style="-") for name, one in (("POSG", shown.posg), ("Round-Robin", shown.plain))]
-    return Result(columns, rows, [Chart("tuples", "completion time over the previous 2,000 tuples (ms)", curves)], claims)
+    curves = [
+        Curve(name, xs, one[1], one[2], one[0], style="-")
+        for name, one in (("POSG", shown.posg), ("Round-Robin", shown.plain))
+    ]
+    return Result(
+        columns,
+        rows,
+        [Chart("tuples", "completion time over the previous 2,000 tuples (ms)", curves)],
+        claims,
+    )
 
 
 def _speed_ups(found: Floats) -> str:
-    return f"S_L {found.mean():.2f} on average, {found.min():.2f} to {found.max():.2f}" if len(found) else "RUN does not begin before it"
+    return (
+        f"S_L {found.mean():.2f} on average, {found.min():.2f} to {found.max():.2f}"
+        if len(found)
+        else "RUN does not begin before it"
+    )
 
 
 # --- steady state ---------------------------------------------------------------------------------
@@ -514,7 +630,11 @@ def steady(options: Options) -> Result:
     mean = speed_up.mean(axis=0)
     at = ALPHAS.index(1.0)
     claims = [
-        Claim("a cold start ends where the figures are: S_L on Zipf-1.0 is at least 1.15", f"{mean[at]:.2f}", bool(mean[at] >= 1.15)),
+        Claim(
+            "a cold start ends where the figures are: S_L on Zipf-1.0 is at least 1.15",
+            f"{mean[at]:.2f}",
+            bool(mean[at] >= 1.15),
+        ),
         Claim(
             "POSG is no worse than Round-Robin on average with any distribution",
             ", ".join(f"{name_of(alpha)} {one:.2f}" for alpha, one in zip(ALPHAS, mean, strict=True)),
@@ -525,13 +645,17 @@ def steady(options: Options) -> Result:
 
 
 EXPERIMENTS = [
-    Experiment("posg-thm43", "POSG Theorem 4.3: expected estimate, n=4,096, 55 columns, times 1..64", 2000, thm43),
+    Experiment(
+        "posg-thm43", "POSG Theorem 4.3: expected estimate, n=4,096, 55 columns, times 1..64", 2000, thm43
+    ),
     Experiment("posg-fig4", "POSG Fig. 4: L by frequency distribution", 100, fig4),
     Experiment("posg-fig5", "POSG Fig. 5: S_L over over-provisioning", 100, fig5),
     Experiment("posg-fig6", "POSG Fig. 6: L over w_max", 100, fig6),
     Experiment("posg-fig7", "POSG Fig. 7: L over w_n", 100, fig7),
     Experiment("posg-fig8", "POSG Fig. 8: S_L over k", 100, fig8),
     Experiment("posg-fig9", "POSG Fig. 9: S_L over ε", 100, fig9),
-    Experiment("posg-fig10", "POSG Fig. 10: completion time as the stream unfolds, cold, m=150,000", 50, fig10),
+    Experiment(
+        "posg-fig10", "POSG Fig. 10: completion time as the stream unfolds, cold, m=150,000", 50, fig10
+    ),
     Experiment("posg-steady", "POSG after a cold start: L of tuples 60,000 to 150,000", 30, steady),
 ]

@@ -64,7 +64,9 @@ def deployed(training: npt.NDArray[np.int64], k: int, seed: int, mu: int = 2) ->
     return DKG(m=len(training), seed=seed, mu=mu).fit(training, k)
 
 
-def above_optimum(training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64], seed: int, ks: Sequence[int], mu: int) -> float:
+def above_optimum(
+    training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64], seed: int, ks: Sequence[int], mu: int
+) -> float:
     """The most points that λ of DKG's map is above O-apx's, over k."""
     return max(
         imbalance(tuple_loads(deployed(training, k, seed, mu).route(routed), k))
@@ -96,21 +98,63 @@ def fig10(options: Options) -> Result:
             maps: dict[str, Any] = {"Modulo": Modulo(k), "DKG": deployed(training, k, seed)}
             computed = {name: imbalance(tuple_loads(one.route(routed), k)) for name, one in maps.items()}
             computed["O-apx"] = imbalance(tuple_loads(optimal_approximation(routed, k).route(routed), k))
-            real = {name: spark_jobs.keyed_job(spark, tuples, k, one).tuple_imbalance if k > 1 else 0.0 for name, one in maps.items()}
+            real = {
+                name: spark_jobs.keyed_job(spark, tuples, k, one).tuple_imbalance if k > 1 else 0.0
+                for name, one in maps.items()
+            }
             rows.append(
-                [k, computed["O-apx"], computed["Modulo"], real["Modulo"], computed["DKG"], real["DKG"], max(0.0, 100 * (k * share - 1))]
+                [
+                    k,
+                    computed["O-apx"],
+                    computed["Modulo"],
+                    real["Modulo"],
+                    computed["DKG"],
+                    real["DKG"],
+                    max(0.0, 100 * (k * share - 1)),
+                ]
             )
-    columns = ["k", "O-apx", "Modulo (simulated)", "Modulo (prototype)", "DKG (simulated)", "DKG (prototype)", "k p1 - 1"]
+    columns = [
+        "k",
+        "O-apx",
+        "Modulo (simulated)",
+        "Modulo (prototype)",
+        "DKG (simulated)",
+        "DKG (prototype)",
+        "k p1 - 1",
+    ]
     by = dict(zip(columns, np.array(rows).T, strict=True))
-    chart = Chart("number of instances k", "imbalance λ (%)", [Curve(name, GRID_KS, by[name]) for name in columns[1:]])
-    apart = max(float(np.abs(by[f"{name} (simulated)"] - by[f"{name} (prototype)"]).max()) for name in ("Modulo", "DKG"))
+    chart = Chart(
+        "number of instances k", "imbalance λ (%)", [Curve(name, GRID_KS, by[name]) for name in columns[1:]]
+    )
+    apart = max(
+        float(np.abs(by[f"{name} (simulated)"] - by[f"{name} (prototype)"]).max())
+        for name in ("Modulo", "DKG")
+    )
     gap = by["DKG (prototype)"] - by["O-apx"]
-    better = [k for k, a, b in zip(GRID_KS, by["DKG (prototype)"], by["Modulo (prototype)"], strict=True) if 2 * a < b or b - a > 5]
+    better = [
+        k
+        for k, a, b in zip(GRID_KS, by["DKG (prototype)"], by["Modulo (prototype)"], strict=True)
+        if 2 * a < b or b - a > 5
+    ]
     claims = [
-        Claim("the prototype's λ closely match the simulation's", f"at most {apart:.2f} points apart", apart < 0.01),
-        Claim("DKG sticks very close to O-apx for all k", f"at most {gap.max():.1f} points above", bool(gap.max() <= 10)),
-        Claim("DKG largely outperforms Modulo but for some k", f"for k in {', '.join(map(str, better))}", len(better) >= 6),
-        Claim("the most frequent cell is roughly 1/5 of the tuples", f"{share:.3f}", bool(0.15 < share < 0.25)),
+        Claim(
+            "the prototype's λ closely match the simulation's",
+            f"at most {apart:.2f} points apart",
+            apart < 0.01,
+        ),
+        Claim(
+            "DKG sticks very close to O-apx for all k",
+            f"at most {gap.max():.1f} points above",
+            bool(gap.max() <= 10),
+        ),
+        Claim(
+            "DKG largely outperforms Modulo but for some k",
+            f"for k in {', '.join(map(str, better))}",
+            len(better) >= 6,
+        ),
+        Claim(
+            "the most frequent cell is roughly 1/5 of the tuples", f"{share:.3f}", bool(0.15 < share < 0.25)
+        ),
     ]
     # beyond, the most frequent cell alone is too much for an instance
     few = [k for k in GRID_KS if k * share <= 1]
@@ -127,7 +171,9 @@ def usage(job: Job) -> npt.NDArray[np.float64]:
     """Share of time at work of each node in each of INTERVALS equal parts of the stage: array
     (INTERVALS, k).
     """
-    starts = np.array([job.began[job.node == k].min() if (job.node == k).any() else np.inf for k in range(job.nodes)])
+    starts = np.array(
+        [job.began[job.node == k].min() if (job.node == k).any() else np.inf for k in range(job.nodes)]
+    )
     edges = np.linspace(0, job.stage_seconds, INTERVALS + 1)
     found = np.zeros((INTERVALS, job.nodes))
     for k in range(job.nodes):
@@ -151,8 +197,15 @@ def fig11_dkg(options: Options) -> Result:
     columns = ["part", *(f"{name} {part}" for name in found for part in ("min", "mean", "max"))]
     parts = {name: (one.min(axis=1), one.mean(axis=1), one.max(axis=1)) for name, one in found.items()}
     at = np.arange(1, INTERVALS + 1) * 100 // INTERVALS
-    rows = [[int(at[i]), *(float(part[i]) for three in parts.values() for part in three)] for i in range(INTERVALS)]
-    chart = Chart("share of the stage's time (%)", "share of time at work", [Curve(n, at, p[1], p[0], p[2]) for n, p in parts.items()])
+    rows = [
+        [int(at[i]), *(float(part[i]) for three in parts.values() for part in three)]
+        for i in range(INTERVALS)
+    ]
+    chart = Chart(
+        "share of the stage's time (%)",
+        "share of time at work",
+        [Curve(n, at, p[1], p[0], p[2]) for n, p in parts.items()],
+    )
     mean = {name: float(one.mean()) for name, one in found.items()}
     least = {name: float(one.mean(axis=0).min()) for name, one in found.items()}
     claims = [
@@ -181,10 +234,20 @@ def fig12_dkg(options: Options) -> Result:
             maps = _maps(training, k, seed)[: min(k, 2)]  # one node is the same job twice
             jobs = [spark_jobs.keyed_job(spark, tuples, k, one, options.busy) for one in maps]
             jobs = [jobs[0], jobs[-1]]
-            rows.append([k, *(len(routed) / job.stage_seconds for job in jobs), *(job.tuple_imbalance for job in jobs)])
+            rows.append(
+                [
+                    k,
+                    *(len(routed) / job.stage_seconds for job in jobs),
+                    *(job.tuple_imbalance for job in jobs),
+                ]
+            )
     columns = ["k", "DKG", "Modulo", "DKG λ", "Modulo λ"]
     by = dict(zip(columns, np.array(rows, dtype=np.float64).T, strict=True))
-    chart = Chart("number of instances k", "throughput (tuples/s)", [Curve(name, ks, by[name]) for name in ("DKG", "Modulo")])
+    chart = Chart(
+        "number of instances k",
+        "throughput (tuples/s)",
+        [Curve(name, ks, by[name]) for name in ("DKG", "Modulo")],
+    )
     ratio = by["DKG"] / by["Modulo"]
     expected = (100 + by["Modulo λ"]) / (100 + by["DKG λ"])
     text = ", ".join(f"{one:.2f} (k={k})" for k, one in zip(ks, ratio, strict=True))
@@ -198,18 +261,30 @@ def fig12_dkg(options: Options) -> Result:
         ),
     ]
     if high:
-        claims.insert(0, Claim("DKG delivers 2 times the throughput of Modulo for k in {4, 5, 6, 8, 10}", text, min(high) >= 1.9))
+        claims.insert(
+            0,
+            Claim(
+                "DKG delivers 2 times the throughput of Modulo for k in {4, 5, 6, 8, 10}",
+                text,
+                min(high) >= 1.9,
+            ),
+        )
     return Result(columns, rows, [chart], claims, lines)
 
 
-def hashes_text(training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64], seed: int, ks: Sequence[int]) -> str:
+def hashes_text(
+    training: npt.NDArray[np.int64], routed: npt.NDArray[np.int64], seed: int, ks: Sequence[int]
+) -> str:
     """What other hash functions than Modulo would give: whether DKG's factor is 2 is a matter of which
     cells meet in an instance.
     """
     texts = []
     for k in ks:
         others = hashes_against(deployed(training, k, seed), routed, k)
-        texts.append(f"{others.mean():.2f}, {others[0]:.2f} to {others[-1]:.2f}, {100 * (others >= 1.9).mean():.0f} % (k={k})")
+        texts.append(
+            f"{others.mean():.2f}, {others[0]:.2f} to {others[-1]:.2f}, "
+            f"{100 * (others >= 1.9).mean():.0f} % (k={k})"
+        )
     top = "; ".join(f"{share:.3f}" for share in np.sort(np.bincount(routed))[:-6:-1] / len(routed))
     text = (
         f"{HASHES} hash functions in place of Modulo, largest load over DKG's: mean, range, how many reach "
@@ -243,7 +318,9 @@ WINDOW = 256
 SIMULATED = 20
 
 
-def mentions(seed: int, m: int, at_random: bool = False) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def mentions(
+    seed: int, m: int, at_random: bool = False
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Entity of each tuple, and class of each entity. The most frequent entity is mentioned with probability
     0.065, as in the paper.
 
@@ -253,7 +330,9 @@ def mentions(seed: int, m: int, at_random: bool = False) -> tuple[npt.NDArray[np
     low, high = 0.5, 1.5
     for _ in range(40):  # bisection for Zipf's exponent
         alpha = (low + high) / 2
-        low, high = (alpha, high) if streams.zipf_probabilities(ENTITIES, alpha)[0] < TOP_SHARE else (low, alpha)
+        low, high = (
+            (alpha, high) if streams.zipf_probabilities(ENTITIES, alpha)[0] < TOP_SHARE else (low, alpha)
+        )
     if at_random:
         classes = rng.choice(len(CLASSES), size=ENTITIES, p=ANY_SHARES)
     else:
@@ -274,10 +353,14 @@ def balancer(epsilon: float = 0.05) -> Any:
     return Balancer(POSG(window=WINDOW, epsilon=epsilon), key="key", operator="look up")
 
 
-def stream_jobs(spark: Any, entities: Any, cost: Any, k: int, grouping: Any, batch: int, gap: float, busy: bool = False) -> list[Job]:
+def stream_jobs(
+    spark: Any, entities: Any, cost: Any, k: int, grouping: Any, batch: int, gap: float, busy: bool = False
+) -> list[Job]:
     """The micro-batches of a stream under a grouping; without a model "posg" is Round-Robin."""
     tuples = spark_jobs.table_of(entities, cost)
-    return spark_jobs.in_batches(lambda part: spark_jobs.shuffle_job(spark, part, k, grouping, gap, busy), tuples, batch)
+    return spark_jobs.in_batches(
+        lambda part: spark_jobs.shuffle_job(spark, part, k, grouping, gap, busy), tuples, batch
+    )
 
 
 def completion(jobs: list[Job]) -> npt.NDArray[np.float64]:
@@ -285,7 +368,9 @@ def completion(jobs: list[Job]) -> npt.NDArray[np.float64]:
     return np.asarray(1e3 * np.concatenate([job.completion for job in jobs]))
 
 
-def virtual_completion(nodes: npt.NDArray[np.int64], cost: npt.NDArray[np.float64], k: int, gap: float, spare: float = 0.0) -> float:
+def virtual_completion(
+    nodes: npt.NDArray[np.int64], cost: npt.NDArray[np.float64], k: int, gap: float, spare: float = 0.0
+) -> float:
     """Mean completion time of one micro-batch in virtual time, where tuple i goes to `nodes[i]`; in the
     unit of the costs.
     """
@@ -303,7 +388,9 @@ def virtual_speed_up(seed: int, m: int, k: int, epsilon: float = 0.05, at_random
     times.update_many(entities[:half], cost[:half])
     later = cost[half:]
     plain = virtual_completion(np.arange(len(later)) % k, later, k, gap)
-    return plain / virtual_completion(FrozenPosg(k, times).route(entities[half:]).astype(np.int64), later, k, gap)
+    return plain / virtual_completion(
+        FrozenPosg(k, times).route(entities[half:]).astype(np.int64), later, k, gap
+    )
 
 
 def fig11_posg(options: Options) -> Result:
@@ -321,22 +408,42 @@ def fig11_posg(options: Options) -> Result:
     batch = max(1, m // 10)
     k = counts(options, (2, SERIES_K))[-1]
     with spark_jobs.session(k) as spark:
-        spare = spark_jobs.overhead(spark, spark_jobs.table_of(entities[:batch], cost[:batch]), k, balancer(), options.busy)
+        spare = spark_jobs.overhead(
+            spark, spark_jobs.table_of(entities[:batch], cost[:batch]), k, balancer(), options.busy
+        )
         ways, gap = {"POSG": balancer(), "Round-Robin": "posg"}, gap_of(cost, k, spare)
-        found = {name: stream_jobs(spark, entities, cost, k, way, batch, gap, options.busy) for name, way in ways.items()}
+        found = {
+            name: stream_jobs(spark, entities, cost, k, way, batch, gap, options.busy)
+            for name, way in ways.items()
+        }
     columns = ["tuples", *(f"{name} {part}" for name in found for part in ("min", "mean", "max"))]
     at = [min(m, (i + 1) * batch) for i in range(len(found["POSG"]))]
     parts = {name: [1e3 * job.completion for job in jobs] for name, jobs in found.items()}
-    rows = [[at[i], *(float(f(jobs[i])) for jobs in parts.values() for f in (np.min, np.mean, np.max))] for i in range(len(at))]
+    rows = [
+        [at[i], *(float(f(jobs[i])) for jobs in parts.values() for f in (np.min, np.mean, np.max))]
+        for i in range(len(at))
+    ]
     by = dict(zip(columns, np.array(rows, dtype=np.float64).T, strict=True))
     curves = [Curve(name, at, by[f"{name} mean"], by[f"{name} min"], by[f"{name} max"]) for name in found]
     speed = by["Round-Robin mean"] / by["POSG mean"]
     changed = next(i for i, end in enumerate(at) if end > half)
     before, after = float(np.mean(speed[1:changed])), float(np.mean(speed[changed + 1 :]))
     claims = [
-        Claim("once matrices are there POSG's completion time is below Round-Robin's", f"S_L {before:.2f} before the change", before > 1),
-        Claim("with the change POSG degrades", f"S_L {speed[changed]:.2f} in its micro-batch", bool(speed[changed] < before)),
-        Claim("with the next matrices it recovers", f"S_L {after:.2f} afterwards", after > 1 and after > speed[changed]),
+        Claim(
+            "once matrices are there POSG's completion time is below Round-Robin's",
+            f"S_L {before:.2f} before the change",
+            before > 1,
+        ),
+        Claim(
+            "with the change POSG degrades",
+            f"S_L {speed[changed]:.2f} in its micro-batch",
+            bool(speed[changed] < before),
+        ),
+        Claim(
+            "with the next matrices it recovers",
+            f"S_L {after:.2f} afterwards",
+            after > 1 and after > speed[changed],
+        ),
     ]
     return Result(columns, rows, [Chart("tuples", "completion time (ms)", curves)], claims)
 
@@ -358,11 +465,15 @@ class Pair:
 
     def virtual_speed_up(self, k: int, spare: float) -> float:
         """S_L of the same nodes in virtual time."""
-        plain, posg = (virtual_completion(job.node, self.cost, k, self.gap, spare) for job in (self.plain, self.posg))
+        plain, posg = (
+            virtual_completion(job.node, self.cost, k, self.gap, spare) for job in (self.plain, self.posg)
+        )
         return plain / posg
 
 
-def pairs(spark: Any, seeds: Sequence[int], m: int, k: int, slots: int, options: Options) -> tuple[float, list[Pair]]:
+def pairs(
+    spark: Any, seeds: Sequence[int], m: int, k: int, slots: int, options: Options
+) -> tuple[float, list[Pair]]:
     """Run the streams of these seeds on k nodes; also what a tuple takes a node beyond its own time.
 
     The first half of each stream teaches its scheduler. All its tuples are there at once, so that it tells
@@ -377,7 +488,9 @@ def pairs(spark: Any, seeds: Sequence[int], m: int, k: int, slots: int, options:
     end = half if k > 1 else -(-half // 4)
     first = [spark_jobs.table_of(key[:end], cost[:end]) for key, cost in zip(keys, costs, strict=True)]
     taught = [Asked(tuples, k, way, 0.0) for tuples, way in zip(first, ways, strict=True)]
-    spare = spark_jobs.spare_of(spark_jobs.shuffle_jobs(spark, taught, slots, options.busy), [cost[:end] for cost in costs])
+    spare = spark_jobs.spare_of(
+        spark_jobs.shuffle_jobs(spark, taught, slots, options.busy), [cost[:end] for cost in costs]
+    )
     later, gaps = [cost[half:] for cost in costs], [gap_of(cost[half:], k, spare) for cost in costs]
     asked = []
     for key, cost, way, gap in zip(keys, later, ways, gaps, strict=True):
@@ -395,19 +508,33 @@ def fig12_posg(options: Options) -> Result:
     with spark_jobs.session(max(ks)) as spark:
         for k in ks:
             spare, found = pairs(spark, seeds, m, k, max(ks), options)
-            speeds, virtual = [one.speed_up() for one in found], [one.virtual_speed_up(k, spare) for one in found]
+            speeds, virtual = (
+                [one.speed_up() for one in found],
+                [one.virtual_speed_up(k, spare) for one in found],
+            )
             others = [virtual_speed_up(options.seed + options.streams + n, m, k) for n in range(SIMULATED)]
             sides = [[one.posg for one in found], [one.plain for one in found]]
             means = [float(np.mean([completion([job]).mean() for job in jobs])) for jobs in sides]
-            loads = [float(np.mean([100 * job.taken / k / one.gap for job, one in zip(jobs, found, strict=True)])) for jobs in sides]
+            loads = [
+                float(np.mean([100 * job.taken / k / one.gap for job, one in zip(jobs, found, strict=True)]))
+                for jobs in sides
+            ]
             work = [float(np.mean([job.work_imbalance for job in jobs])) for jobs in sides]
             several = [f(some) for some in (speeds, virtual, others) for f in (np.mean, np.min, np.max)]
             rows.append([k, *means, *map(float, several), *loads, *work, 1e3 * spare])
     columns = ["k", "POSG", "Round-Robin", "S_L", "S_L min", "S_L max"]
-    columns += [f"S_L {where}{part}" for where in ("simulated", "of other streams") for part in ("", " min", " max")]
-    columns += [f"{name} {what}" for what in ("load %", "λ of work") for name in ("POSG", "Round-Robin")] + ["spare ms"]
+    columns += [
+        f"S_L {where}{part}" for where in ("simulated", "of other streams") for part in ("", " min", " max")
+    ]
+    columns += [f"{name} {what}" for what in ("load %", "λ of work") for name in ("POSG", "Round-Robin")] + [
+        "spare ms"
+    ]
     by = dict(zip(columns, np.array(rows, dtype=np.float64).T, strict=True))
-    chart = Chart("number of instances k", "mean completion time (ms)", [Curve(n, ks, by[n]) for n in ("POSG", "Round-Robin")])
+    chart = Chart(
+        "number of instances k",
+        "mean completion time (ms)",
+        [Curve(n, ks, by[n]) for n in ("POSG", "Round-Robin")],
+    )
 
     def by_k(name: str, form: str = ".2f") -> str:
         return ", ".join(f"{one:{form}} (k={k})" for k, one in zip(ks, by[name], strict=True))
@@ -430,20 +557,58 @@ def fig12_posg(options: Options) -> Result:
     if len(several):
         over = ", ".join(str(k) for k in ks if k > 1)
         claims = [
-            Claim("POSG provides lower completion times than Round-Robin for every k but 1", by_k("S_L"), bool((several > 1).all())),
-            Claim("mean speed-up 1.37", f"{several.mean():.2f} over k = {over}", bool(several.mean() >= 1.3)),
+            Claim(
+                "POSG provides lower completion times than Round-Robin for every k but 1",
+                by_k("S_L"),
+                bool((several > 1).all()),
+            ),
+            Claim(
+                "mean speed-up 1.37", f"{several.mean():.2f} over k = {over}", bool(several.mean() >= 1.3)
+            ),
         ]
     if ks[0] == 1:
-        claims.append(Claim("at k = 1 there is nothing to gain", f"{speed[0]:.2f}", bool(0.8 < speed[0] < 1.25)))
+        claims.append(
+            Claim("at k = 1 there is nothing to gain", f"{speed[0]:.2f}", bool(0.8 < speed[0] < 1.25))
+        )
     return Result(columns, rows, [chart], claims, lines)
 
 
 EXPERIMENTS = [
-    Experiment("dkg-fig10", "DKG Fig. 10, in Spark: λ over k, position grids, Θ=0.1, ε=0.05, µ=2", 1, fig10, real=True),
-    Experiment("dkg-fig11", "DKG Fig. 11, in Spark: time at work of k=4 nodes, position grids", 1, fig11_dkg, real=True),
-    Experiment("dkg-fig12", "DKG Fig. 12, in Spark: throughput over k, position grids", 1, fig12_dkg, real=True, scale=0.5),
-    Experiment("posg-fig11", "POSG Fig. 11, in Spark: completion time as the stream unfolds, k=5", 1, fig11_posg, real=True),
     Experiment(
-        "posg-fig12", "POSG Fig. 12, in Spark: completion time over k, tuples of 25, 5 and 1 ms", 3, fig12_posg, real=True, scale=0.25
+        "dkg-fig10",
+        "DKG Fig. 10, in Spark: λ over k, position grids, Θ=0.1, ε=0.05, µ=2",
+        1,
+        fig10,
+        real=True,
+    ),
+    Experiment(
+        "dkg-fig11",
+        "DKG Fig. 11, in Spark: time at work of k=4 nodes, position grids",
+        1,
+        fig11_dkg,
+        real=True,
+    ),
+    Experiment(
+        "dkg-fig12",
+        "DKG Fig. 12, in Spark: throughput over k, position grids",
+        1,
+        fig12_dkg,
+        real=True,
+        scale=0.5,
+    ),
+    Experiment(
+        "posg-fig11",
+        "POSG Fig. 11, in Spark: completion time as the stream unfolds, k=5",
+        1,
+        fig11_posg,
+        real=True,
+    ),
+    Experiment(
+        "posg-fig12",
+        "POSG Fig. 12, in Spark: completion time over k, tuples of 25, 5 and 1 ms",
+        3,
+        fig12_posg,
+        real=True,
+        scale=0.25,
     ),
 ]

@@ -72,7 +72,11 @@ class Measured:
         i = min(max(bisect.bisect_left(self.rows, rows), 1), len(self.rows) - 1)
         (low, high), (first, second) = self.rows[i - 1 : i + 1], self.ns[i - 1 : i + 1]
         each = max(0.0, (second - first) / (high - low)) if high > low else 0.0
-        ns = float(np.interp(rows, (low, high), (first, second))) if low <= rows <= high else max(0.0, first + (rows - low) * each)
+        ns = (
+            float(np.interp(rows, (low, high), (first, second)))
+            if low <= rows <= high
+            else max(0.0, first + (rows - low) * each)
+        )
         return (ns - rows * each, each) if ns >= rows * each else (0.0, ns / max(rows, 1e-9))
 
 
@@ -140,8 +144,21 @@ def described(name: str, seed: int, several: bool = False) -> Described:
     for i, stage in enumerate(subject.pipeline.plan.operators):
         one = {each.name: each for each in runs[256][0].report.operators}[stage.name]
         hashes = keys_before(subject.pipeline, i, batches) if stage.kind == "PS" else None
-        stages.append(Stage(stage.name, stage.kind, 0.0, one.selectivity, hashes, stage.buckets, 8.0 * max(1, len(stage.input))))
-    sizes = [own_costs(stages, path, chunk, workers, [ran.report for ran in ran_at]) for chunk, ran_at in runs.items()]
+        stages.append(
+            Stage(
+                stage.name,
+                stage.kind,
+                0.0,
+                one.selectivity,
+                hashes,
+                stage.buckets,
+                8.0 * max(1, len(stage.input)),
+            )
+        )
+    sizes = [
+        own_costs(stages, path, chunk, workers, [ran.report for ran in ran_at])
+        for chunk, ran_at in runs.items()
+    ]
     measured = []
     for i, stage in enumerate(stages):
         reach, rows_each, own = (tuple(size[i][part] for size in sizes) for part in range(3))
@@ -184,7 +201,8 @@ def own_costs(
 
 
 def own_path(
-    kind: str, path: PathCosts, chunk: int, rows: float, made: float, parts: float, behind: float | None, first: bool
+    kind: str, path: PathCosts, chunk: int, rows: float, made: float, parts: float, behind: float | None,
+    first: bool
 ) -> float:  # fmt: skip
     """ns of the runtime's path per chunk of one operator: what the simulation adds by itself.
 
@@ -205,7 +223,9 @@ def own_path(
     if behind is None:
         return found + path.egress_chunk * some + path.egress_tuple * made
     if behind:
-        found += (path.split_chunk + (path.split_part + path.enter_part) * behind) * some + path.split_tuple * made
+        found += (
+            path.split_chunk + (path.split_part + path.enter_part) * behind
+        ) * some + path.split_tuple * made
     return found + path.enter_chunk
 
 
@@ -218,7 +238,11 @@ def query_stages(name: str, seed: int, chunk: int | None = None, workers: int = 
 def keys_before(pipeline: Any, index: int, batches: Sequence[pa.RecordBatch]) -> Any:
     """Hashes of the keys that reach stage `index`, in order, at most 2^17 of them."""
     stage = pipeline.plan.operators[index]
-    table = node.run(pipeline.plan.part(0, index), batches, workers=1).table if index else pa.Table.from_batches(batches)
+    table = (
+        node.run(pipeline.plan.part(0, index), batches, workers=1).table
+        if index
+        else pa.Table.from_batches(batches)
+    )
     columns = table.select(list(stage.key)).slice(0, 1 << 17).combine_chunks()
     schema = core_arrow.core_schema(columns.schema)
     batch = columns.cast(schema).to_batches()[0]
@@ -277,16 +301,36 @@ def fig8(options: Options) -> Result:
                 stages = pipelines(options.seed, chunk, workers)[name]
                 for scheduler in SCHEDULERS:
                     outcome = simulate(
-                        stages, model, workers, tuples_for(stages, workers, chunk), chunk_rows=chunk, scheduler=scheduler, seed=options.seed
+                        stages,
+                        model,
+                        workers,
+                        tuples_for(stages, workers, chunk),
+                        chunk_rows=chunk,
+                        scheduler=scheduler,
+                        seed=options.seed,
                     )
                     waited = outcome.figures["transferred_ns"] / (outcome.seconds * 1e9 * workers)
                     reason = why(outcome, waited)
                     if scheduler == "ct":
                         reasons[name, chunk, workers] = reason
                     limit, share = outcome.bottleneck
-                    real_rate = found.get((name, str(chunk or "auto"), workers), ("", ""))[0] if scheduler == "ct" else ""
+                    real_rate = (
+                        found.get((name, str(chunk or "auto"), workers), ("", ""))[0]
+                        if scheduler == "ct"
+                        else ""
+                    )
                     rows.append(
-                        [name, chunk or "auto", scheduler, workers, outcome.throughput, outcome.mean_latency_us, limit, share, waited]
+                        [
+                            name,
+                            chunk or "auto",
+                            scheduler,
+                            workers,
+                            outcome.throughput,
+                            outcome.mean_latency_us,
+                            limit,
+                            share,
+                            waited,
+                        ]
                         + [real_rate]
                     )
     lines, claims = peaks(rows, reasons, numbers)
@@ -326,7 +370,10 @@ def measured() -> Rates:
                 f"{given['about']['commit']}"
             )
             for row in given["rows"]:
-                found[row["pipeline"], str(row["chunk"]), int(row["workers"])] = (float(row["tuples_per_s"]), machine)
+                found[row["pipeline"], str(row["chunk"]), int(row["workers"])] = (
+                    float(row["tuples_per_s"]),
+                    machine,
+                )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PlanError(f"{path} is no result of bench/scaling.py: {error!r}") from error
     return found
@@ -339,7 +386,10 @@ def beside(rows: Sequence[Sequence[Any]], found: Rates) -> list[str]:
     simulated = {(row[0], str(row[1]), row[3]): row[4] for row in rows if row[2] == "ct"}
     both = [place for place in simulated if place in found]
     if not both:
-        return ["no result of bench/scaling.py for these pipelines and numbers of workers is there to set beside this"]
+        return [
+            "no result of bench/scaling.py for these pipelines and numbers of workers is there to set "
+            "beside this"
+        ]
     lines = [
         f"measured beside simulated, CT, on {'; '.join(dict.fromkeys(found[place][1] for place in both))}",
         f"{'pipeline':<8} {'chunk':>5} {'workers':>7} {'real M/s':>9} {'sim M/s':>9} {'sim/real':>8} "
@@ -348,7 +398,10 @@ def beside(rows: Sequence[Sequence[Any]], found: Rates) -> list[str]:
     for name, chunk, workers in both:
         rate, sim = found[name, chunk, workers][0], simulated[name, chunk, workers]
         first = min(number for other, size, number in both if (other, size) == (name, chunk))
-        gain, sim_gain = (of * first / one for of, one in ((rate, found[name, chunk, first][0]), (sim, simulated[name, chunk, first])))
+        gain, sim_gain = (
+            of * first / one
+            for of, one in ((rate, found[name, chunk, first][0]), (sim, simulated[name, chunk, first]))
+        )
         lines.append(
             f"{name:<8} {chunk:>5} {workers:>7} {rate / 1e6:>9.3f} {sim / 1e6:>9.3f} {sim / rate:>8.2f} "
             f"{gain:>13.2f} {sim_gain:>6.2f}"
@@ -362,7 +415,10 @@ def peaks(
     """Per pipeline and chunk size: the peak of CT, what holds it back there, and the paper's statements
     at up to 16 workers.
     """
-    lines = [f"{'pipeline':<8} {'chunk':>5} {'1 worker':>10} {'peak at':>8} {'speed-up':>8} {'at 16':>6}  past the peak"]
+    lines = [
+        f"{'pipeline':<8} {'chunk':>5} {'1 worker':>10} {'peak at':>8} {'speed-up':>8} {'at 16':>6}  "
+        f"past the peak"
+    ]
     near_linear, best, lp_latency = [], [], []
     most = max(number for number in numbers if number <= 16)
     for name, chunk in dict.fromkeys((row[0], row[1]) for row in rows):
@@ -380,7 +436,10 @@ def peaks(
             f"{reason}; at {numbers[-1]}: {ct[numbers[-1]] / ct[peak]:.0%} of the peak"
         )
         near_linear.append((ct[most] / first / most, f"{name} {chunk}"))
-        rates = {scheduler: max(at[scheduler, number][0] for number in numbers if number <= 16) for scheduler in SCHEDULERS}
+        rates = {
+            scheduler: max(at[scheduler, number][0] for number in numbers if number <= 16)
+            for scheduler in SCHEDULERS
+        }
         best.append((rates["ct"] / max(rates.values()), f"{name} {chunk}"))
         delays = {scheduler: at[scheduler, most][1] for scheduler in SCHEDULERS}
         lp_latency.append((delays["lp"] / min(delays.values()), f"{name} {chunk}"))
@@ -388,13 +447,23 @@ def peaks(
     def claim(text: str, found: list[tuple[float, str]], holds: Callable[[float], bool]) -> Claim:
         good = [where for value, where in found if holds(value)]
         return Claim(
-            text, f"{len(good)} of {len(found)}; " + ", ".join(f"{where} {value:.2f}" for value, where in found), len(good) == len(found)
+            text,
+            f"{len(good)} of {len(found)}; " + ", ".join(f"{where} {value:.2f}" for value, where in found),
+            len(good) == len(found),
         )
 
     return lines, [
         claim("CT has the best throughput up to 16 workers (within 5 %)", best, lambda value: value >= 0.95),
-        claim(f"CT scales almost linearly up to {most} workers (speed-up / workers at least 0.7)", near_linear, lambda value: value >= 0.7),
-        claim(f"LP has the lowest latency at {most} workers (within 10 %)", lp_latency, lambda value: value <= 1.1),
+        claim(
+            f"CT scales almost linearly up to {most} workers (speed-up / workers at least 0.7)",
+            near_linear,
+            lambda value: value >= 0.7,
+        ),
+        claim(
+            f"LP has the lowest latency at {most} workers (within 10 %)",
+            lp_latency,
+            lambda value: value <= 1.1,
+        ),
     ]
 
 
@@ -406,11 +475,33 @@ def fig8_charts(rows: Sequence[Sequence[Any]]) -> list[Chart]:
             curves = []
             for scheduler in SCHEDULERS:
                 picked = [row for row in rows if (row[0], row[1], row[2]) == (name, chunk, scheduler)]
-                curves.append(Curve(scheduler.upper(), [row[3] for row in picked], [row[column] * scale for row in picked]))
+                curves.append(
+                    Curve(
+                        scheduler.upper(),
+                        [row[3] for row in picked],
+                        [row[column] * scale for row in picked],
+                    )
+                )
                 real_ones = [row for row in picked if row[9] != ""]
                 if column == 4 and real_ones:
-                    curves.append(Curve("measured", [row[3] for row in real_ones], [row[9] * scale for row in real_ones], style="*"))
-            charts.append(Chart("workers (simulated)", label, curves, f"{name.upper()}, chunk {chunk}", log_x=True, log_y=True))
+                    curves.append(
+                        Curve(
+                            "measured",
+                            [row[3] for row in real_ones],
+                            [row[9] * scale for row in real_ones],
+                            style="*",
+                        )
+                    )
+            charts.append(
+                Chart(
+                    "workers (simulated)",
+                    label,
+                    curves,
+                    f"{name.upper()}, chunk {chunk}",
+                    log_x=True,
+                    log_y=True,
+                )
+            )
     return charts
 
 
@@ -459,7 +550,9 @@ def elastic_share(
     """
     tuples = max(50_000, int(best * seconds))
     controller = controlled(most)
-    outcome = simulate(stages, model, most, tuples, chunk_rows=chunk, controller=controller, period_us=1000.0, start=1)
+    outcome = simulate(
+        stages, model, most, tuples, chunk_rows=chunk, controller=controller, period_us=1000.0, start=1
+    )
     late = [number for at, number in outcome.active if at > outcome.seconds / 2]
     return tuples / outcome.seconds / best, int(np.median(late)), outcome
 
@@ -476,7 +569,9 @@ def elastic(options: Options) -> Result:
     most = max(options.workers, default=64)
     seconds = options.seconds or 2.0
     rows: list[list[Any]] = []
-    fixed_numbers = sorted({number for number in (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64) if number <= most} | {most})
+    fixed_numbers = sorted(
+        {number for number in (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64) if number <= most} | {most}
+    )
     for limit in (1, 2, 3, 4, 8, 16, 32, 64):
         if limit > most:
             break
@@ -493,8 +588,14 @@ def elastic(options: Options) -> Result:
         share, ended, outcome = elastic_share(stages, model, most, seconds, 64, fixed[best])
         changes = sum(a[1] != b[1] for a, b in zip(outcome.active, outcome.active[1:], strict=False))
         rows.append([limit, best, fixed[best], ended, fixed[best] * share, share, changes])
-    lines = [f"{'useful':>6} {'best fixed':>10} {'M tuples/s':>10} {'mostly':>8} {'controller':>10} {'share':>6} {'changes':>7}"]
-    lines += [f"{r[0]:>6} {r[1]:>10} {r[2] / 1e6:>10.4f} {r[3]:>8} {r[4] / 1e6:>10.4f} {r[5]:>6.1%} {r[6]:>7}" for r in rows]
+    lines = [
+        f"{'useful':>6} {'best fixed':>10} {'M tuples/s':>10} {'mostly':>8} {'controller':>10} {'share':>6} "
+        f"{'changes':>7}"
+    ]
+    lines += [
+        f"{r[0]:>6} {r[1]:>10} {r[2] / 1e6:>10.4f} {r[3]:>8} {r[4] / 1e6:>10.4f} {r[5]:>6.1%} {r[6]:>7}"
+        for r in rows
+    ]
     worst = min(rows, key=lambda row: row[5])
     claims = [
         Claim(
@@ -504,7 +605,15 @@ def elastic(options: Options) -> Result:
             worst[5] >= 0.9,
         )
     ]
-    columns = ["useful_workers", "best_fixed", "best_tuples_per_s", "mostly", "tuples_per_s", "share_of_best", "changes"]
+    columns = [
+        "useful_workers",
+        "best_fixed",
+        "best_tuples_per_s",
+        "mostly",
+        "tuples_per_s",
+        "share_of_best",
+        "changes",
+    ]
     chart = Chart(
         "useful workers",
         "share of the best fixed number",

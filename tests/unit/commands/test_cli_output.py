@@ -31,6 +31,8 @@ def test_a_full_disk_is_told():
     if not FULL.exists():
         pytest.skip("no /dev/full here")
     with FULL.open("w") as full:
-        ended = subprocess.run(COMMAND, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT)
+        ended = subprocess.run(
+            COMMAND, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT
+        )
     assert ended.returncode == 2
     assert ended.stderr.splitlines() == ["ordstream: [Errno 28] No space left on device"]

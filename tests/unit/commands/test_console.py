@@ -11,7 +11,10 @@ from ordstream.commands import console
 def test_table_aligns_numbers_right_and_names_left():
     text = console.table(["name", "tuples"], [["a", 1234567], ["longer", None]])
     assert text.splitlines() == ["name       tuples", "a       1,234,567", "longer          -"]
-    assert console.table(["item", "count"], [["10", "7"]], right=True).splitlines() == ["item  count", "  10      7"]
+    assert console.table(["item", "count"], [["10", "7"]], right=True).splitlines() == [
+        "item  count",
+        "  10      7",
+    ]
     assert console.table(["a"], []) == "a"
 
 
@@ -43,11 +46,19 @@ def test_report_says_what_was_dropped():
     first = {"serial": None, "reason": "ValueError: no"}
     operator = {"name": "known", "kind": "PS", "tuples_in": 1000, "skipped": 12, "first_skipped": first}
     shed = {
-        "name": "shed_1", "protects": "known", "goal": "5 ms", "mode": "live", "tuples": 1200, "admitted": 1000, "shed": 200,
-        "share": 1 / 6, "approximate": True, "mean_latency_ms": None, "max_latency_ms": None, "shed_latency_ms": None, "first_s": 0.5,
-        "last_s": 1.5, "timeline": [], "blind": 0, "learnt": 0, "model_updates": 0, "synchronised": 0, "workers": 1.0,
+        "name": "shed_1", "protects": "known", "goal": "5 ms", "mode": "live", "tuples": 1200,
+        "admitted": 1000, "shed": 200, "share": 1 / 6, "approximate": True, "mean_latency_ms": None,
+        "max_latency_ms": None, "shed_latency_ms": None, "first_s": 0.5, "last_s": 1.5, "timeline": [],
+        "blind": 0, "learnt": 0, "model_updates": 0, "synchronised": 0, "workers": 1.0,
     }  # fmt: skip
-    report = {"tuples": 1200, "seconds": 1.0, "tuples_per_second": 1200.0, "latency": {}, "operators": [operator], "shedding": [shed]}
+    report = {
+        "tuples": 1200,
+        "seconds": 1.0,
+        "tuples_per_second": 1200.0,
+        "latency": {},
+        "operators": [operator],
+        "shedding": [shed],
+    }
     assert console.report_text(report).splitlines()[-3:] == [
         "",
         "skipped 12 tuples and steps of punctuations in 'known' (on_error=\"skip\"), of 1,000 tuples; "

@@ -55,7 +55,9 @@ finally:
 def run(program: str, *arguments: object, folder: Path | None = None) -> tuple[int, str, str]:
     """(exit status, stdout, stderr) of a Python program."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, cwd=folder)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, cwd=folder
+    )
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -69,7 +71,9 @@ def test_at_any_import(tmp_path: Path) -> None:
     for moment in (1, 2, *(int(imports) * share // 100 for share in (10, 35, 60, 85))):
         status, out, errors = run(AT_IMPORT, moment, *asked[:-1], tmp_path / str(moment))
         *bar, last = errors.splitlines()
-        assert (status, out, last) == (130, "", "ordstream: interrupted"), f"at import {moment} of {imports}: {errors}"
+        assert (status, out, last) == (130, "", "ordstream: interrupted"), (
+            f"at import {moment} of {imports}: {errors}"
+        )
         assert all(line.startswith("generating ") for line in bar), errors
         assert not (tmp_path / str(moment)).exists()
 
@@ -118,7 +122,9 @@ def test_an_interrupt_in_a_destructor_is_raised_again() -> None:
 
 
 def test_other_exceptions_in_destructors_are_shown() -> None:
-    status, _, errors = of("class Dropped:\n    def __del__(self):\n        raise ValueError('mine')\nDropped()")
+    status, _, errors = of(
+        "class Dropped:\n    def __del__(self):\n        raise ValueError('mine')\nDropped()"
+    )
     assert status == 0
     assert "ValueError: mine" in errors
 
@@ -148,11 +154,15 @@ def test_while_output_is_written_it_leaves_at_once() -> None:
 def test_where_it_is_ignored_it_stays_ignored() -> None:
     """As a shell's background job."""
     assert of("pass\nprint('went on')") == (0, "went on\n", "")
-    program = COMMAND.replace("signal.default_int_handler", "signal.SIG_IGN").format(body="interrupt(); print('went on')")
+    program = COMMAND.replace("signal.default_int_handler", "signal.SIG_IGN").format(
+        body="interrupt(); print('went on')"
+    )
     assert run(program) == (0, "went on\n", "")
 
 
-@pytest.mark.parametrize("error", [ImportError("numpy failed"), SystemError("error return without exception"), OSError("closed")])
+@pytest.mark.parametrize(
+    "error", [ImportError("numpy failed"), SystemError("error return without exception"), OSError("closed")]
+)
 def test_an_error_that_an_interrupt_became_is_told_as_one(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

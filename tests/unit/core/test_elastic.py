@@ -48,8 +48,9 @@ class Driven:
 
 
 def drive(
-    most: int, curve: Figure, seconds: float, *, noise: float = 0.05, drift: float = 0.0, seed: int = 1, start: int = 1,
-    busy: Figure = lambda n, at: n, waiting: Callable[[int, float], bool] = lambda n, at: True,
+    most: int, curve: Figure, seconds: float, *, noise: float = 0.05, drift: float = 0.0, seed: int = 1,
+    start: int = 1, busy: Figure = lambda n, at: n, waiting: Callable[[int, float], bool] = lambda n,
+    at: True,
 ) -> Driven:  # fmt: skip
     """Virtual time in steps of about a millisecond; noise: relative, of each step, plus half as much
     that lasts for some 10 ms.
@@ -86,7 +87,13 @@ def test_within_ten_per_cent_of_the_best(name: str, most: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "least", "largest"),
-    [("linear", 64, 64), ("flat", 1, 1), ("linear to 4, then flat", 4, 5), ("linear to 16, then flat", 15, 24), ("falls at once", 1, 1)],
+    [
+        ("linear", 64, 64),
+        ("flat", 1, 1),
+        ("linear to 4, then flat", 4, 5),
+        ("linear to 16, then flat", 15, 24),
+        ("falls at once", 1, 1),
+    ],
 )
 def test_settles_on_the_useful_number(name: str, least: int, largest: int) -> None:
     """Workers that bring nothing are given up, although they cost no throughput."""
@@ -146,7 +153,13 @@ def test_idle_burst_idle() -> None:
     def offered(at: float) -> float:
         return 20.0 if burst[0] <= at < burst[1] else 0.8
 
-    driven = drive(8, lambda n, at: min(n, offered(at)), 3.0, busy=lambda n, at: min(n, offered(at)), waiting=lambda n, at: offered(at) > n)
+    driven = drive(
+        8,
+        lambda n, at: min(n, offered(at)),
+        3.0,
+        busy=lambda n, at: min(n, offered(at)),
+        waiting=lambda n, at: offered(at) > n,
+    )
     assert set(driven.numbers(0.2, 1.0)) == {2}
     assert min(driven.numbers(1.05, 1.06)) == 8
     share = driven.share_of_best(lambda n, at: min(n, offered(at)), 8, *burst)
@@ -218,7 +231,9 @@ def test_stalled_workers_get_company() -> None:
 
 
 def test_a_run_with_much_waiting_begins_with_two() -> None:
-    assert [PyElasticDoor(most).hurry(MS, backlog) for most, backlog in ((1, 1e9), (2, 1e5), (2, 1e6), (64, 1e9))] == [1, 1, 2, 2]
+    assert [
+        PyElasticDoor(most).hurry(MS, backlog) for most, backlog in ((1, 1e9), (2, 1e5), (2, 1e6), (64, 1e9))
+    ] == [1, 1, 2, 2]
     door = PyElasticDoor(8)
     door.observe(1, 0.0, 0.0, 0, True)
     assert door.hurry(MS, 1e9) == 1  # too late: the controller has begun
@@ -243,7 +258,9 @@ def test_figures() -> None:
     driven = drive(4, of(CURVES["linear"]), 1.0, start=2)
     state: dict[str, Any] = driven.door.state()
     mean = state["worker_time"] / (state["seen"] - state["began"])
-    weighted = sum(n * length for _, n, length in driven.steps[1:]) / sum(length for _, _, length in driven.steps[1:])
+    weighted = sum(n * length for _, n, length in driven.steps[1:]) / sum(
+        length for _, _, length in driven.steps[1:]
+    )
     assert mean == pytest.approx(weighted, rel=0.01)
     assert (state["least"], state["largest"]) == (min(n for _, n, _ in driven.steps), 4)
     numbers = driven.numbers(0, 2)

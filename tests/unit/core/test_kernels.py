@@ -279,7 +279,9 @@ def test_sessionize_equals_the_reference(on_error, rows, timeout):
 @settings(max_examples=100, deadline=None)
 @given(rows=EVENTS, timeout=st.integers(0, 20), period=st.integers(5, 40))
 def test_sessionize_closes_at_time_punctuations(rows, timeout, period):
-    rows = sorted((row for row in rows if None not in row[1:] and abs(row[1]) < 1000), key=lambda row: row[1])
+    rows = sorted(
+        (row for row in rows if None not in row[1:] and abs(row[1]) < 1000), key=lambda row: row[1]
+    )
     line = od.Pipeline(EVENT_SCHEMA).key_by("user").sessionize("ts", timeout, {"items": "item"})
     expected = run_serial(line, serial_input(EVENT_SCHEMA, rows), time_punctuation=od.every("ts", period))
     times, latest = {}, None

@@ -19,6 +19,8 @@ from ordstream.reference.run_serial import run_serial
 
 I64 = pa.int64()
 SOURCE = pa.schema({"k": I64, "x": I64, "s": pa.string()})
+
+
 def door(pipeline):
     stage = pipeline.plan.operators[-1]
     return PyKernel(stage.kernel(), stage)
@@ -133,12 +135,16 @@ class TestRows:
         rows = check_serial(od.Pipeline(SOURCE).flat_map(split, schema=SOURCE, on_error=on_error), DATA)
         assert rows == [(1, 0, "a"), (2, 0, None), (2, 1, None)]
 
-    @pytest.mark.parametrize("result", [None, 5, "ab", b"ab", {"k": 1}, [3], [(1,)], [(1, 2, "x"), (1, 2, 3)]])
+    @pytest.mark.parametrize(
+        "result", [None, 5, "ab", b"ab", {"k": 1}, [3], [(1,)], [(1, 2, "x"), (1, 2, 3)]]
+    )
     def test_flat_map_wrong_result(self, result):
         check_serial(od.Pipeline(SOURCE).flat_map(lambda row: result, schema=SOURCE), DATA)
 
     def test_flat_map_many(self):
-        pipeline = od.Pipeline(SOURCE).flat_map(lambda row: [(i, i, None) for i in range(3000)], schema=SOURCE)
+        pipeline = od.Pipeline(SOURCE).flat_map(
+            lambda row: [(i, i, None) for i in range(3000)], schema=SOURCE
+        )
         assert len(check_serial(pipeline, DATA)) == 15000
 
     def test_unreadable_row_fails_alone(self):
@@ -268,9 +274,11 @@ class TestBatches:
     @pytest.mark.parametrize(
         "result",
         [
-            None, {}, {"k": np.array([1])}, {"k": np.arange(4), "x": np.arange(4)[:3]}, {"k": np.arange(4), "x": 5.0},
-            {"k": np.arange(4) + 0.5, "x": np.arange(4)}, {"k": np.arange(4), "x": np.arange(4), "y": np.arange(4)},
-            {"k": np.arange(4).reshape(4, 1), "x": np.arange(4)}, {"k": np.array(["a"] * 4), "x": np.arange(4)},
+            None, {}, {"k": np.array([1])}, {"k": np.arange(4), "x": np.arange(4)[:3]},
+            {"k": np.arange(4), "x": 5.0}, {"k": np.arange(4) + 0.5, "x": np.arange(4)},
+            {"k": np.arange(4), "x": np.arange(4), "y": np.arange(4)},
+            {"k": np.arange(4).reshape(4, 1), "x": np.arange(4)},
+            {"k": np.array(["a"] * 4), "x": np.arange(4)},
         ],
     )  # fmt: skip
     def test_wrong_results(self, result):
@@ -396,8 +404,10 @@ class TestProcess:
         def flush(key, state, emit):
             emit(key, state.n, state.total)
 
-        pipeline = od.Pipeline(SOURCE).key_by("k").process(
-            total, schema=OUTPUT, state=STATE, on_flush=flush, on_error="skip"
+        pipeline = (
+            od.Pipeline(SOURCE)
+            .key_by("k")
+            .process(total, schema=OUTPUT, state=STATE, on_flush=flush, on_error="skip")
         )
         rows = check_serial(pipeline, CLICKS)
         assert rows[-3:] == [(None, 1, 8), (1, 2, 14), (2, 2, 7)]
@@ -413,8 +423,12 @@ class TestProcess:
         def count(row, state, emit):
             state.n += 1
 
-        pipeline = od.Pipeline(SOURCE).key_by("k", "s").process(
-            count, schema=OUTPUT, state=STATE, on_time=tick, on_flush=lambda k, s, e: e(k[0], s.n, 1)
+        pipeline = (
+            od.Pipeline(SOURCE)
+            .key_by("k", "s")
+            .process(
+                count, schema=OUTPUT, state=STATE, on_time=tick, on_flush=lambda k, s, e: e(k[0], s.n, 1)
+            )
         )
         kernel = door(pipeline)
         kernel.process(CLICKS)
@@ -423,15 +437,27 @@ class TestProcess:
         assert seen == [(key, 60) for key in keys]
         assert rows == [(None, 61, 0), (1, 62, 0), (1, 61, 0), (2, 61, 0), (2, 61, 0), (3, 61, 0)]
         assert (status, all(keyed)) == (0, True)
-        assert kernel.punctuate()[0] == [(key[0], n, 1) for key, n in zip(keys, [61, 62, 61, 61, 61, 61], strict=True)]
+        assert kernel.punctuate()[0] == [
+            (key[0], n, 1) for key, n in zip(keys, [61, 62, 61, 61, 61, 61], strict=True)
+        ]
 
     def test_keys_as_python_values(self):
-        schema = pa.schema({"d": pa.date32(), "f": pa.float32(), "b": pa.bool_(), "raw": pa.binary(), "u": pa.uint64()})
+        schema = pa.schema(
+            {"d": pa.date32(), "f": pa.float32(), "b": pa.bool_(), "raw": pa.binary(), "u": pa.uint64()}
+        )
         keys = [(datetime.date(2020, 1, 1), 0.5, True, b"\x00", 2**64 - 1), (None, None, None, None, None)]
-        data = pa.RecordBatch.from_pylist([dict(zip(schema.names, key, strict=True)) for key in keys], schema=schema)
+        data = pa.RecordBatch.from_pylist(
+            [dict(zip(schema.names, key, strict=True)) for key in keys], schema=schema
+        )
         seen = []
-        pipeline = od.Pipeline(schema).key_by(*schema.names).process(
-            lambda row, state, emit: None, schema={"n": int}, on_flush=lambda key, state, emit: seen.append(key)
+        pipeline = (
+            od.Pipeline(schema)
+            .key_by(*schema.names)
+            .process(
+                lambda row, state, emit: None,
+                schema={"n": int},
+                on_flush=lambda key, state, emit: seen.append(key),
+            )
         )
         kernel = door(pipeline)
         kernel.process(data)
@@ -455,8 +481,12 @@ class TestProcess:
             if key == 2:
                 raise KeyError("two")
 
-        pipeline = od.Pipeline(SOURCE).key_by("k").process(
-            lambda row, state, emit: None, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error
+        pipeline = (
+            od.Pipeline(SOURCE)
+            .key_by("k")
+            .process(
+                lambda row, state, emit: None, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error
+            )
         )
         kernel = door(pipeline)
         kernel.process(CLICKS)
@@ -492,7 +522,11 @@ class TestProcess:
 
     def test_declared_state_values(self):
         """Every kind of field: zeros, conversions, range checks."""
-        fields = {name: type_ for name, (type_, _) in COLUMNS.items() if name not in ("list", "bools", "dates", "floats", "decimal")}
+        fields = {
+            name: type_
+            for name, (type_, _) in COLUMNS.items()
+            if name not in ("list", "bools", "dates", "floats", "decimal")
+        }
         states = []
 
         def fill(row, state, emit):
@@ -513,7 +547,9 @@ class TestProcess:
 
     def test_state_object(self):
         seen = []
-        pipeline = od.Pipeline(SOURCE).process(lambda row, state, emit: seen.append(state), schema=OUTPUT, state=STATE)
+        pipeline = od.Pipeline(SOURCE).process(
+            lambda row, state, emit: seen.append(state), schema=OUTPUT, state=STATE
+        )
         door(pipeline).process(CLICKS)
         state = seen[0]
         assert repr(state) == "State(n=0, total=0)"
@@ -522,7 +558,9 @@ class TestProcess:
             _ = state.x
 
     def test_state_size_is_reported(self):
-        kernel = door(od.Pipeline(SOURCE).key_by("k").process(total, schema=OUTPUT, state=STATE, on_error="skip"))
+        kernel = door(
+            od.Pipeline(SOURCE).key_by("k").process(total, schema=OUTPUT, state=STATE, on_error="skip")
+        )
         empty = kernel.bytes()
         kernel.process(CLICKS)
         assert kernel.bytes() > empty
@@ -555,8 +593,10 @@ class TestProcess:
                     x=[rng.randrange(low, 20) for _ in range(n)],
                 )
                 flush = lambda key, state, emit: emit(key, state.n, state.total)  # noqa: E731
-                pipeline = od.Pipeline(SOURCE).key_by("k").process(
-                    total, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error
+                pipeline = (
+                    od.Pipeline(SOURCE)
+                    .key_by("k")
+                    .process(total, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error)
                 )
                 check_serial(pipeline, data)
 
@@ -572,8 +612,10 @@ class TestSampling:
             pytest.importorskip("numba")
         schema = pa.schema([pa.field(f.name, f.type, nullable=False) for f in SOURCE])
         data = CLICKS.set_column(0, schema.field(0), pa.array([1, 2, 1, 4, 1, 2, 3])).cast(schema)
-        pipeline = od.Pipeline(schema).key_by("k").process(
-            total, schema=OUTPUT, state=STATE, compiled=compiled, on_error=on_error
+        pipeline = (
+            od.Pipeline(schema)
+            .key_by("k")
+            .process(total, schema=OUTPUT, state=STATE, compiled=compiled, on_error=on_error)
         )
         plain, sampled = door(pipeline), door(pipeline)
         assert plain.process(data) == sampled.process(data, sample=True)

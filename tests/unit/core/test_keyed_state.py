@@ -40,7 +40,9 @@ TYPES = st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4)
 @st.composite
 def keyed_rows(draw):
     types = draw(TYPES)
-    return types, draw(st.lists(st.tuples(*(st.none() | VALUES[t] for t in types)), min_size=1, max_size=150))
+    return types, draw(
+        st.lists(st.tuples(*(st.none() | VALUES[t] for t in types)), min_size=1, max_size=150)
+    )
 
 
 @settings(max_examples=200, deadline=None)

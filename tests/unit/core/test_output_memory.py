@@ -21,7 +21,11 @@ def table(seed: int) -> pa.Table:
 
 def pipeline(data: pa.Table) -> od.Pipeline:
     half = od.col("n") // 2
-    return od.Pipeline(data.schema).filter(od.col("n") != 7).select("x", "s", half=half, few=half.cast(pa.int8()))
+    return (
+        od.Pipeline(data.schema)
+        .filter(od.col("n") != 7)
+        .select("x", "s", half=half, few=half.cast(pa.int8()))
+    )
 
 
 def expected(data: pa.Table) -> pa.Table:
@@ -52,7 +56,12 @@ def test_results_that_are_kept_stay_as_they_are(workers):
     for seed, result in kept.items():
         check(result, table(seed))
     for seed, part in parts.items():
-        assert part.equals(expected(table(seed)).cast(pipeline(table(seed)).schema).slice(70_000, 90_000).select(["half", "s"]))
+        assert part.equals(
+            expected(table(seed))
+            .cast(pipeline(table(seed)).schema)
+            .slice(70_000, 90_000)
+            .select(["half", "s"])
+        )
 
 
 def test_threads_that_run_and_release_at_the_same_time():

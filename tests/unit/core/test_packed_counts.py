@@ -34,7 +34,9 @@ def running(rows):
 def ascending(rows):
     """One row per key with its count, as keys sort: nulls first."""
     counts = Counter(rows)
-    return [(*key, counts[key]) for key in sorted(counts, key=lambda key: [(v is not None, v or 0) for v in key])]
+    return [
+        (*key, counts[key]) for key in sorted(counts, key=lambda key: [(v is not None, v or 0) for v in key])
+    ]
 
 
 EDGES = {
@@ -60,7 +62,9 @@ def test_values_at_the_edges_of_their_share_of_the_bits(ncols, workers):
         table = pa.table(arrays, names=[f"k{j}" for j in range(ncols)])
         rows = [tuple(row.values()) for row in table.to_pylist()]
         assert counted(table, table.column_names, workers=workers) == list(running(rows))
-        assert counted(table, table.column_names, workers=workers, emit="final", buckets=5) == ascending(rows)
+        assert counted(table, table.column_names, workers=workers, emit="final", buckets=5) == ascending(
+            rows
+        )
 
 
 @pytest.mark.parametrize("wide", [0.0, 0.3])
@@ -121,6 +125,8 @@ def test_a_page_that_cannot_split_closes(workers):
     operator = found.report.operators[-1]
     assert operator.state_bytes < 40_000_000
     final = pipeline.run(table, workers=workers, emit="final").table
-    expected = dict(zip(*(a.tolist() for a in np.unique(table["k"].to_numpy(), return_counts=True)), strict=True))
+    expected = dict(
+        zip(*(a.tolist() for a in np.unique(table["k"].to_numpy(), return_counts=True)), strict=True)
+    )
     assert dict(zip(final["k"].to_pylist(), final["count"].to_pylist(), strict=True)) == expected
     assert final["k"].to_pylist() == sorted(expected)

@@ -134,7 +134,9 @@ def test_claims_leave_something_and_end_at_the_gate() -> None:
     assert queues.claim(2, limit=2) == 1
     assert queues.enter_claim(0) == (0, 1)
     assert queues.claim(2) == 2
-    assert PyPartitionQueues("partitioned", 4, 16).claim(1) == PyPartitionQueues("shared", 4, 16).claim(1) == 0
+    assert (
+        PyPartitionQueues("partitioned", 4, 16).claim(1) == PyPartitionQueues("shared", 4, 16).claim(1) == 0
+    )
 
 
 def test_a_handed_over_bucket_comes_before_claims() -> None:
@@ -196,7 +198,9 @@ def test_stalled_taker_of_a_handed_over_bucket_loses_nothing() -> None:
     while queues.count(1) > 0:
         if run == 0:
             entered = queues.enter()
-            assert entered is not None, f"bucket 1 has {queues.count(1)} parts, but nobody can enter it any more"
+            assert entered is not None, (
+                f"bucket 1 has {queues.count(1)} parts, but nobody can enter it any more"
+            )
             run = entered[1]
         queues.process(1)
         processed += 1
@@ -218,7 +222,9 @@ def check_threads(queues: PyPartitionQueues, n: int, bodies: list[Callable[[], i
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-@pytest.mark.parametrize(("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)])
+@pytest.mark.parametrize(
+    ("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)]
+)
 def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> None:
     """One producer, several workers, slices of one part: in order per bucket, one worker per bucket,
     everything once.
@@ -231,7 +237,9 @@ def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> Non
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8])
-@pytest.mark.parametrize(("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)])
+@pytest.mark.parametrize(
+    ("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)]
+)
 @pytest.mark.parametrize("claim", [2, 5, 8])
 def test_threads_that_claim_several(claim: int, workers: int, p: int, parts: int, hot: int) -> None:
     """As test_threads."""
@@ -244,7 +252,10 @@ def test_threads_that_claim_several(claim: int, workers: int, p: int, parts: int
 
 def claimed(seed: int) -> int:
     queues = PyPartitionQueues("hybrid", 16, 64)
-    together(lambda: queues.produce(5_000, seed), *[lambda k=k: queues.work(5_000, 1, k + 1, claim=4) for k in range(2)])
+    together(
+        lambda: queues.produce(5_000, seed),
+        *[lambda k=k: queues.work(5_000, 1, k + 1, claim=4) for k in range(2)],
+    )
     times: int = queues.figures["claims"]
     return times
 

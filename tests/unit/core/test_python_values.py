@@ -43,10 +43,10 @@ class TestValues:
         ("type_", "value"),
         [
             (pa.int64(), 1.0), (pa.int64(), True), (pa.int64(), "1"), (pa.int64(), 2**63), (pa.int8(), 128),
-            (pa.uint8(), -1), (pa.uint64(), -1), (pa.uint64(), 2**64), (pa.float64(), "1"), (pa.float64(), True),
-            (pa.float64(), 2**53 + 1), (pa.bool_(), 1), (pa.string(), b"a"), (pa.string(), "\ud800"), (pa.binary(), "a"),
-            (pa.date32(), "2020-01-01"), (pa.list_(pa.int8()), [300]), (pa.list_(pa.int8()), 3),
-            (pa.decimal128(4, 1), 1.5),
+            (pa.uint8(), -1), (pa.uint64(), -1), (pa.uint64(), 2**64), (pa.float64(), "1"),
+            (pa.float64(), True), (pa.float64(), 2**53 + 1), (pa.bool_(), 1), (pa.string(), b"a"),
+            (pa.string(), "\ud800"), (pa.binary(), "a"), (pa.date32(), "2020-01-01"),
+            (pa.list_(pa.int8()), [300]), (pa.list_(pa.int8()), 3), (pa.decimal128(4, 1), 1.5),
         ],
     )  # fmt: skip
     def test_strict(self, type_, value):
@@ -61,9 +61,10 @@ class TestValues:
         [
             (pa.int64(), np.int32(7), 7), (pa.float64(), 3, 3.0), (pa.float64(), np.float32(0.5), 0.5),
             (pa.float32(), 0.1, float(np.float32(0.1))), (pa.float32(), 1e300, float("inf")),
-            (pa.bool_(), np.bool_(True), True), (pa.string(), np.str_("a"), "a"), (pa.binary(), bytearray(b"a"), b"a"),
-            (pa.date32(), 1, datetime.date(1970, 1, 2)), (pa.uint64(), 2**64 - 1, 2**64 - 1),
-            (pa.list_(pa.int8()), (1, 2), [1, 2]), (pa.list_(pa.int8()), np.array([3], "i1"), [3]),
+            (pa.bool_(), np.bool_(True), True), (pa.string(), np.str_("a"), "a"),
+            (pa.binary(), bytearray(b"a"), b"a"), (pa.date32(), 1, datetime.date(1970, 1, 2)),
+            (pa.uint64(), 2**64 - 1, 2**64 - 1), (pa.list_(pa.int8()), (1, 2), [1, 2]),
+            (pa.list_(pa.int8()), np.array([3], "i1"), [3]),
         ],
     )  # fmt: skip
     def test_accepted(self, type_, value, stored):
@@ -82,6 +83,10 @@ class TestValues:
 
     def test_shapes_of_a_result(self):
         schema = pa.schema({"a": I64, "b": pa.string()})
-        assert write_rows(schema, [(1, "x"), [2, "y"], {"b": "z", "a": 3}])[0] == [(1, "x"), (2, "y"), (3, "z")]
+        assert write_rows(schema, [(1, "x"), [2, "y"], {"b": "z", "a": 3}])[0] == [
+            (1, "x"),
+            (2, "y"),
+            (3, "z"),
+        ]
         for wrong in [(1,), (1, "x", 2), {"a": 1}, {"a": 1, "b": "", "c": 0}, 5, None, "ab"]:
             assert write_rows(schema, [wrong])[1] is not None

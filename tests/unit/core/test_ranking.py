@@ -74,7 +74,9 @@ def compare_all(run, ascending, slots, ranks):
 def test_lists_are_ranked_as_keys_compare(case, kind, data, seed):
     run, ascending = filled(*case)
     slots = random.Random(seed).sample(ascending, len(ascending))
-    compare_all(run, ascending, slots, data.draw(st.lists(RANKS[kind], min_size=len(slots), max_size=len(slots))))
+    compare_all(
+        run, ascending, slots, data.draw(st.lists(RANKS[kind], min_size=len(slots), max_size=len(slots)))
+    )
     run.close()
 
 
@@ -98,7 +100,13 @@ def test_edges_of_every_type(first, second, nulls, kind):
 
 @pytest.mark.parametrize(
     ("types", "high", "bits"),
-    [(["i64", "i64"], 2**14, 28), (["i32", "u16", "i8"], 100, 21), (["i64"], 2**40, 40), (["i64"], 2**60, 60), (["i64", "i64"], 2**40, 64)],
+    [
+        (["i64", "i64"], 2**14, 28),
+        (["i32", "u16", "i8"], 100, 21),
+        (["i64"], 2**40, 40),
+        (["i64"], 2**60, 60),
+        (["i64", "i64"], 2**40, 64),
+    ],
 )
 @pytest.mark.parametrize("n", [2, 17, 300, 3000])
 def test_integers_take_the_bits_of_their_list(types, high, bits, n):

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("first", FAR)
 @pytest.mark.parametrize("offer", [False, True])
 @pytest.mark.parametrize("alone", [False, True])
-def test_every_arrival_order_leaves_in_ticket_order(scheme: str, first: int, offer: bool, alone: bool) -> None:
+def test_every_arrival_order_leaves_in_ticket_order(
+    scheme: str, first: int, offer: bool, alone: bool
+) -> None:
     """As two steps, put and release, or as one; as in a run of several workers, or of one."""
     for order in itertools.permutations(range(4)):
         buffer = PyReorderBuffer(4, first, scheme, keep=4, alone=alone)

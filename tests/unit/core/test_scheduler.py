@@ -22,7 +22,9 @@ def door(heuristic: str, n: int = 3, **options: Any) -> PySchedulerDoor:
     return PySchedulerDoor(heuristic, [8] * n, **options)
 
 
-def measured(heuristic: str, costs: list[float], selectivities: list[float], **options: Any) -> PySchedulerDoor:
+def measured(
+    heuristic: str, costs: list[float], selectivities: list[float], **options: Any
+) -> PySchedulerDoor:
     """A door whose operators were measured: so many ns per tuple, so many out per in; T is the same for
     all (100 ms).
     """
@@ -37,7 +39,8 @@ def measured(heuristic: str, costs: list[float], selectivities: list[float], **o
 
 
 @pytest.mark.parametrize(
-    ("worklists", "chosen"), [([5, 5, 5], 2), ([5, 5, 0], 1), ([5, 0, 0], 0), ([0, 0, 0], None), ([1, 10**9, 1], 2)]
+    ("worklists", "chosen"),
+    [([5, 5, 5], 2), ([5, 5, 0], 1), ([5, 0, 0], 0), ([0, 0, 0], None), ([1, 10**9, 1], 2)],
 )
 def test_lp_takes_the_last_operator_with_input(worklists: list[int], chosen: int | None) -> None:
     answer = door("lp").choose(0, worklists, [0, 0, 0])
@@ -48,7 +51,9 @@ def test_lp_takes_the_last_operator_with_input(worklists: list[int], chosen: int
 def test_only_schedulable_operators_are_chosen(heuristic: str) -> None:
     """Input and w < M; or what the driver says."""
     scheduler = PySchedulerDoor(heuristic, [1, 2, 4])
-    for worklists, workers in itertools.product(itertools.product([0, 3], repeat=3), itertools.product([0, 1, 2], repeat=3)):
+    for worklists, workers in itertools.product(
+        itertools.product([0, 3], repeat=3), itertools.product([0, 1, 2], repeat=3)
+    ):
         answer = scheduler.choose(0, worklists, workers)
         allowed = [i for i in range(3) if worklists[i] > 0 and workers[i] < (1, 2, 4)[i]]
         assert (answer is None) == (not allowed)
@@ -83,7 +88,9 @@ def test_et_equation_2(costs: list[float], worklists: list[int], workers: list[i
         ([100, 400, 399], [1, 1, 1], [0, 5, 0], 2),
     ],
 )
-def test_ct_equation_3(costs: list[float], selectivities: list[float], workers: list[int], chosen: int) -> None:
+def test_ct_equation_3(
+    costs: list[float], selectivities: list[float], workers: list[int], chosen: int
+) -> None:
     scheduler = measured("ct", costs, selectivities, window_us=1e9, slice_us=1_000)
     assert scheduler.choose(1, [9, 9, 9], workers)[0] == chosen
 
@@ -114,7 +121,9 @@ def test_a_ct_window_begins_with_what_waits() -> None:
     scheduler = measured("ct", [100, 400, 200], [0.5, 1, 1], window_us=100.0)
     scheduler.choose(200_000, [999, 100, 100], [0, 0, 0])
     figures = [scheduler.stats(i) for i in range(3)]
-    assert [one["T"] for one in figures] == pytest.approx([100 * (200 + 200), 400 * 0.5 * 200, 0.0], rel=0.01)
+    assert [one["T"] for one in figures] == pytest.approx(
+        [100 * (200 + 200), 400 * 0.5 * 200, 0.0], rel=0.01
+    )
     assert scheduler.choose(200_001, [999, 100, 100], [0, 0, 0])[0] == 2
 
 
@@ -232,7 +241,9 @@ def test_ageing_bounds_every_wait(heuristic: str, n: int) -> None:
         waited = [0 if i == best else w + 1 for i, w in enumerate(waited)]
         assert max(waited) <= MAX_WAIT + n
         assert scheduler.stats(best)["waited"] == 0
-        scheduler.account(best, rng.choice([0.0, 1e2, 1e9]), rng.choice([0, 1, 1000]), rng.choice([0, 1, 10**6]))
+        scheduler.account(
+            best, rng.choice([0.0, 1e2, 1e9]), rng.choice([0, 1, 1000]), rng.choice([0, 1, 10**6])
+        )
     assert max(scheduler.stats(i)["max_waited"] for i in range(n)) <= MAX_WAIT + n
 
 
@@ -255,7 +266,14 @@ def test_ageing_counts_only_waits_with_input() -> None:
 
 @pytest.mark.parametrize(
     ("cost", "slice_us", "budget"),
-    [(100, 100.0, 1_000), (1e9, 100.0, 1), (200_000, 100.0, 1), (0.0, 1e6, MAX_BUDGET), (1_000, 1e-3, 1), (50, 1e9, MAX_BUDGET)],
+    [
+        (100, 100.0, 1_000),
+        (1e9, 100.0, 1),
+        (200_000, 100.0, 1),
+        (0.0, 1e6, MAX_BUDGET),
+        (1_000, 1e-3, 1),
+        (50, 1e9, MAX_BUDGET),
+    ],
 )
 def test_budget(cost: float, slice_us: float, budget: int) -> None:
     """s / c_i tuples, at least one, at most 2^20."""

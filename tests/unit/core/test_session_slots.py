@@ -24,7 +24,13 @@ def ascending(rows):
 
 def clicks(rows, key=None) -> pa.Table:
     users, times, pages = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table({"u": pa.array(users, key or pa.int64()), "t": pa.array(times, pa.int64()), "p": pa.array(pages, pa.int64())})
+    return pa.table(
+        {
+            "u": pa.array(users, key or pa.int64()),
+            "t": pa.array(times, pa.int64()),
+            "p": pa.array(pages, pa.int64()),
+        }
+    )
 
 
 def agree(pipeline, data, **how) -> None:
@@ -33,7 +39,10 @@ def agree(pipeline, data, **how) -> None:
     if expected.error is None:
         found = pipeline.run(data, tags=True, **how).table
         assert found.drop_columns(["_serial", "_index"]).to_pylist() == expected.table.to_pylist()
-        assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == expected.tags
+        assert (
+            list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True))
+            == expected.tags
+        )
         return
     with pytest.raises(od.OperatorError) as raised:
         pipeline.run(data, **how)
@@ -62,7 +71,12 @@ def jobs(schema, aggregate=LAST, on_error="fail"):
 
 
 ROWS = st.lists(
-    st.tuples(st.none() | st.integers(-2, 3), st.integers(0, 30) | st.sampled_from([-MOST - 1, MOST]), st.integers(0, 3)), max_size=60
+    st.tuples(
+        st.none() | st.integers(-2, 3),
+        st.integers(0, 30) | st.sampled_from([-MOST - 1, MOST]),
+        st.integers(0, 3),
+    ),
+    max_size=60,
 )
 
 
@@ -100,7 +114,11 @@ def test_rows_that_fail(workers, on_error):
     times = [None if i % 401 == 400 else i // 3 for i in range(1500)]
     pages = [i * 31 % 5 - 1 if i > 300 else 1 for i in range(1500)]  # 0 is first met at row 303
     data = clicks(list(zip(users, times, pages, strict=True)))
-    marks = {"a": od.last("t", where=10 // od.col("p") > 5), "b": od.sum("f", where=od.col("p") == -1), "n": od.count()}
+    marks = {
+        "a": od.last("t", where=10 // od.col("p") > 5),
+        "b": od.sum("f", where=od.col("p") == -1),
+        "n": od.count(),
+    }
     data = data.append_column("f", pa.array([i / 8 for i in range(1500)]))
     for job in jobs(data.schema, marks, on_error):
         for rows in (len(data), 250):
@@ -128,7 +146,9 @@ def test_time_punctuations_close_sessions(workers):
 
 
 def passing(condition, aggregates=LAST):
-    pipeline = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=aggregates).filter(condition)
+    pipeline = (
+        od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=aggregates).filter(condition)
+    )
     return in_the_core(pipeline).plan.operators[-2].passing
 
 
@@ -151,7 +171,10 @@ def test_which_sessions_pass_is_not_known_before_they_are_made():
     sessions = od.Pipeline(clicks([]).schema).key_by("u").sessionize("t", 5, aggregate=LAST)
     assert in_the_core(sessions.select("a")).plan.operators[0].passing is None
     assert in_the_core(sessions).plan.operators[0].passing is None
-    assert in_the_core(sessions.filter(a.is_null()), without=("dropped_rows",)).plan.operators[0].passing is None
+    assert (
+        in_the_core(sessions.filter(a.is_null()), without=("dropped_rows",)).plan.operators[0].passing
+        is None
+    )
 
 
 def test_sessions_that_a_filter_drops_are_not_made():
@@ -160,6 +183,8 @@ def test_sessions_that_a_filter_drops_are_not_made():
     some = od.Pipeline(data.schema).key_by("u").sessionize("t", 5, aggregate=LAST, name="sessions")
     made = []
     for wanted in (od.col("a").is_null(), od.col("a").is_not_null()):
-        (sessions,) = (o for o in some.filter(wanted).run(data, workers=1).report.operators if o.name == "sessions")
+        (sessions,) = (
+            o for o in some.filter(wanted).run(data, workers=1).report.operators if o.name == "sessions"
+        )
         made.append(sessions.tuples_out)
     assert made == [2000, 0]

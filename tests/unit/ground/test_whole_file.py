@@ -15,7 +15,9 @@ import pytest
 
 from ordstream.ground.whole_file import ADVICE, write_whole
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for a full disk")
+LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="a limit on the size of files stands for a full disk"
+)
 
 FULL = """
 import resource, signal, sys
@@ -32,7 +34,8 @@ from ordstream.lab.evaluation.experiment import Chart, Curve, Experiment, Result
 
 rows = [[k, k * k] for k in range({rows})]
 chart = Chart(title="t", x_label="x", y_label="y", curves=[Curve("c", [1, 2], [3, 4])])
-one = Experiment("made-up", "title", 1, lambda options: Result(["k", "square"], rows, [chart], [], ["a line"]))
+result = Result(["k", "square"], rows, [chart], [], ["a line"])
+one = Experiment("made-up", "title", 1, lambda options: result)
 bench.experiments = lambda: {{"made-up": one}}
 sys.exit(cli.main(["bench", "made-up", "--out", sys.argv[1], *sys.argv[2:]]))
 """
@@ -40,7 +43,9 @@ sys.exit(cli.main(["bench", "made-up", "--out", sys.argv[1], *sys.argv[2:]]))
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @LINUX
@@ -51,8 +56,11 @@ def test_the_old_file_stays_and_nothing_is_left(tmp_path: Path, room: int, old: 
     path = tmp_path / "answer.json"
     if old is not None:
         path.write_text(old)
-    program = FULL.format(room=room) + "import pathlib\nfrom ordstream.ground.whole_file import write_whole\n"
-    program += "try:\n    write_whole(pathlib.Path(sys.argv[1]), 'x' * 100_000)\nexcept OSError as error:\n    print(error)"
+    program = (
+        FULL.format(room=room) + "import pathlib\nfrom ordstream.ground.whole_file import write_whole\n"
+    )
+    program += "try:\n    write_whole(pathlib.Path(sys.argv[1]), 'x' * 100_000)\n"
+    program += "except OSError as error:\n    print(error)"
     assert run(program, str(path)).stdout == f"{path} can't be written: File too large; {ADVICE}\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ([] if old is None else ["answer.json"])
     assert old is None or path.read_text() == old
@@ -101,10 +109,16 @@ def test_bench_shows_rows_that_it_can_not_save(tmp_path: Path) -> None:
     older.write_text("older rows")
     ended = run(BENCH.format(room=8_192, rows=2_000), str(tmp_path), "--no-plot")
     assert ended.returncode == 2
-    assert ended.stderr == f"ordstream: {older} can't be written: File too large; {ADVICE}; the rows are on stdout\n"
+    assert (
+        ended.stderr
+        == f"ordstream: {older} can't be written: File too large; {ADVICE}; the rows are on stdout\n"
+    )
     assert "a line\n" in ended.stdout
     shown = ended.stdout[ended.stdout.index("k,square") :].splitlines()
-    assert [line.split(",")[:2] for line in shown] == [["k", "square"], *([str(k), str(k * k)] for k in range(2_000))]
+    assert [line.split(",")[:2] for line in shown] == [
+        ["k", "square"],
+        *([str(k), str(k * k)] for k in range(2_000)),
+    ]
     assert older.read_text() == "older rows"
     assert list(tmp_path.iterdir()) == [older]
 
@@ -134,8 +148,12 @@ def test_a_cost_model_that_can_not_be_saved(tmp_path: Path) -> None:
     model.save(path)
     before = path.read_bytes()
     assert json.loads(before)
-    program = FULL.format(room=len(before) // 2) + "import pathlib\nfrom ordstream.lab.simulation.cost_model import CostModel\n"
-    program += "try:\n    CostModel.load().save(pathlib.Path(sys.argv[1]))\nexcept OSError as error:\n    print(error)"
+    program = (
+        FULL.format(room=len(before) // 2)
+        + "import pathlib\nfrom ordstream.lab.simulation.cost_model import CostModel\n"
+    )
+    program += "try:\n    CostModel.load().save(pathlib.Path(sys.argv[1]))\n"
+    program += "except OSError as error:\n    print(error)"
     assert run(program, str(path)).stdout == f"{path} can't be written: File too large; {ADVICE}\n"
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

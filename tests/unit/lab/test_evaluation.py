@@ -74,7 +74,12 @@ def test_ctrl_c_ends_it_at_once(tmp_path: Path, after: float) -> None:
     paths = [str(Path(__file__).parents[3] / "tests"), str(Path(ordstream.__file__).parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(
-        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(script)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
@@ -84,7 +89,9 @@ def test_ctrl_c_ends_it_at_once(tmp_path: Path, after: float) -> None:
     assert (process.returncode, out, error) == (0, "interrupted\n", "")
 
 
-@pytest.mark.parametrize("wrong", [{"streams": 0}, {"streams": 1, "processes": 0}, {"streams": 1, "seed": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"streams": 0}, {"streams": 1, "processes": 0}, {"streams": 1, "seed": -1}]
+)
 def test_options_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(PlanError):
         Options(**wrong)
@@ -123,7 +130,10 @@ def test_plots_are_drawn_and_equal_for_equal_results(tmp_path: Path) -> None:
 
 
 def test_a_claim_says_whether_it_holds() -> None:
-    assert [str(claim) for claim in RESULT.claims] == ["holds: it is so: 1.5", "DOES NOT HOLD: it is not so: 2"]
+    assert [str(claim) for claim in RESULT.claims] == [
+        "holds: it is so: 1.5",
+        "DOES NOT HOLD: it is not so: 2",
+    ]
 
 
 def test_experiments_have_names_of_their_own() -> None:
@@ -133,7 +143,17 @@ def test_experiments_have_names_of_their_own() -> None:
 
 
 def test_the_command_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["bench", "dkg-fig4", "--streams", "3", "--processes", "1", "--out", str(tmp_path / "new"), "--no-plot"]
+    arguments = [
+        "bench",
+        "dkg-fig4",
+        "--streams",
+        "3",
+        "--processes",
+        "1",
+        "--out",
+        str(tmp_path / "new"),
+        "--no-plot",
+    ]
     assert cli.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "dkg-fig4: DKG Fig. 4" in printed

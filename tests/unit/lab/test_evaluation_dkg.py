@@ -28,7 +28,10 @@ def test_the_trainer_builds_what_learning_tuple_by_tuple_builds(variant: Any) ->
             learner = parameters.learner(k)
             for part in np.array_split(given.labels[given.training], 7):
                 learner.learn(part)
-            assert trainer.build(k, theta=theta, mu=mu, variant=variant).to_bytes() == learner.build().to_bytes()
+            assert (
+                trainer.build(k, theta=theta, mu=mu, variant=variant).to_bytes()
+                == learner.build().to_bytes()
+            )
 
 
 def test_loads_by_item_are_loads_by_tuple() -> None:
@@ -37,10 +40,16 @@ def test_loads_by_item_are_loads_by_tuple() -> None:
     assert len(given.training) == 80_000
     assert len(keys) == 20_000
     assert 1 <= given.labels.min() <= given.labels.max() <= 1_000_000
-    for key_map in (universal(5, 1), DKG().fit(given.labels[given.training], 5), optimal_approximation(keys, 5)):
+    for key_map in (
+        universal(5, 1),
+        DKG().fit(given.labels[given.training], 5),
+        optimal_approximation(keys, 5),
+    ):
         routes = key_map.route(keys)
         assert given.loads(key_map).tolist() == tuple_loads(routes, 5).tolist()
-        assert given.loads(key_map, "quadratic").tolist() == key_cost_loads(keys, routes, 5, np.square).tolist()
+        assert (
+            given.loads(key_map, "quadratic").tolist() == key_cost_loads(keys, routes, 5, np.square).tolist()
+        )
 
 
 @pytest.fixture(scope="module")

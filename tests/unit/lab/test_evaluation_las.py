@@ -27,12 +27,17 @@ def test_tweets_have_the_papers_numbers() -> None:
     assert len(stream.keys) == 500_000
     assert las.ENTITIES == 35_000
     cost = dict(zip(stream.keys.tolist(), stream.times.tolist(), strict=True))
-    assert all(cost[key] == time for key, time in zip(stream.keys[:10_000].tolist(), stream.times[:10_000].tolist(), strict=True))
+    assert all(
+        cost[key] == time
+        for key, time in zip(stream.keys[:10_000].tolist(), stream.times[:10_000].tolist(), strict=True)
+    )
     assert sum(len(times) for _, times in las.ENTITY_CLASSES) == 110
     every = np.concatenate([times for _, times in las.ENTITY_CLASSES])
     assert len(np.unique(every)) == 110
     assert (every.min(), every.max()) == (1.0, 152.0)
-    assert stream.times.sum() / (stream.arrivals[-1] + stream.times.mean() / las.FIG3_LOAD) == pytest.approx(las.FIG3_LOAD, rel=1e-3)
+    assert stream.times.sum() / (stream.arrivals[-1] + stream.times.mean() / las.FIG3_LOAD) == pytest.approx(
+        las.FIG3_LOAD, rel=1e-3
+    )
 
 
 def test_streams_are_repeatable_and_differ() -> None:
@@ -94,7 +99,19 @@ def test_sizes_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     result = las.over_tau(Options(streams=1, tuples=2_000, keys=200))
     assert result.rows == las.over_tau(Options(streams=1, keys=200), 2_000).rows
     assert result.rows != las.over_tau(Options(streams=1), 2_000).rows
-    command = ["bench", "las-drift", "--streams", "1", "--processes", "1", "--no-plot", "--out", str(tmp_path), "--tuples", "3000"]
+    command = [
+        "bench",
+        "las-drift",
+        "--streams",
+        "1",
+        "--processes",
+        "1",
+        "--no-plot",
+        "--out",
+        str(tmp_path),
+        "--tuples",
+        "3000",
+    ]
     assert main([*command, "--keys", "256"]) == 0
     assert "3,000 tuples; 256 keys; 1 streams" in capsys.readouterr().out
     stream = las.tweets(np.random.default_rng(1), 2_000, n=500)

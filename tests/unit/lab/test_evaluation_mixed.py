@@ -76,20 +76,31 @@ def test_every_figure_runs_small(name: str) -> None:
     assert all(np.isfinite(value) for row in result.rows for value in row if not isinstance(value, str))
     assert all(any(letter.isdigit() for letter in claim.known) for claim in result.claims if claim.known)
     for claim in result.claims:
-        if claim.text.startswith(("θ <= θ_max", "the running deviation", "brute force is never", "A_max unbounded")):
+        if claim.text.startswith(
+            ("θ <= θ_max", "the running deviation", "brute force is never", "A_max unbounded")
+        ):
             assert claim.holds, str(claim)
     assert ("virtual time" in experiments()[name].title) == (name in LIVE)
 
 
-@pytest.mark.parametrize(("holds", "known", "status"), [(True, "", 0), (False, "", 1), (False, "3 of 4 are late", 0)])
+@pytest.mark.parametrize(
+    ("holds", "known", "status"), [(True, "", 0), (False, "", 1), (False, "3 of 4 are late", 0)]
+)
 def test_a_claim_that_fails_and_is_not_known_to_makes_the_status_1(
-    holds: bool, known: str, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    holds: bool,
+    known: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = Result(["x"], [[1]], [], [Claim("it is so", "found", holds, known)])
     for strict in (True, False):
         made = Experiment("mixed-fig7", "title", 1, lambda options: result, strict=strict)
         monkeypatch.setattr("ordstream.commands.bench.experiments", lambda made=made: {made.name: made})
-        assert cli.main(["bench", "mixed-fig7", "--out", str(tmp_path), "--no-plot"]) == (status if strict else 0)
+        assert cli.main(["bench", "mixed-fig7", "--out", str(tmp_path), "--no-plot"]) == (
+            status if strict else 0
+        )
     printed = capsys.readouterr().out
     assert ("DOES NOT HOLD (known): it is so: found; 3 of 4 are late" in printed) == bool(known)
     assert ("\nholds: it is so: found" in printed) == holds

@@ -66,8 +66,9 @@ def fig8_rows(**changes: Any) -> list[list[Any]]:
             for heuristic in heuristics.HEURISTICS:
                 rate = RATES["ct" if name != "q2" and heuristic == "lp" else heuristic] * workers
                 given = {
-                    "query": name, "chunk": "1", "workers": workers, "heuristic": heuristic, "tuples_per_s": rate,
-                    "latency_us": DELAYS[heuristic], "worker_shares": "a=0.5 b=0.5", "spread": 0.01, "in_flight": 3.0,
+                    "query": name, "chunk": "1", "workers": workers, "heuristic": heuristic,
+                    "tuples_per_s": rate, "latency_us": DELAYS[heuristic], "worker_shares": "a=0.5 b=0.5",
+                    "spread": 0.01, "in_flight": 3.0,
                 }  # fmt: skip
                 given |= changes.get(f"{name}_{heuristic}_{workers}", {})
                 rows.append(row(heuristics.COLUMNS, **given))
@@ -103,7 +104,10 @@ def test_equal_shares_with_equal_throughput_are_not_the_papers_finding() -> None
     for given in rows:
         given[at] = 100.0
     assert not only(heuristics.claims(rows), "distribution of worker time").holds
-    shares = {h: {"worker_shares": f"a={0.2 * k:.1f} b={1 - 0.2 * k:.1f}"} for k, h in enumerate(heuristics.HEURISTICS)}
+    shares = {
+        h: {"worker_shares": f"a={0.2 * k:.1f} b={1 - 0.2 * k:.1f}"}
+        for k, h in enumerate(heuristics.HEURISTICS)
+    }
     apart = {f"{name}_{h}_2": shares[h] for name in ("q1", "q2", "q15") for h in heuristics.HEURISTICS}
     claim = only(heuristics.claims(fig8_rows(**apart)), "distribution of worker time")
     assert not claim.holds
@@ -112,8 +116,8 @@ def test_equal_shares_with_equal_throughput_are_not_the_papers_finding() -> None
 
 def test_the_control_chain_is_no_query_of_the_paper() -> None:
     rows = fig8_rows() + [
-        row(heuristics.COLUMNS, query=heuristics.CONTROL, chunk="1", workers=w, heuristic=h, tuples_per_s=1.0, latency_us=1.0,
-            worker_shares="a=1.0", spread=0.0, in_flight=1.0)
+        row(heuristics.COLUMNS, query=heuristics.CONTROL, chunk="1", workers=w, heuristic=h,
+            tuples_per_s=1.0, latency_us=1.0, worker_shares="a=1.0", spread=0.0, in_flight=1.0)
         for w in (1, 2) for h in heuristics.HEURISTICS
     ]  # fmt: skip
     assert all(holding(heuristics.claims(rows)))
@@ -139,16 +143,32 @@ def test_a_report_says_what_explains_it() -> None:
     assert "CPU used over what the workers can use" in text
     assert "q2: CPU per tuple CT 1 ns, 1.0 choices" in text
     rows = [
-        row(partitioning.FIG11_COLUMNS, query=name, chunk="1", workers=2, scheme=scheme, tuples_per_s=rate, rates=f"{rate} {rate}")
+        row(
+            partitioning.FIG11_COLUMNS,
+            query=name,
+            chunk="1",
+            workers=2,
+            scheme=scheme,
+            tuples_per_s=rate,
+            rates=f"{rate} {rate}",
+        )
         for name in ("q1", "q4")
         for scheme, rate in (("hybrid", 80), ("partitioned", 100), (partitioning.FEW, 110))
     ]
     text = "\n".join(partitioning.fig11_explanation(rows))
-    assert "hybrid with 2 partitions over partitioned with 2 [range over rounds]: q1 1.10 [1.10 to 1.10]" in text
+    assert (
+        "hybrid with 2 partitions over partitioned with 2 [range over rounds]: q1 1.10 [1.10 to 1.10]"
+        in text
+    )
     assert "hybrid with 100 partitions over hybrid with 2: q1 0.73" in text
-    rows = [row(chunks.CHUNK_COLUMNS, pipeline="q1", chunk=size, way="default", cpu_ns=ns) for size, ns in (("1", 600.0), ("64", 150.0))]
+    rows = [
+        row(chunks.CHUNK_COLUMNS, pipeline="q1", chunk=size, way="default", cpu_ns=ns)
+        for size, ns in (("1", 600.0), ("64", 150.0))
+    ]
     assert "q1 600 to 150 (chunk 64; 75% less)" in chunks.chunk_explanation(rows)[0]
-    rows = [row(reordering.FIG14_COLUMNS, query="q1", chunk="1", scheme=scheme) for scheme in reordering.SCHEMES]
+    rows = [
+        row(reordering.FIG14_COLUMNS, query="q1", chunk="1", scheme=scheme) for scheme in reordering.SCHEMES
+    ]
     assert "non-blocking and lock: q1 1 and 1" in reordering.fig14_explanation(rows)[0]
 
 
@@ -203,7 +223,14 @@ def test_statements_on_skew(hybrid: Any, partitioned: Any, wanted: list[bool]) -
 ])  # fmt: skip
 def test_statements_on_latency_over_cost(hybrid: Any, partitioned: Any, wanted: list[bool]) -> None:
     rows = [
-        row(partitioning.FIG10_COLUMNS, cost_us=cost, chunk="1", workers=2, scheme=scheme, latency_us=float(delays[k]))
+        row(
+            partitioning.FIG10_COLUMNS,
+            cost_us=cost,
+            chunk="1",
+            workers=2,
+            scheme=scheme,
+            latency_us=float(delays[k]),
+        )
         for scheme, delays in (("hybrid", hybrid), ("partitioned", partitioned))
         for k, cost in enumerate((10.0, 100.0))
     ]
@@ -235,13 +262,17 @@ def test_statements_on_reordering(free: float, lock: float, grows: Any, wanted: 
         row(reordering.COLUMNS, cost_us=10.0, chunk="1", workers=workers, scheme=scheme,
             tuples_per_s=100.0 if workers == 1 else rate, speedup=1.0 if workers == 1 else rate / 100,
             cost_ns=100.0, cost_grows_ns=0.0 if workers == 1 else more, spread=0.01)
-        for scheme, rate, more in (("nonblocking", free, grows[0]), ("lock", lock, grows[1])) for workers in (1, 2)
+        for scheme, rate, more in (("nonblocking", free, grows[0]), ("lock", lock, grows[1]))
+        for workers in (1, 2)
     ]  # fmt: skip
     assert holding(reordering.claims(rows, "light")) == wanted
     assert reordering.claims([given for given in rows if given[3] == 1], "light") == []
 
 
-@pytest.mark.parametrize(("ratio", "delay", "wanted"), [(1.2, 1.0, [True, True]), (0.9, 1.0, [False, True]), (1.0, 1.6, [True, False])])
+@pytest.mark.parametrize(
+    ("ratio", "delay", "wanted"),
+    [(1.2, 1.0, [True, True]), (0.9, 1.0, [False, True]), (1.0, 1.6, [True, False])],
+)
 def test_statements_on_reordering_of_queries(ratio: float, delay: float, wanted: list[bool]) -> None:
     rows = [
         row(reordering.FIG14_COLUMNS, query=name, chunk="1", workers=2, scheme=scheme, spread=0.02,
@@ -256,7 +287,13 @@ def test_statements_on_reordering_of_queries(ratio: float, delay: float, wanted:
 
 
 def small() -> Subject:
-    return operators("small", parametric.uniform_keys(500, 7), Parametric(0.0), Parametric(0.0, state_bytes=8), check_rows=60)
+    return operators(
+        "small",
+        parametric.uniform_keys(500, 7),
+        Parametric(0.0),
+        Parametric(0.0, state_bytes=8),
+        check_rows=60,
+    )
 
 
 def test_every_contestant_is_checked_first() -> None:
@@ -315,7 +352,9 @@ def test_a_repeated_stream_goes_on_in_time() -> None:
         assert (np.diff(twice["ts"].to_numpy()) >= 0).all()
         assert twice.slice(0, rows).equals(data.streams[table])
         if "ticket" in twice.schema.names:
-            assert not set(twice["ticket"].slice(0, rows).to_pylist()) & set(twice["ticket"].slice(rows, rows).to_pylist())
+            assert not set(twice["ticket"].slice(0, rows).to_pylist()) & set(
+                twice["ticket"].slice(rows, rows).to_pylist()
+            )
     assert isinstance(data, Data)
     whole = data.streams["web_clickstreams"]
     assert later(whole, whole, 0) is whole
@@ -341,7 +380,10 @@ def results() -> dict[str, Result]:
         patched.setattr(partitioning, "SIGMAS", (0.1, 1.0))
         patched.setattr(partitioning, "WAIT_US", 200.0)
         patched.setattr(reordering, "HEAVY_US", 10.0)
-        return {name: FIGURES[name].run(replace(TINY, runs=1, clicks=1_000)) for name in (f"fig{k}" for k in range(8, 15))}
+        return {
+            name: FIGURES[name].run(replace(TINY, runs=1, clicks=1_000))
+            for name in (f"fig{k}" for k in range(8, 15))
+        }
 
 
 def test_the_paper_has_seven_figures() -> None:
@@ -368,7 +410,9 @@ def test_a_tiny_run_has_rows_charts_and_claims(name: str, results: dict[str, Res
 def test_figure_8_has_every_query_heuristic_and_number_of_workers(results: dict[str, Result]) -> None:
     found = {tuple(given[:4]) for given in results["fig8"].rows}
     names = ("q1", "q2", "q3", "q4", "q15", heuristics.CONTROL)
-    assert found == {(name, "1", workers, h) for name in names for workers in (1, 2) for h in heuristics.HEURISTICS}
+    assert found == {
+        (name, "1", workers, h) for name in names for workers in (1, 2) for h in heuristics.HEURISTICS
+    }
 
 
 @pytest.mark.slow
@@ -379,14 +423,32 @@ def test_figure_10_counts_from_the_start_of_the_work(results: dict[str, Result])
         assert p50 > 0.3 * cost
 
 
-def test_the_command_writes_what_it_was_measured_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["bench", "fig12", "--seconds", "0.01", "--runs", "1", "--workers", "1,2", "--chunk", "1,auto", "--out", str(tmp_path)]
+def test_the_command_writes_what_it_was_measured_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "bench",
+        "fig12",
+        "--seconds",
+        "0.01",
+        "--runs",
+        "1",
+        "--workers",
+        "1,2",
+        "--chunk",
+        "1,auto",
+        "--out",
+        str(tmp_path),
+    ]
     assert cli.main(arguments) == 0
     with (tmp_path / "fig12.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0])[-5:] == ABOUT
     assert all(rows[0][name] for name in ABOUT)
-    assert rows[0]["command"] == "ordstream bench fig12 --seed 1 --seconds 0.01 --runs 1 --workers 1,2 --chunk 1,auto"
+    assert (
+        rows[0]["command"]
+        == "ordstream bench fig12 --seed 1 --seconds 0.01 --runs 1 --workers 1,2 --chunk 1,auto"
+    )
     assert "numpy" in rows[0]["versions"]
     assert {given["chunk"] for given in rows} == {"1", "auto"}
     assert {given["workers"] for given in rows} == {"1", "2"}
@@ -398,14 +460,19 @@ def test_the_command_writes_what_it_was_measured_with(tmp_path: Path, capsys: py
 
 
 def test_the_command_refuses_options_of_the_other_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, name in [(["fig12", "--streams", "3"], "streams"), (["dkg-fig4", "--seconds", "1"], "seconds")]:
+    for arguments, name in [
+        (["fig12", "--streams", "3"], "streams"),
+        (["dkg-fig4", "--seconds", "1"], "seconds"),
+    ]:
         assert cli.main(["bench", *arguments]) == 2
         assert f"it takes no --{name}" in capsys.readouterr().err
     assert cli.main(["bench", "fig12", "--workers", "2,x"]) == 2
     assert cli.main(["bench", "fig12", "--chunk", "0"]) == 2
 
 
-@pytest.mark.parametrize("wrong", [{"seconds": 0.0}, {"runs": 0}, {"workers": (0,)}, {"chunks": (1, 0)}, {"clicks": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"seconds": 0.0}, {"runs": 0}, {"workers": (0,)}, {"chunks": (1, 0)}, {"clicks": 0}]
+)
 def test_options_of_measured_runs_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         Options(1, **wrong)
@@ -452,10 +519,18 @@ def test_beyond_the_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.lines
     if name == "load":
         assert result.column("load") == list(ordered_load.LOADS)
-        assert all(low <= high for low, high in zip(result.column("end_to_end_p50_us"), result.column("end_to_end_p99_us"), strict=True))
+        assert all(
+            low <= high
+            for low, high in zip(
+                result.column("end_to_end_p50_us"), result.column("end_to_end_p99_us"), strict=True
+            )
+        )
     if name == "order-cost":
         assert {(given[0], given[1], given[2]) for given in result.rows} == {
-            (operator, work, chunk) for operator in ("stateless", "keyed") for work in (0.0, 1.0) for chunk in ("1", "64")
+            (operator, work, chunk)
+            for operator in ("stateless", "keyed")
+            for work in (0.0, 1.0)
+            for chunk in ("1", "64")
         }
         assert all(ordered > 0 for ordered in result.column("ordered_ns"))
     if name == "chunks":
@@ -467,7 +542,14 @@ def test_statements_on_chunks() -> None:
     def claims(fast: float, auto: float, wait: float) -> list[Claim]:
         rates, delays = {"1": 1.0, "64": fast, "auto": auto}, {"1": 1.0, "64": wait, "auto": 1.0}
         rows = [
-            row(chunks.CHUNK_COLUMNS, pipeline="q1", chunk=size, way="default", tuples_per_s=rates[size], latency_us=delays[size])
+            row(
+                chunks.CHUNK_COLUMNS,
+                pipeline="q1",
+                chunk=size,
+                way="default",
+                tuples_per_s=rates[size],
+                latency_us=delays[size],
+            )
             for size in rates
         ]
         return chunks.chunk_claims(rows)
@@ -483,7 +565,10 @@ def test_statements_on_zipf_keys() -> None:
         for scheme, rate in (("hybrid", 1.0), ("partitioned", 0.5), ("shared", 1.2))
     ]
     assert holding(chunks.zipf_claims(rows)) == [True, False]
-    assert "CPU ns per tuple, by alpha: hybrid 1, 1; partitioned 1, 1; shared 1, 1" in chunks.zipf_explanation(rows)[1]
+    assert (
+        "CPU ns per tuple, by alpha: hybrid 1, 1; partitioned 1, 1; shared 1, 1"
+        in chunks.zipf_explanation(rows)[1]
+    )
 
 
 def test_a_report_says_what_others_used() -> None:
@@ -491,14 +576,20 @@ def test_a_report_says_what_others_used() -> None:
         result = Result(["other_load"], [[load] for load in loads], [], [], ["a table"])
         return ordered.with_load(lambda options: result)(TINY).lines[-1]
 
-    assert last_line(0.0, 0.04) == "others used at most 0.04 cores during a run; 0 of 2 settings had more than 0.1 in one"
+    assert (
+        last_line(0.0, 0.04)
+        == "others used at most 0.04 cores during a run; 0 of 2 settings had more than 0.1 in one"
+    )
     assert last_line(1.5, 0.0).endswith("1 of 2 settings had more than 0.1 in one: their figures say less")
 
 
 def test_statement_on_the_cost_of_order() -> None:
     def claims(many: float) -> list[bool]:
         given = {"operator": "stateless", "work_us": 0.0, "workers": 2}
-        rows = [row(chunks.COST_COLUMNS, **given, chunk=size, difference_ns=cost) for size, cost in (("1", 100.0), ("64", many))]
+        rows = [
+            row(chunks.COST_COLUMNS, **given, chunk=size, difference_ns=cost)
+            for size, cost in (("1", 100.0), ("64", many))
+        ]
         return holding(chunks.cost_claims(rows))
 
     assert (claims(5.0), claims(20.0)) == ([True], [False])
@@ -507,13 +598,22 @@ def test_statement_on_the_cost_of_order() -> None:
 
 def test_statements_on_load_and_head() -> None:
     def loads(p50: tuple[float, float]) -> list[bool]:
-        rows = [row(ordered_load.LOAD_COLUMNS, load=share, chunk="1", end_to_end_p50_us=p50[k]) for k, share in enumerate((50, 95))]
+        rows = [
+            row(ordered_load.LOAD_COLUMNS, load=share, chunk="1", end_to_end_p50_us=p50[k])
+            for k, share in enumerate((50, 95))
+        ]
         return holding(ordered_load.load_claims(rows))
 
     assert loads((5.0, 900.0)) == [True, True]
     assert loads((500.0, 90.0)) == [False, False]
     good = row(ordered_load.HEAD_COLUMNS, peak_mb=20.0, peak_without_mb=10.0, recovery_s=0.9, backlog_s=1.0)
-    bad = row(ordered_load.HEAD_COLUMNS, peak_mb=200.0, peak_without_mb=10.0, recovery_s=float("nan"), backlog_s=1.0)
+    bad = row(
+        ordered_load.HEAD_COLUMNS,
+        peak_mb=200.0,
+        peak_without_mb=10.0,
+        recovery_s=float("nan"),
+        backlog_s=1.0,
+    )
     assert holding(ordered_load.head_claims([good])) == [True, True]
     assert holding(ordered_load.head_claims([good, bad])) == [False, False]
 
@@ -523,7 +623,8 @@ def test_recovery_counts_from_the_heads_release() -> None:
     markers = [(1, second, second, second)]  # the head: dispatched at 0, out at 1 s
     markers += [(k, second - 10**6 * k, second, second + k) for k in range(2, 12)]  # held back by it
     markers += [(k, 1_000, 500, second + 10**8 + k) for k in range(12, 32)]  # as ever, from 1.1 s on
-    run = ordered_runs.Run(1.0, {}, 1.0, 0.0, 1.0, None, np.array(markers, np.int64))  # type: ignore[arg-type]
+    sampled = np.array(markers, np.int64)
+    run = ordered_runs.Run(1.0, {}, 1.0, 0.0, 1.0, None, sampled)  # type: ignore[arg-type]
     seconds, waiting = ordered_load.recovery(run, 1_000.0)
     assert seconds == pytest.approx(0.1, rel=0.01)
     assert waiting == 11

@@ -76,7 +76,9 @@ def without_synchronisation(given: Stream) -> Posg:
 
 def _learnt(given: Stream, parameters: POSG, index: int):  # type: ignore[no-untyped-def]
     model = parameters.times()
-    model.update_many(given.learning[index :: given.setting.k], given.learning_times[index :: given.setting.k])
+    model.update_many(
+        given.learning[index :: given.setting.k], given.learning_times[index :: given.setting.k]
+    )
     return model
 
 
@@ -86,7 +88,12 @@ def test_posg_beats_round_robin_and_not_without_synchronisation() -> None:
     for number in range(10):
         given = stream(1, number, Setting())
         plain = given.run(RoundRobin()).mean_completion()
-        speed_up.append([plain / given.run(policy).mean_completion() for policy in (given.posg(warm=True), without_synchronisation(given))])
+        speed_up.append(
+            [
+                plain / given.run(policy).mean_completion()
+                for policy in (given.posg(warm=True), without_synchronisation(given))
+            ]
+        )
     synchronised, not_synchronised = np.mean(speed_up, axis=0)
     assert synchronised > 1.1
     assert not_synchronised < synchronised - 0.1
@@ -100,9 +107,20 @@ def test_posg_matches_full_knowledge_on_a_skewed_stream() -> None:
     assert (found.values[:, 1] == found.values[:, 1, :1]).all()  # k = 1: all the same
     columns, rows = found.table("x", ["a", "b"])
     assert columns[:4] == ["x", "POSG max", "POSG mean", "POSG min"]
-    assert columns[-6:] == ["S_L max", "S_L mean", "S_L min", "S_L cold max", "S_L cold mean", "S_L cold min"]
+    assert columns[-6:] == [
+        "S_L max",
+        "S_L mean",
+        "S_L min",
+        "S_L cold max",
+        "S_L cold mean",
+        "S_L cold min",
+    ]
     assert [len(row) for row in rows] == [len(columns)] * 2
-    assert rows[0][1:4] == [found.of("POSG")[:, 0].max(), found.mean("POSG")[0], found.of("POSG")[:, 0].min()]
+    assert rows[0][1:4] == [
+        found.of("POSG")[:, 0].max(),
+        found.mean("POSG")[0],
+        found.of("POSG")[:, 0].min(),
+    ]
 
 
 def test_a_series_knows_its_phases() -> None:
@@ -111,7 +129,10 @@ def test_a_series_knows_its_phases() -> None:
     assert (one.posg[0] >= one.posg[1]).all()
     assert (one.posg[1] >= one.posg[2]).all()
     assert one.differs_from <= one.run_from < 40_000 < one.updated
-    assert one.posg[:, : one.differs_from // posg.STEP].tolist() == one.plain[:, : one.differs_from // posg.STEP].tolist()
+    assert (
+        one.posg[:, : one.differs_from // posg.STEP].tolist()
+        == one.plain[:, : one.differs_from // posg.STEP].tolist()
+    )
     assert one.speed_up > 1
 
 
@@ -130,7 +151,10 @@ def test_each_command_writes_its_file_and_claims(
     monkeypatch.setattr(posg, "LONG", 40_000)
     monkeypatch.setattr(posg, "CHANGE", 20_000)
     monkeypatch.setattr(posg, "STEADY_FROM", 10_000)
-    assert cli.main(["bench", name, "--streams", "2", "--processes", "1", "--out", str(tmp_path), "--no-plot"]) == 0
+    assert (
+        cli.main(["bench", name, "--streams", "2", "--processes", "1", "--out", str(tmp_path), "--no-plot"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") >= 2
     with (tmp_path / f"{name}.csv").open(newline="") as file:

@@ -33,7 +33,15 @@ def test_real_pipelines_give_the_closed_form(name: str) -> None:
     wrong = real.Chain((("SL", 4),))
     with pytest.raises(AssertionError, match="first difference at"):
         real.verify(
-            type("Off", (), {"__getattr__": lambda self, name: getattr(wrong, name), "expected": lambda self, n: chain.expected(n)})(), 100
+            type(
+                "Off",
+                (),
+                {
+                    "__getattr__": lambda self, name: getattr(wrong, name),
+                    "expected": lambda self, n: chain.expected(n),
+                },
+            )(),
+            100,
         )
 
 
@@ -66,7 +74,9 @@ def test_a_run_without_its_end_emits_nothing_there() -> None:
     """
     batch = pa.record_batch({"key": pa.array([k % 7 for k in range(70_000)])})
     pipeline = od.Pipeline(batch.schema).key_by("key").count(emit="final").select("key")
-    whole, flow = (real.run(pipeline, [batch], workers=1, chunk_rows=64, flush=flush) for flush in (True, False))
+    whole, flow = (
+        real.run(pipeline, [batch], workers=1, chunk_rows=64, flush=flush) for flush in (True, False)
+    )
     outputs = [[one.tuples_out for one in ran.report.operators] for ran in (whole, flow)]
     assert (outputs[0][0], outputs[1][0]) == (7, 0)
     assert whole.report.tuples == flow.report.tuples == 70_000
@@ -79,7 +89,9 @@ def test_a_chunk_without_rows_has_a_cost_of_its_own() -> None:
     model = CostModel.load()
     dear = replace(model, alone=replace(model.alone, next_empty=5_000.0))
     chain = [Stage("none", "SL", 100.0, selectivity=0.0), Stage("never", "SL", 1e6)]
-    cheap_ns, dear_ns = (1e9 / simulate(chain, one, 1, 20_000, chunk_rows=1).throughput for one in (model, dear))
+    cheap_ns, dear_ns = (
+        1e9 / simulate(chain, one, 1, 20_000, chunk_rows=1).throughput for one in (model, dear)
+    )
     assert cheap_ns < 400
     assert dear_ns - cheap_ns == pytest.approx(5_000.0 - model.alone.next_empty, rel=0.02)
 
@@ -115,7 +127,9 @@ def test_query_two_is_described_by_its_own_runs() -> None:
     assert [stage.kind for stage in stages] == ["SL", "PS", "SL", "PS", "SF"]
     assert 0.4 < stages[0].selectivity < 0.8
     assert stages[2].selectivity > 1
-    assert all(stage.hashes is not None and len(stage.hashes) > 100 for stage in stages if stage.kind == "PS")
+    assert all(
+        stage.hashes is not None and len(stage.hashes) > 100 for stage in stages if stage.kind == "PS"
+    )
     assert [stage.kind for stage in planned_stages(stages, 4, 1, None)] == ["SL", "PS", "SL", "PS", "SF"]
 
 
@@ -123,7 +137,10 @@ def test_query_two_is_described_by_its_own_runs() -> None:
 @pytest.mark.parametrize("name", ["q15", "mixed"])
 def test_a_validation_compares_the_same_pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real and simulated runs of a case: all tuples, in order, throughputs of one order of magnitude."""
-    assert {case.pipeline for case in simulation.cases()} == {*simulation.PIPELINES, *ordered_subjects.QUERY_NAMES}
+    assert {case.pipeline for case in simulation.cases()} == {
+        *simulation.PIPELINES,
+        *ordered_subjects.QUERY_NAMES,
+    }
     monkeypatch.setattr(simulation, "REAL_SECONDS", 0.01)
     case = simulation.Case(name, 64, "ct", 1)
     model = CostModel.load()
@@ -140,7 +157,10 @@ def test_only_cases_left_alone_are_judged() -> None:
     """(ratio of throughputs, cores that others used) per case."""
 
     def claims(*given: tuple[float, float]) -> list[Claim]:
-        rows = [["keyed", 64, "ct", 2, 1e6, ratio * 1e6, ratio, ratio, ratio, 1.0, 1.0, 30.0, 1.0, 1, load] for ratio, load in given]
+        rows = [
+            ["keyed", 64, "ct", 2, 1e6, ratio * 1e6, ratio, ratio, ratio, 1.0, 1.0, 30.0, 1.0, 1, load]
+            for ratio, load in given
+        ]
         return simulation.validation_claims(rows)
 
     (good,) = claims((1.1, 0.0), (0.9, 0.0))
@@ -158,12 +178,19 @@ def test_only_cases_left_alone_are_judged() -> None:
 def test_cases_can_be_chosen() -> None:
     chosen = simulation.cases(Options(1, workers=(4,), chunks=(16,)))
     assert {(case.workers, case.chunk) for case in chosen} == {(4, 16)}
-    assert len(chosen) == len(simulation.PIPELINES) - 1 + len(simulation.SCHEDULERS) + len(ordered_subjects.QUERY_NAMES)
+    assert len(chosen) == len(simulation.PIPELINES) - 1 + len(simulation.SCHEDULERS) + len(
+        ordered_subjects.QUERY_NAMES
+    )
 
 
-def test_results_of_real_machines_are_set_beside_the_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_real_machines_are_set_beside_the_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ORDSTREAM_SCALING", str(tmp_path))
-    rows = [["q1", 1, "ct", workers, 1e6 * rate, 0.0, "", 0.0, 0.0, ""] for workers, rate in ((1, 1.0), (2, 1.8), (4, 3.0))]
+    rows = [
+        ["q1", 1, "ct", workers, 1e6 * rate, 0.0, "", 0.0, 0.0, ""]
+        for workers, rate in ((1, 1.0), (2, 1.8), (4, 3.0))
+    ]
     assert simulated.measured() == {}
     assert "no result" in simulated.beside(rows, {})[0]
     given = {"about": {"processor": "P", "cpus": 4, "commit": "abc"}, "rows": []}

@@ -43,7 +43,10 @@ def hashes(keys: int, n: int = 20_000, alpha: float = 1.0, seed: int = 1) -> np.
 
 
 def chain(*kinds: str, work: float = 500.0, keys: int = 100, **options: Any) -> list[Stage]:
-    return [Stage(f"{i} {kind}", kind, work, hashes=hashes(keys) if kind == "PS" else None, **options) for i, kind in enumerate(kinds)]
+    return [
+        Stage(f"{i} {kind}", kind, work, hashes=hashes(keys) if kind == "PS" else None, **options)
+        for i, kind in enumerate(kinds)
+    ]
 
 
 def busy_ns(outcome: Outcome) -> float:
@@ -65,14 +68,20 @@ def busy_ns(outcome: Outcome) -> float:
     seed=st.integers(1, 3),
 )
 def test_tuples_are_conserved_and_ordered(
-    kinds: list[str], workers: int, chunk: int | None, scheduler: str, selectivity: float, depth: int | None, max_chunks: int | None,
-    seed: int,
+    kinds: list[str], workers: int, chunk: int | None, scheduler: str, selectivity: float, depth: int | None,
+    max_chunks: int | None, seed: int,
 ) -> None:  # fmt: skip
     """Every source tuple is delivered once, in order; each operator's outputs are its inputs times its
     selectivity; nothing hangs.
     """
     stages = chain(*kinds, work=200.0, keys=7, selectivity=selectivity)
-    options: dict[str, Any] = {"chunk_rows": chunk, "scheduler": scheduler, "depth": depth, "max_chunks": max_chunks, "seed": seed}
+    options: dict[str, Any] = {
+        "chunk_rows": chunk,
+        "scheduler": scheduler,
+        "depth": depth,
+        "max_chunks": max_chunks,
+        "seed": seed,
+    }
     model = CostModel.load()
     outcome = simulate(stages, model, workers, 3_000, **options)
     figures = outcome.figures
@@ -101,7 +110,9 @@ def test_one_worker_with_the_measured_model(model: CostModel) -> None:
     outcome = simulate(chain("SL", work=1000.0), model, 1, 50_000, chunk_rows=64)
     chunks = outcome.figures["chunks"]
     path = model.alone
-    expected = 50_000 * (1000.0 + path.sl_tuple + path.egress_tuple) + chunks * (path.sl_chunk + path.hold + path.egress_chunk + 2.0)
+    expected = 50_000 * (1000.0 + path.sl_tuple + path.egress_tuple) + chunks * (
+        path.sl_chunk + path.hold + path.egress_chunk + 2.0
+    )
     expected += outcome.figures["decisions"] * (model.decide + model.decide_each + model.slice)
     assert outcome.seconds * 1e9 == pytest.approx(expected, rel=0.005)
 
@@ -148,7 +159,10 @@ def test_an_ideal_machine_scales() -> None:
 
 
 def test_a_dearer_line_costs_throughput(model: CostModel) -> None:
-    found = [simulate(chain("SL"), replace(model, transfer=t), 4, 40_000, chunk_rows=1).throughput for t in (10.0, 60.0, 300.0)]
+    found = [
+        simulate(chain("SL"), replace(model, transfer=t), 4, 40_000, chunk_rows=1).throughput
+        for t in (10.0, 60.0, 300.0)
+    ]
     assert found == sorted(found, reverse=True)
     assert found[0] > 1.5 * found[-1]
 
@@ -211,7 +225,9 @@ def test_a_parked_worker_costs_its_waking(model: CostModel) -> None:
 
 
 def test_fewer_active_workers_are_as_fast_as_that_many(model: CostModel) -> None:
-    few = simulate(chain("SL", work=1000.0), model, 8, 100_000, chunk_rows=64, controller=lambda node, now: 3, start=3)
+    few = simulate(
+        chain("SL", work=1000.0), model, 8, 100_000, chunk_rows=64, controller=lambda node, now: 3, start=3
+    )
     assert few.throughput == pytest.approx(3e6, rel=0.1)
     assert sum(busy > 0 for busy in few.figures["busy_ns"]) == 3
 
@@ -221,7 +237,13 @@ def test_workers_come_back(model: CostModel) -> None:
     faster.
     """
     outcome = simulate(
-        chain("SL", "PS", work=1000.0), model, 8, 100_000, chunk_rows=64, controller=lambda node, now: 1 if now < 40e6 else 8, start=1
+        chain("SL", "PS", work=1000.0),
+        model,
+        8,
+        100_000,
+        chunk_rows=64,
+        controller=lambda node, now: 1 if now < 40e6 else 8,
+        start=1,
     )
     assert outcome.figures["disorder"] == 0
     assert outcome.tuples == 100_000
@@ -242,7 +264,9 @@ def test_workers_come_back(model: CostModel) -> None:
         (2, {"arrivals": np.array([2, 1])}, "arrivals must be ascending"),
     ],
 )
-def test_parameters_out_of_range(model: CostModel, workers: int, options: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_range(
+    model: CostModel, workers: int, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(PlanError, match=message):
         simulate(chain("SL"), model, workers, 10, **options)
 

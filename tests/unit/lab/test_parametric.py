@@ -23,7 +23,10 @@ def same_as_serial(pipeline: Pipeline, batch: pa.RecordBatch, **options: Any) ->
     assert wanted.error is None
     got = node.run(pipeline, batch, tags=True, debug=True, **options)
     assert got.table.drop_columns(["_serial", "_index"]).equals(wanted.table)
-    assert list(zip(got.table["_serial"].to_pylist(), got.table["_index"].to_pylist(), strict=True)) == wanted.tags
+    assert (
+        list(zip(got.table["_serial"].to_pylist(), got.table["_index"].to_pylist(), strict=True))
+        == wanted.tags
+    )
     return got
 
 
@@ -31,7 +34,9 @@ def same_as_serial(pipeline: Pipeline, batch: pa.RecordBatch, **options: Any) ->
 @pytest.mark.parametrize("chunk_rows", [1, 7, None])
 @pytest.mark.parametrize("state_bytes", [None, 8, 1024])
 @pytest.mark.parametrize("selectivity", [1, 0.3, 2.5, 50])
-def test_the_core_is_the_twin(selectivity: float, state_bytes: int | None, chunk_rows: int | None, workers: int) -> None:
+def test_the_core_is_the_twin(
+    selectivity: float, state_bytes: int | None, chunk_rows: int | None, workers: int
+) -> None:
     batch = tuples(parametric.zipf_keys(150, 20, 1.0))
     first = Parametric(selectivity=selectivity, state_bytes=state_bytes).operator("first", products=3)
     second = Parametric(state_bytes=64).operator("second", products=2)
@@ -46,7 +51,12 @@ def test_any_tuple_size(tuple_bytes: int, state_bytes: int | None) -> None:
     given = Parametric(tuple_bytes=tuple_bytes, state_bytes=state_bytes)
     batch = tuples(parametric.uniform_keys(60, 5), tuple_bytes)
     assert batch.schema.names[1:] == [f"v{k}" for k in range(tuple_bytes // 8)]
-    same_as_serial(chain(given.operator("a", products=1), given.operator("b", products=0)), batch, workers=2, chunk_rows=5)
+    same_as_serial(
+        chain(given.operator("a", products=1), given.operator("b", products=0)),
+        batch,
+        workers=2,
+        chunk_rows=5,
+    )
 
 
 @pytest.mark.parametrize("state_bytes", [None, 64])
@@ -73,7 +83,11 @@ def test_a_value_out_of_range_fails_its_row(wrong: float, selectivity: int, stat
     values = batch["v1"].to_numpy().copy()
     values[13] = wrong
     batch = batch.set_column(2, "v1", pa.array(values)).cast(batch.schema)
-    one = chain(Parametric(tuple_bytes=16, selectivity=selectivity, state_bytes=state_bytes).operator("a", products=1))
+    one = chain(
+        Parametric(tuple_bytes=16, selectivity=selectivity, state_bytes=state_bytes).operator(
+            "a", products=1
+        )
+    )
     serial = run_serial(one, batch)
     assert serial.error is not None
     rows = []
@@ -97,8 +111,9 @@ def test_a_negative_cost_fails_its_row() -> None:
 
 
 @pytest.mark.parametrize("wrong", [
-    {"cost_us": -1}, {"wait_us": -1}, {"cost_us": float("nan")}, {"selectivity": -0.5}, {"selectivity": float("inf")}, {"tuple_bytes": 0},
-    {"tuple_bytes": 12}, {"state_bytes": 0}, {"state_bytes": 9}, {"state_bytes": 1 << 25},
+    {"cost_us": -1}, {"wait_us": -1}, {"cost_us": float("nan")}, {"selectivity": -0.5},
+    {"selectivity": float("inf")}, {"tuple_bytes": 0}, {"tuple_bytes": 12}, {"state_bytes": 0},
+    {"state_bytes": 9}, {"state_bytes": 1 << 25},
 ])  # fmt: skip
 def test_parameters_out_of_range_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=next(iter(wrong))):
@@ -123,4 +138,7 @@ def test_keys_are_distributed_as_they_say() -> None:
         inside = np.mean(np.abs((keys + 0.5) / 500 - 1) <= 0.1)
         assert abs(inside - {0.1: 0.683, 1.0: 0.117}[sigma]) < 0.01
     assert len(np.unique(parametric.uniform_keys(10_000, 100))) == 100
-    assert parametric.uniform_keys(10, 100, seed=3).tolist() != parametric.uniform_keys(10, 100, seed=4).tolist()
+    assert (
+        parametric.uniform_keys(10, 100, seed=3).tolist()
+        != parametric.uniform_keys(10, 100, seed=4).tolist()
+    )

@@ -22,7 +22,14 @@ from ordstream.lab.simulation.queues import Routed, run_operator
 
 def job() -> Job:
     """Node 0: two tuples of 1 s, 1 s apart; node 1: one of 4 s that waited 2 s."""
-    return Job(2, np.array([0, 0, 1]), np.array([0.0, 2.0, 8.0]), np.array([0.0, 2.0, 10.0]), np.array([1.0, 3.0, 14.0]), 20.0)
+    return Job(
+        2,
+        np.array([0, 0, 1]),
+        np.array([0.0, 2.0, 8.0]),
+        np.array([0.0, 2.0, 10.0]),
+        np.array([1.0, 3.0, 14.0]),
+        20.0,
+    )
 
 
 def test_figures_of_a_job() -> None:
@@ -39,12 +46,19 @@ def test_figures_of_a_job() -> None:
 def test_what_a_tuple_takes_a_node() -> None:
     """Time at work, and hand-overs where the next tuple waits; idle time is none of it."""
     found = Job(
-        2, np.array([1, 1, 1, 0]), np.array([0.0, 0.5, 9.0, 0.0]), np.array([0.0, 1.2, 9.0, 0.0]), np.array([1.0, 2.2, 10.0, 1.0]), 9.0
+        2,
+        np.array([1, 1, 1, 0]),
+        np.array([0.0, 0.5, 9.0, 0.0]),
+        np.array([0.0, 1.2, 9.0, 0.0]),
+        np.array([1.0, 2.2, 10.0, 1.0]),
+        9.0,
     )
     assert found.taken == pytest.approx(1.0 + 0.2)
     assert job().taken == pytest.approx(2.0)  # nobody ever waits for the node
     # All there at once: 3.5 s of node time for 3 s of work.
-    full = Job(2, np.array([0, 0, 1]), np.zeros(3), np.array([0.0, 1.5, 0.0]), np.array([1.0, 2.5, 1.0]), 9.0)
+    full = Job(
+        2, np.array([0, 0, 1]), np.zeros(3), np.array([0.0, 1.5, 0.0]), np.array([1.0, 2.5, 1.0]), 9.0
+    )
     assert spark_jobs.spare_of([full, full], [np.ones(3)] * 2) == pytest.approx(0.5 / 3)
 
 
@@ -78,7 +92,9 @@ def test_jobs_side_by_side_have_slots_for_all_their_nodes(monkeypatch) -> None:
     cancelled: list[bool] = []
     context = type("Context", (), {"cancelAllJobs": lambda self: cancelled.append(True)})()
     with pytest.raises(OrdstreamError, match="failed"):
-        spark_jobs.shuffle_jobs(type("Spark", (), {"sparkContext": context}), [asked[0], Asked(None, 4, "posg", -1.0)], 8, True)
+        spark_jobs.shuffle_jobs(
+            type("Spark", (), {"sparkContext": context}), [asked[0], Asked(None, 4, "posg", -1.0)], 8, True
+        )
     assert cancelled == [True]
 
 
@@ -119,7 +135,10 @@ def test_virtual_time_knows_what_finer_matrices_bring() -> None:
     """S_L of the frozen scheduler, dear entities frequent: better than Round-Robin on the mean, better
     still with more columns.
     """
-    coarse, fine = (np.mean([prototypes.virtual_speed_up(n, 4_000, 4, epsilon=e) for n in range(10)]) for e in (0.05, 0.001))
+    coarse, fine = (
+        np.mean([prototypes.virtual_speed_up(n, 4_000, 4, epsilon=e) for n in range(10)])
+        for e in (0.05, 0.001)
+    )
     assert 1 < coarse < fine
     assert prototypes.virtual_speed_up(1, 2_000, 1) == 1
 
@@ -147,7 +166,9 @@ class VirtualJobs:
         found = []
         for one in asked:
             cost = one.tuples["cost"].to_numpy()
-            chosen = (RoundRobin(one.nodes) if one.grouping == "posg" else FullKnowledge(one.nodes)).route(cost)
+            chosen = (RoundRobin(one.nodes) if one.grouping == "posg" else FullKnowledge(one.nodes)).route(
+                cost
+            )
             found.append(self.job(one.nodes, chosen, one.gap * np.arange(len(cost)), cost, busy))
         return found
 
@@ -166,14 +187,25 @@ class VirtualJobs:
 def virtual(monkeypatch):
     pytest.importorskip("pyspark")  # a Balancer is made
     jobs = VirtualJobs()
-    own = {"session": jobs.session, "overhead": jobs.overhead, "shuffle_job": jobs.shuffle, "shuffle_jobs": jobs.shuffles}
+    own = {
+        "session": jobs.session,
+        "overhead": jobs.overhead,
+        "shuffle_job": jobs.shuffle,
+        "shuffle_jobs": jobs.shuffles,
+    }
     for name, one in {**own, "keyed_job": jobs.keyed}.items():
         monkeypatch.setattr(spark_jobs, name, one)
     monkeypatch.setattr(prototypes, "SIMULATED", 2)
     return jobs
 
 
-KS = {"dkg-fig10": {*range(2, 11)}, "dkg-fig11": {4}, "dkg-fig12": {1, 2, 4, 5, 6, 8, 10}, "posg-fig11": {5}, "posg-fig12": {1, 2, 4, 8}}
+KS = {
+    "dkg-fig10": {*range(2, 11)},
+    "dkg-fig11": {4},
+    "dkg-fig12": {1, 2, 4, 5, 6, 8, 10},
+    "posg-fig11": {5},
+    "posg-fig12": {1, 2, 4, 8},
+}
 
 
 @pytest.mark.parametrize("name", KS)
@@ -190,7 +222,9 @@ def test_what_an_experiment_makes_of_its_jobs(virtual, name) -> None:
             np.testing.assert_allclose(result.column(f"S_L{part}"), result.column(f"S_L simulated{part}"))
         np.testing.assert_allclose(result.column("spare ms"), 0, atol=1e-9)
         load = 100 / prototypes.PROVISIONING  # nothing but the tuples' own times was there to be found
-        np.testing.assert_allclose([result.column(f"{name} load %") for name in ("POSG", "Round-Robin")], load, rtol=1e-9)
+        np.testing.assert_allclose(
+            [result.column(f"{name} load %") for name in ("POSG", "Round-Robin")], load, rtol=1e-9
+        )
         assert len(result.lines) == 4
     elif name == "posg-fig11":
         assert holds["once matrices are there POSG's completion time is below Round-Robin's"]
@@ -262,7 +296,9 @@ def test_options_of_real_experiments_are_for_them_only(capsys) -> None:
     assert "--busy-wait is for experiments that run in Spark; dkg-fig4 does not" in capsys.readouterr().err
     assert cli.main(["bench", "dkg-fig10", "--busy-wait", "--tuples", "1000"]) == 2
     assert "--busy-wait is not for it" in capsys.readouterr().err
-    assert {"dkg-fig10", "dkg-fig10-sim", "dkg-fig11", "dkg-fig12", "posg-fig11", "posg-fig12"} <= set(prototypes_and_others())
+    assert {"dkg-fig10", "dkg-fig10-sim", "dkg-fig11", "dkg-fig12", "posg-fig11", "posg-fig12"} <= set(
+        prototypes_and_others()
+    )
 
 
 def prototypes_and_others():

@@ -37,7 +37,9 @@ class Recorder(Policy):
 
 def test_by_hand() -> None:
     policy = Recorder([0, 0, 1, -1, 0], delay=1.0)
-    outcome = run_operator(policy, 2, [0.0, 1.0, 1.0, 2.0, 4.0], [2.0, 2.0, 3.0, 9.0, 1.0], keys=[7, 8, 9, 10, 11])
+    outcome = run_operator(
+        policy, 2, [0.0, 1.0, 1.0, 2.0, 4.0], [2.0, 2.0, 3.0, 9.0, 1.0], keys=[7, 8, 9, 10, 11]
+    )
     assert policy.heard == [
         ("submit", 0, 7, 0.0),
         ("submit", 1, 8, 1.0),
@@ -188,7 +190,9 @@ def test_relabelling_is_injective_and_times_are_shared_out() -> None:
     rng = np.random.default_rng(3)
     labels = streams.relabelling(1000, 1000, rng)
     assert sorted(labels.tolist()) == list(range(1, 1001))
-    assert np.bincount(streams.execution_times(4096, range(1, 65), rng).astype(int))[1:].tolist() == [64] * 64
+    assert (
+        np.bincount(streams.execution_times(4096, range(1, 65), rng).astype(int))[1:].tolist() == [64] * 64
+    )
     assert sorted(streams.execution_times(5, [1.0, 2.0], rng).tolist()) == [1, 1, 1, 2, 2]
     normal = streams.normal(2_000, 100, 50.0, 10.0, rng)
     assert 49 < normal.mean() < 51

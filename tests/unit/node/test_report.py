@@ -13,8 +13,8 @@ from ordstream.node.report import Latency, Skipped, first_of, make_report, perce
 def operator(name, **figures):
     base = {
         "name": name, "kind": "SL", "tuples_in": 0, "tuples_out": 0, "worker_ns": 0.0, "chunks": 0,
-        "slices": 0, "reorder_height": 0, "skipped": 0, "first_skipped": None, "buckets": None, "max_waited": 0,
-        "sampled_rows": 0, "sampled_ns": 0, "sampled_max_ns": 0,
+        "slices": 0, "reorder_height": 0, "skipped": 0, "first_skipped": None, "buckets": None,
+        "max_waited": 0, "sampled_rows": 0, "sampled_ns": 0, "sampled_max_ns": 0,
     }  # fmt: skip
     return base | figures
 

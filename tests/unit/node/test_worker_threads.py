@@ -60,7 +60,7 @@ def end(x):
         return -1
     return 1
 
-# Frames that are there already differ from thread to thread, so no depth is near the limit: far below it, or far beyond.
+# Frames that are there already differ from thread to thread: a depth is far below the limit, or far beyond.
 rng = random.Random({limit})
 LOW, HIGH = {limit} // 6, 3 * {limit}
 DEPTHS = [rng.choice([rng.randrange(1, LOW), rng.randrange(HIGH, 2 * HIGH)]) for _ in range(8)]

@@ -33,10 +33,17 @@ RELYING = {
     "a top per window": lambda p: p.top_k(2, "k", ["s"], window="t"),
     "a top per window, updates": lambda p: p.top_k(2, "k", ["s"], window="u", emit="updates"),
     "a top of counts": lambda p: (
-        p.with_columns(w=od.col("t") // 4).key_by("w", "k").count().top_k(2, by="count", window="w", emit="updates")
+        p.with_columns(w=od.col("t") // 4)
+        .key_by("w", "k")
+        .count()
+        .top_k(2, by="count", window="w", emit="updates")
     ),
-    "a top behind a flush": lambda p: p.key_by("k", "t").count(emit="final").top_k(2, by="count", window="t"),
-    "a top behind sessions": lambda p: p.key_by("k").sessionize("t", 3).top_k(2, by="count", key="k", window="end"),
+    "a top behind a flush": lambda p: (
+        p.key_by("k", "t").count(emit="final").top_k(2, by="count", window="t")
+    ),
+    "a top behind sessions": lambda p: (
+        p.key_by("k").sessionize("t", 3).top_k(2, by="count", key="k", window="end")
+    ),
     "what precedes": lambda p: p.key_by("k").preceding(2, {"past": "t"}, carry=["s"], time="t", within=3),
     "lines": lambda p: p.key_by("s").regression("t", "k"),
     "lines, unsigned": lambda p: p.key_by("s").regression("v", "k", emit="every_tuple"),
@@ -63,7 +70,9 @@ def rows(seed, n=160, backwards=2):
             "t": pa.array(times, pa.int64()),
             "u": pa.array([2**63 + time for time in times], pa.uint64()),
             "v": pa.array([200 + time for time in times], pa.uint64()),
-            "k": pa.array([rng.choice([None, 1, 2, 3]) if seed % 2 else rng.randrange(4) for _ in times], pa.int64()),
+            "k": pa.array(
+                [rng.choice([None, 1, 2, 3]) if seed % 2 else rng.randrange(4) for _ in times], pa.int64()
+            ),
             "s": [rng.choice("abc") for _ in times],
             "f": [rng.choice([None, -0.0, 0.0, 1.5, math.nan, -math.inf]) for _ in times],
         }
@@ -131,13 +140,19 @@ def test_punctuations_need_an_ascending_column(configuration):
     every = od.every("t", 10)
     for seed in range(6):
         data = rows(seed)
-        built = od.Pipeline(data.schema).key_by("k").process(lambda r, s, e: None, schema={"n": int}, init=list, on_time=told)
+        built = (
+            od.Pipeline(data.schema)
+            .key_by("k")
+            .process(lambda r, s, e: None, schema={"n": int}, init=list, on_time=told)
+        )
         expected = run_serial(built, data, time_punctuation=every)
         agree(built, expected, run_core(built, data, punctuate=every, **configuration))
     data = pa.table({"t": [3, None, 12, 11]})
     error = run_serial(od.Pipeline(data.schema), data, time_punctuation=every).error
     assert isinstance(error, SourceError)
-    assert str(error).startswith("tuple 4 of the source: column 't' runs backwards: 11 after 12; punctuate=od.every(...) needs it")
+    assert str(error).startswith(
+        "tuple 4 of the source: column 't' runs backwards: 11 after 12; punctuate=od.every(...) needs it"
+    )
 
 
 def told(key, state, time, emit):
@@ -154,7 +169,9 @@ def test_what_is_said_shows_times_as_times():
         with pytest.raises(od.OperatorError) as raised:
             built.run(data, workers=2)
         text = str(raised.value)
-        assert text.startswith("operator 'visits' failed at serial 2: ValueError: column 'at' runs backwards: ")
+        assert text.startswith(
+            "operator 'visits' failed at serial 2: ValueError: column 'at' runs backwards: "
+        )
         assert "2024-05-01 11:59:00 after 2024-05-01 12:00:00" in text
         assert "sort the source" in text
         assert "order_by" in text
@@ -188,7 +205,9 @@ def test_it_checks_the_source_all_rows_or_each_key():
     source = od.Pipeline(data.schema)
     by_key = source.key_by("k").assert_ordered("t")
     assert by_key.run(data, workers=2).table.equals(data)
-    with pytest.raises(od.OperatorError, match=r"(?s)at serial 2: .*'t' runs backwards: 1 after 5;.*'unread': 'b'"):
+    with pytest.raises(
+        od.OperatorError, match=r"(?s)at serial 2: .*'t' runs backwards: 1 after 5;.*'unread': 'b'"
+    ):
         source.assert_ordered("t").run(data, workers=2)
     with pytest.raises(od.OperatorError, match="at serial 2"):
         source.assert_ordered("t").key_by("k").count().run(data, processes=2)
@@ -200,10 +219,22 @@ def test_it_checks_the_source_all_rows_or_each_key():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda p: p.assert_ordered(), PlanError, r"assert_ordered_1: 1 to 64 columns are needed, such as assert_ordered\('ts'\), got 0"),
+        (
+            lambda p: p.assert_ordered(),
+            PlanError,
+            r"assert_ordered_1: 1 to 64 columns are needed, such as assert_ordered\('ts'\), got 0",
+        ),
         (lambda p: p.assert_ordered("nothing"), SchemaError, "unknown column 'nothing'"),
-        (lambda p: p.key_by("i").assert_ordered("s"), SchemaError, "'s' must be a number, date or time, it is string"),
-        (lambda p: p.run([], order_by="i"), PlanError, r"option of ordstream\.spark\.apply.*the source's own order.*\.assert_ordered"),
+        (
+            lambda p: p.key_by("i").assert_ordered("s"),
+            SchemaError,
+            "'s' must be a number, date or time, it is string",
+        ),
+        (
+            lambda p: p.run([], order_by="i"),
+            PlanError,
+            r"option of ordstream\.spark\.apply.*the source's own order.*\.assert_ordered",
+        ),
         (lambda p: p.stream([], order_by=["i"]), PlanError, r"\.assert_ordered"),
     ],
 )

@@ -24,7 +24,9 @@ FEW = settings(max_examples=15, deadline=None)
 def test_windows_equal_the_reference(key, time, above, on_error, rows):
     keyed = pipeline().key_by(*key) if key else pipeline()
     for window in (1, 3, 2**62):
-        check(keyed.count("n", window=window, time=time, above=above, on_error=on_error), ascending(rows, time))
+        check(
+            keyed.count("n", window=window, time=time, above=above, on_error=on_error), ascending(rows, time)
+        )
 
 
 @pytest.mark.parametrize("emit", ["updates", "final"])

@@ -34,8 +34,15 @@ def test_the_first_tuple_of_a_key_has_nulls_and_so_has_one_behind_a_null():
 
 def test_many_keys_over_workers_and_chunks():
     n, keys = 200_000, 30_000
-    data = pa.table({"user": [i * 7919 % keys for i in range(n)], "t": range(n), "even": [i % 2 == 0 for i in range(n)]})
-    built = od.Pipeline(data.schema).key_by("user").lag({"last_t": "t", "was_even": "even"}).select("t", gap=od.col("t") - od.col("last_t"))
+    data = pa.table(
+        {"user": [i * 7919 % keys for i in range(n)], "t": range(n), "even": [i % 2 == 0 for i in range(n)]}
+    )
+    built = (
+        od.Pipeline(data.schema)
+        .key_by("user")
+        .lag({"last_t": "t", "was_even": "even"})
+        .select("t", gap=od.col("t") - od.col("last_t"))
+    )
     expected = pa.table({"t": range(n), "gap": [None] * keys + [keys] * (n - keys)})
     for workers in (1, 2):
         found = built.run(data, workers=workers).table

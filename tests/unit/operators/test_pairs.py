@@ -29,7 +29,9 @@ def test_anchored_pairs_of_floats(anchor, rows):
     check(pipeline().flat_map(od.pairs("k", anchor=anchor, carry=["b"])), rows)
 
 
-@pytest.mark.parametrize("type_", [pa.int8(), pa.uint16(), pa.float32(), pa.bool_(), pa.date32(), pa.uint64()], ids=str)
+@pytest.mark.parametrize(
+    "type_", [pa.int8(), pa.uint16(), pa.float32(), pa.bool_(), pa.date32(), pa.uint64()], ids=str
+)
 def test_anchors_of_other_types(type_):
     schema = pa.schema([("l", pa.list_(type_))])
     one, zero = (True, False) if type_ == pa.bool_() else (1, 0)
@@ -50,7 +52,12 @@ def test_anchored_pairs_by_hand():
 @FEW
 @given(rows=ROWS)
 def test_pair_up_equals_the_reference(column, on_error, rows):
-    check(pipeline().key_by("b").pair_up(column, carry=["s", "l", "i"], left="p", right="q", on_error=on_error), rows)
+    check(
+        pipeline()
+        .key_by("b")
+        .pair_up(column, carry=["s", "l", "i"], left="p", right="q", on_error=on_error),
+        rows,
+    )
 
 
 @FEW

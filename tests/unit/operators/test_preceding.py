@@ -30,14 +30,19 @@ def test_preceding_equals_the_reference(n, conditions, on_error, rows):
     options = {"on_error": on_error, **CONDITIONS[conditions]}
     kept = {"past_i": "i", "past_b": "b", "past_x": "x", "past_f": "f", "past_u": "u"}
     check(pipeline().key_by("b").preceding(n, kept, carry=["s", "l"], **options), rows)
-    check(pipeline().key_by("j", "s").preceding(n, {"past": "j"}, time="i", within=2, **options), ascending(rows, "i"))
+    check(
+        pipeline().key_by("j", "s").preceding(n, {"past": "j"}, time="i", within=2, **options),
+        ascending(rows, "i"),
+    )
 
 
 def buyers(*clicks):
     """(user, item, ts, bought) as a table."""
     types = [pa.int64(), pa.int64(), pa.int64(), pa.bool_()]
     columns = zip(*clicks, strict=True)
-    return pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=["user", "item", "ts", "bought"])
+    return pa.table(
+        [pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=["user", "item", "ts", "bought"]
+    )
 
 
 def views(data, purchased, within, n=5):
@@ -61,7 +66,13 @@ def views(data, purchased, within, n=5):
 def test_micro_fixtures_of_query_3():
     data = buyers(*[(1, item, 99 + item, item in (2, 3)) for item in range(1, 8)])
     assert views(data, 2, 864_000) == [(2, 1)]
-    clicks = [(3, 39, 137, False), (3, 40, 138, False), (3, 41, 200, False), (3, 2, 201, True), (3, 2, 202, True)]
+    clicks = [
+        (3, 39, 137, False),
+        (3, 40, 138, False),
+        (3, 41, 200, False),
+        (3, 2, 201, True),
+        (3, 2, 202, True),
+    ]
     seen = [(2, 39), (2, 40), (2, 41)]
     assert views(buyers(*clicks), 2, 864_000) == [*seen, *seen, (2, 2)]
     assert views(buyers(*clicks), 2, 10) == [(2, 41), (2, 41), (2, 2)]
@@ -97,7 +108,9 @@ def test_mistakes(arguments, options, message):
 
 def state_bytes(data, n, workers=0):
     built = od.Pipeline(data.schema).key_by("k").preceding(n, {"past": "x"}, when=od.lit(False))
-    return next(o for o in built.run(data, workers=workers).report.operators if o.name == "preceding_1").state_bytes
+    return next(
+        o for o in built.run(data, workers=workers).report.operators if o.name == "preceding_1"
+    ).state_bytes
 
 
 def test_memory_follows_what_is_held():
@@ -107,7 +120,9 @@ def test_memory_follows_what_is_held():
     least = state_bytes(few, 1)
     assert state_bytes(few, 1_024) == state_bytes(few, 512) < least + keys * 200
     many = pa.table({"k": [0] * 3_000, "x": range(3_000)})
-    assert state_bytes(many, 1_000) - state_bytes(many, 500) == 500 * 24, "a full ring has room for n entries and no more"
+    assert state_bytes(many, 1_000) - state_bytes(many, 500) == 500 * 24, (
+        "a full ring has room for n entries and no more"
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -119,7 +134,15 @@ def test_memory_follows_what_is_held():
 def test_a_ring_that_grows_and_turns_over(n, rows, options):
     """At every size of the ring: places are taken again only when it has its largest."""
     workers, chunk_rows = options
-    data = pa.table({"k": [k for k, _ in rows], "x": [10 * i + x for i, (_, x) in enumerate(rows)]}, schema=KX)
-    built = od.Pipeline(KX).key_by("k", buckets=3).preceding(n, {"past": "x"}, carry=["x"], when=od.col("x") % 10 < 5)
+    data = pa.table(
+        {"k": [k for k, _ in rows], "x": [10 * i + x for i, (_, x) in enumerate(rows)]}, schema=KX
+    )
+    built = (
+        od.Pipeline(KX)
+        .key_by("k", buckets=3)
+        .preceding(n, {"past": "x"}, carry=["x"], when=od.col("x") % 10 < 5)
+    )
     expected = run_serial(built, data)
-    assert built.run(data, workers=workers, chunk_rows=None if chunk_rows == "auto" else chunk_rows).table.equals(expected.table)
+    assert built.run(
+        data, workers=workers, chunk_rows=None if chunk_rows == "auto" else chunk_rows
+    ).table.equals(expected.table)

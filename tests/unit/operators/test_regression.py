@@ -48,7 +48,11 @@ def test_the_line_through_daily_totals():
     assert run_serial(built, data).tags == [(5, 0), (5, 1)]
     every = od.Pipeline(data.schema).key_by("k").regression("day", "cents", emit="every_tuple")
     rows = run_serial(every, data).rows
-    assert rows[:3] == [(1, 10, 1, None, None, None), (1, 10, 1, None, None, None), (1, 12, 2, -1.0, 17.0, True)]
+    assert rows[:3] == [
+        (1, 10, 1, None, None, None),
+        (1, 10, 1, None, None, None),
+        (1, 12, 2, -1.0, 17.0, True),
+    ]
 
 
 def test_a_flat_line_is_flat_exactly():
@@ -56,7 +60,13 @@ def test_a_flat_line_is_flat_exactly():
     data = pa.table({"k": [0] * n, "x": list(range(36_890, 36_890 + n)), "y": [10**9 + 1] * n})
     built = od.Pipeline(data.schema).key_by("k").regression("x", "y", emit="final")
     ((_, last, points, slope, intercept, flat),) = run_serial(built, data).rows
-    assert (last, points, slope, intercept, flat) == (37_889, n, 0.0, pytest.approx(10**9 + 1, rel=1e-15), True)
+    assert (last, points, slope, intercept, flat) == (
+        37_889,
+        n,
+        0.0,
+        pytest.approx(10**9 + 1, rel=1e-15),
+        True,
+    )
 
 
 def test_quotients_of_exact_integers():

@@ -30,7 +30,9 @@ def test_sessions_with_aggregates(collect, where, on_error, rows):
 @given(rows=ROWS)
 def test_sessions_by_other_keys(key, rows):
     chosen = {"last_true": od.max("j", where=od.col("b")), "sum": od.sum("i"), "n": od.count("f")}
-    check(pipeline().key_by(*key).sessionize("j", 1, aggregate=chosen, on_error="skip"), ascending(rows, "j"))
+    check(
+        pipeline().key_by(*key).sessionize("j", 1, aggregate=chosen, on_error="skip"), ascending(rows, "j")
+    )
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
@@ -68,7 +70,13 @@ def test_columns_that_nothing_reads_are_not_made(workers):
     marks = {"a": od.last("t", where=od.col("p") < 2), "b": od.last("t", where=od.col("p") == 3)}
     sessions = od.Pipeline(clicks.schema).key_by("u").sessionize("t", 150, aggregate=marks)
     some = sessions.filter(od.col("a").is_not_null() & od.col("b").is_null())
-    for job in (some.aggregate(n=od.sum("count"), k=od.count()), some.select("count"), some.select("u"), some.select("end", "a"), sessions):
+    for job in (
+        some.aggregate(n=od.sum("count"), k=od.count()),
+        some.select("count"),
+        some.select("u"),
+        some.select("end", "a"),
+        sessions,
+    ):
         expected = run_serial(job, clicks)
         found = job.run(clicks, workers=workers, chunk_rows=257, tags=True)
         assert found.table.drop_columns(["_serial", "_index"]).equals(expected.table)
@@ -95,7 +103,12 @@ def test_the_last_of_a_kind_in_each_session():
         "order": od.max("ts", where=od.col("kind") == 2),
     }
     built = od.Pipeline(data.schema).key_by("user").sessionize("ts", 3600, aggregate=latest)
-    rows = [(1, 10, 10, 2, 10, 10), (2, 10, 12, 3, 11, 10), (3, 10, 12, 3, 12, 11), (4, 10, 10, 1, None, None)]
+    rows = [
+        (1, 10, 10, 2, 10, 10),
+        (2, 10, 12, 3, 11, 10),
+        (3, 10, 12, 3, 12, 11),
+        (4, 10, 10, 1, None, None),
+    ]
     assert run_serial(built, data).rows == rows
     assert [tuple(row.values()) for row in built.run(data, workers=1).table.to_pylist()] == rows
     later = od.col("order").is_null() | (od.col("dynamic") > od.col("order"))

@@ -27,7 +27,9 @@ COSTS = {"cheap": 0.0005, "dear": 0.005}
 def source(rows: int, seed: int = 1) -> pa.Table:
     rng = np.random.default_rng(seed)
     keys = np.where(rng.random(rows) < 0.3, "dear", "cheap")
-    return pa.table({"key": keys, "value": np.arange(rows), "list": [[i, -i] for i in range(rows)]}, schema=SCHEMA)
+    return pa.table(
+        {"key": keys, "value": np.arange(rows), "list": [[i, -i] for i in range(rows)]}, schema=SCHEMA
+    )
 
 
 def costly(row: Any) -> tuple[str, int]:
@@ -58,7 +60,15 @@ def arrivals(table: pa.Table, load: float) -> np.ndarray[Any, Any]:
 
 class TestArguments:
     @pytest.mark.parametrize(
-        ("text", "ns"), [("50ms", 50e6), ("1.5 s", 1.5e9), ("200us", 2e5), ("7ns", 7.0), ("2min", 120e9), ("infs", float("inf"))]
+        ("text", "ns"),
+        [
+            ("50ms", 50e6),
+            ("1.5 s", 1.5e9),
+            ("200us", 2e5),
+            ("7ns", 7.0),
+            ("2min", 120e9),
+            ("infs", float("inf")),
+        ],
     )
     def test_durations(self, text: str, ns: float) -> None:
         assert duration_ns(text, "here") == ns
@@ -99,7 +109,9 @@ class TestArguments:
             base().shed("50ms", 5)
         assert base().shed("50ms", od.col("key")).explain() == base().shed("50ms", "key").explain()
 
-    @pytest.mark.parametrize("bad", [{"rate": 0.0}, {"rate": 1.0, "workers": -1.0}, {"rate": 1.0, "seed": 0.5}])
+    @pytest.mark.parametrize(
+        "bad", [{"rate": 0.0}, {"rate": 1.0, "workers": -1.0}, {"rate": 1.0, "seed": 0.5}]
+    )
     def test_frozen_is_checked(self, bad: dict[str, Any]) -> None:
         with pytest.raises(PlanError, match="Frozen"):
             od.Frozen(**bad)
@@ -135,7 +147,9 @@ class TestExplain:
         assert "no saved cost model" in text
 
     def test_without_state_the_others_are_exact(self) -> None:
-        text = protected(base().shed("50ms", "key", goal="maximum", model=saved(), frozen=od.Frozen(10.0))).explain()
+        text = protected(
+            base().shed("50ms", "key", goal="maximum", model=saved(), frozen=od.Frozen(10.0))
+        ).explain()
         assert "every queueing latency" in text
         assert "the others are exact" in text
         assert "frozen: decides as for 10 tuples/s" in text
@@ -241,7 +255,10 @@ class TestLive:
         counts = pa.schema([("key", pa.string()), ("n", pa.int64())])
         table = source(800)
         pipeline = (
-            base().shed("20ms", "key", model=saved()).key_by("key").process(slow, schema=counts, state=pa.schema([("n", pa.int64())]))
+            base()
+            .shed("20ms", "key", model=saved())
+            .key_by("key")
+            .process(slow, schema=counts, state=pa.schema([("n", pa.int64())]))
         )
         result = pipeline.run(table, workers=2, arrivals=arrivals(table, 2.0))
         measured(0.1 < result.report.shedding[0].share < 0.9, result.report.shedding)
@@ -249,7 +266,11 @@ class TestLive:
 
     def test_behind_a_filter_and_a_flat_map(self) -> None:
         table = source(500)
-        wide = od.Pipeline(SCHEMA).filter(od.col("value") % 3 != 0).flat_map(od.explode("list", name="value", carry=["key"]))
+        wide = (
+            od.Pipeline(SCHEMA)
+            .filter(od.col("value") % 3 != 0)
+            .flat_map(od.explode("list", name="value", carry=["key"]))
+        )
         pipeline = protected(wide.shed("10ms", "key", model=saved()))
         result = pipeline.run(table, workers=2, arrivals=arrivals(table, 1.5))
         assert result.shed.log.num_rows > 0
@@ -273,7 +294,11 @@ class TestLive:
             return costly(row)
 
         table = source(400)
-        pipeline = base().shed("infs", "key", model=saved()).map(breaks, schema=pa.schema([("key", pa.string()), ("value", pa.int64())]))
+        pipeline = (
+            base()
+            .shed("infs", "key", model=saved())
+            .map(breaks, schema=pa.schema([("key", pa.string()), ("value", pa.int64())]))
+        )
         with pytest.raises(od.OperatorError) as failed:
             pipeline.run(table, workers=2)
         assert failed.value.serial == 251

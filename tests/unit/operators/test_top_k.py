@@ -17,7 +17,10 @@ FEW = settings(max_examples=40, deadline=None)
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize("emit", ["updates", "final"])
-@pytest.mark.parametrize(("by", "key", "window"), [("i", ["s"], None), ("x", ["j", "b"], "i"), ("u", ["x"], "j"), ("j", ["b"], "u")])
+@pytest.mark.parametrize(
+    ("by", "key", "window"),
+    [("i", ["s"], None), ("x", ["j", "b"], "i"), ("u", ["x"], "j"), ("j", ["b"], "u")],
+)
 @FEW
 @given(rows=ROWS)
 def test_top_k_equals_the_reference(by, key, window, emit, on_error, rows):
@@ -31,7 +34,9 @@ def test_top_k_equals_the_reference(by, key, window, emit, on_error, rows):
 @FEW
 @given(rows=st.lists(st.integers(0, 6), max_size=60), k=st.integers(1, 4))
 def test_top_of_counts_that_grow(emit, window, rows, k):
-    data = pa.table({"key": pa.array(rows, pa.int64()), "n": pa.array([i // 7 for i in range(len(rows))], pa.int64())})
+    data = pa.table(
+        {"key": pa.array(rows, pa.int64()), "n": pa.array([i // 7 for i in range(len(rows))], pa.int64())}
+    )
     counted = od.Pipeline(data.schema).key_by("key").count()
     if window:
         counted = od.Pipeline(data.schema).key_by("key").count(window=1, time="n")
@@ -42,7 +47,10 @@ def test_top_of_counts_that_grow(emit, window, rows, k):
     expected = run_serial(built, data)
     for chunk_rows in (1, 5, None):
         found = built.run(data, workers=1, tags=True, chunk_rows=chunk_rows)
-        assert list(zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)) == expected.tags
+        assert (
+            list(zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True))
+            == expected.tags
+        )
         assert found.table.drop(["_serial", "_index"]).equals(expected.table)
 
 
@@ -53,7 +61,9 @@ def test_far_more_than_there_are_take_no_memory_for_it(k, emit):
     source = od.Pipeline(data.schema)
     for built in (
         source.key_by("key").count().top_k(k, by="count", emit=emit),
-        source.key_by("key").count(window=5, time="value", on_error="skip").top_k(k, by="count", window="window", emit=emit),
+        source.key_by("key")
+        .count(window=5, time="value", on_error="skip")
+        .top_k(k, by="count", window="window", emit=emit),
         source.top_k(k, by="value", key="key", emit=emit),
         source.key_by("key").top_values("value", k=k, emit=emit),
     ):
@@ -77,7 +87,9 @@ def test_windows_by_hand():
     result = run_serial(built, data)
     assert result.rows == [(0, "a", 7, 1), (1, "b", 2, 1), (3, "a", 9, 1)]
     assert result.tags == [(4, 0), (6, 0), (6, 1)]
-    updates = run_serial(od.Pipeline(data.schema).top_k(1, by="n", key="k", window="w", emit="updates"), data)
+    updates = run_serial(
+        od.Pipeline(data.schema).top_k(1, by="n", key="k", window="w", emit="updates"), data
+    )
     assert updates.rows == [
         *[(0, "a", 1, 1), (0, "b", 5, 1), (0, "a", 7, 1), (0, "a", 7, 1)],
         *[(1, "b", 2, 1), (1, "b", 2, 1), (3, "a", 9, 1), (3, "a", 9, 1)],

@@ -121,7 +121,14 @@ def test_stateful_stages(p):
 def test_top_k_knows_when_counts_only_grow(p):
     counted = p.key_by("user", "item").count()
     stage = in_the_core(counted.top_k(3, by="count")).plan.operators[-1]
-    assert (stage.k, stage.by, stage.ranked_key, stage.window, stage.emit, stage.rank) == (3, 2, (0, 1), None, "final", False)
+    assert (stage.k, stage.by, stage.ranked_key, stage.window, stage.emit, stage.rank) == (
+        3,
+        2,
+        (0, 1),
+        None,
+        "final",
+        False,
+    )
     assert stage.by_grows
     assert in_the_core(counted.top_k(3, by="count", key=["item", "user"])).plan.operators[-1].by_grows
     assert not in_the_core(counted.top_k(3, by="count", key="user")).plan.operators[-1].by_grows
@@ -212,8 +219,14 @@ PLAN_MISTAKES = {
     "format": (lambda p: p.map_batches(print, schema={"a": int}, format="pandas"), "'numpy' or 'arrow'"),
     "too many buckets": (lambda p: p.key_by("user", buckets=10**9), "buckets must be at most 65535"),
     "k beyond int64": (lambda p: p.top_k(2**63, by="item"), "k must be at most"),
-    "fan_out beyond memory": (lambda p: p.flat_map(print, schema={"a": int}, fan_out=2**40), "fan_out must be at most"),
-    "timeout beyond int64": (lambda p: p.key_by("user").sessionize("ts", 2**63), "timeout must fit into int64"),
+    "fan_out beyond memory": (
+        lambda p: p.flat_map(print, schema={"a": int}, fan_out=2**40),
+        "fan_out must be at most",
+    ),
+    "timeout beyond int64": (
+        lambda p: p.key_by("user").sessionize("ts", 2**63),
+        "timeout must fit into int64",
+    ),
     "window beyond int64": (lambda p: p.count(window=2**70, time="ts"), "window must fit into int64"),
     "column called name": (lambda p: p.select("user", name=col("ts")), r"operator's name.*alias\('name'\)"),
     "aggregation called name": (lambda p: p.scan(name=od.sum("item")), "operator's name.*alias"),
@@ -238,10 +251,21 @@ def test_plan_mistakes(p, case):
 
 def test_columns_by_name_by_expression_or_in_a_list(p):
     plain = p.key_by("user", "item").count().top_k(2, by="count", key="user").drop("item")
-    other = p.key_by([col("user"), "item"]).count().top_k(2, by=col("count"), key=[col("user")]).drop([col("item")])
+    other = (
+        p.key_by([col("user"), "item"])
+        .count()
+        .top_k(2, by=col("count"), key=[col("user")])
+        .drop([col("item")])
+    )
     assert plain.explain() == other.explain()
     assert names(p.select(["user", col("item")])) == ["user", "item"]
-    assert names(p.key_by("user").sessionize(col("ts"), 1, [col("item")])) == ["user", "start", "end", "count", "item"]
+    assert names(p.key_by("user").sessionize(col("ts"), 1, [col("item")])) == [
+        "user",
+        "start",
+        "end",
+        "count",
+        "item",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +322,9 @@ def test_needed_outputs(p):
     (values, nulls) = needed(tested.filter(col("b").is_null()).aggregate(n=od.sum("count")).plan)[0]
     # an error behind the first filter may show what the second one reads
     assert (values, nulls) == ({3, 5}, {3, 4, 5})
-    (values, nulls) = needed(made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).plan)[0]
+    (values, nulls) = needed(
+        made.filter(col("a").is_not_null() & (col("b") > 0)).aggregate(n=od.count()).plan
+    )[0]
     assert values == nulls == {4, 5}
 
 
@@ -362,8 +388,14 @@ def test_schemas_of_other_libraries():
 def test_columns_may_be_called_anything(name):
     """A column called __getitem__ once ended the interpreter: looking it up looked it up."""
     data = pa.table({name: [1, 2], "k": [3, 4]})
-    pipeline = od.Pipeline(data.schema).map(lambda row: (row[0], row.k), schema=data.schema).map(tuple, schema=data.schema)
-    getattr_too = od.Pipeline(data.schema).filter(lambda row: getattr(row, name, None) is not None or len(row) == 2)
+    pipeline = (
+        od.Pipeline(data.schema)
+        .map(lambda row: (row[0], row.k), schema=data.schema)
+        .map(tuple, schema=data.schema)
+    )
+    getattr_too = od.Pipeline(data.schema).filter(
+        lambda row: getattr(row, name, None) is not None or len(row) == 2
+    )
     for one in (pipeline, getattr_too):
         assert one.run(data, workers=0).table.equals(od.testing.run_serial(one, data).table)
         assert one.run(data, workers=0).table.equals(data)

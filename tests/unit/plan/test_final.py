@@ -59,7 +59,10 @@ def test_top_k_of_counts_is_the_same_with_and_without_early_combination(key, k):
     for workers in (0, 1, 2):
         table = pipeline.run(ROWS, workers=workers, emit="final", tags=True).table
         assert repr([tuple(row.values())[:-2] for row in table.to_pylist()]) == repr(expected.rows)
-        assert list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True)) == expected.tags
+        assert (
+            list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True))
+            == expected.tags
+        )
 
 
 def test_only_a_ranking_by_that_count_is_combined_early():
@@ -74,12 +77,17 @@ def test_only_a_ranking_by_that_count_is_combined_early():
     for pipeline in (renamed, other_ties, part_of_key):
         expected = run_serial(pipeline, ROWS).rows
         assert run_serial(final(pipeline), ROWS).rows == expected
-        assert [tuple(row.values()) for row in pipeline.run(ROWS, workers=2, emit="final").table.to_pylist()] == expected
+        assert [
+            tuple(row.values()) for row in pipeline.run(ROWS, workers=2, emit="final").table.to_pylist()
+        ] == expected
 
 
 def test_no_tuples_no_rows():
     empty = ROWS.slice(0, 0)
-    for pipeline in (od.Pipeline(SCHEMA).count(), od.Pipeline(SCHEMA).key_by("a").count().top_k(3, by="count")):
+    for pipeline in (
+        od.Pipeline(SCHEMA).count(),
+        od.Pipeline(SCHEMA).key_by("a").count().top_k(3, by="count"),
+    ):
         assert run_serial(final(pipeline), empty).rows == []
         assert pipeline.run(empty, emit="final", workers=1).table.num_rows == 0
 
@@ -94,8 +102,14 @@ def test_what_already_is_final_stays_as_it_is():
     ("pipeline", "message"),
     [
         (od.Pipeline(SCHEMA), "a pipeline without operators"),
-        (od.Pipeline(SCHEMA).count().filter(od.col("count") > 1, name="big"), r"operator 'big' \(filter\) has no answer"),
-        (od.Pipeline(SCHEMA).scan(n=od.count(), name="running"), r"operator 'running' \(scan\) has no answer"),
+        (
+            od.Pipeline(SCHEMA).count().filter(od.col("count") > 1, name="big"),
+            r"operator 'big' \(filter\) has no answer",
+        ),
+        (
+            od.Pipeline(SCHEMA).scan(n=od.count(), name="running"),
+            r"operator 'running' \(scan\) has no answer",
+        ),
     ],
 )
 def test_without_an_answer_at_the_end(pipeline, message):
@@ -125,4 +139,6 @@ def test_explain_shows_it():
 def test_windows_are_never_combined_early():
     counts = od.Pipeline(SCHEMA).key_by("b").count(window=2, time="a")
     for top in (counts.top_k(2, by="count", window="window"), counts.top_k(2, by="count")):
-        assert [vars(stage) for stage in final(top).plan.operators] == [vars(stage) for stage in top.plan.operators]
+        assert [vars(stage) for stage in final(top).plan.operators] == [
+            vars(stage) for stage in top.plan.operators
+        ]

@@ -28,10 +28,22 @@ SESSIONS = START.key_by("k").sessionize("t", 3, aggregate=LAST)
 
 #: Pipelines that a rewrite changes.
 CHANGED = {
-    "best_of_each_bucket": [START.key_by("k").count().top_k(2, "count"), START.key_by("v", "k").count().top_k(3, "count", rank="r")],
-    "growing": [START.key_by("k").count().top_k(2, "count", emit="updates"), START.key_by("v").count().top_k(1, "count")],
-    "needed_columns": [SESSIONS.select("k", "b"), SESSIONS.filter(od.col("count") > 1).aggregate(n=od.sum("count"), emit="final")],
-    "dropped_rows": [SESSIONS.filter(od.col("a").is_not_null()).select("k", "a"), SESSIONS.filter(od.col("b").is_null())],
+    "best_of_each_bucket": [
+        START.key_by("k").count().top_k(2, "count"),
+        START.key_by("v", "k").count().top_k(3, "count", rank="r"),
+    ],
+    "growing": [
+        START.key_by("k").count().top_k(2, "count", emit="updates"),
+        START.key_by("v").count().top_k(1, "count"),
+    ],
+    "needed_columns": [
+        SESSIONS.select("k", "b"),
+        SESSIONS.filter(od.col("count") > 1).aggregate(n=od.sum("count"), emit="final"),
+    ],
+    "dropped_rows": [
+        SESSIONS.filter(od.col("a").is_not_null()).select("k", "a"),
+        SESSIONS.filter(od.col("b").is_null()),
+    ],
 }
 
 
@@ -39,13 +51,19 @@ def test_every_rewrite_has_a_case() -> None:
     assert set(CHANGED) == set(REWRITES)
 
 
-@pytest.mark.parametrize(("name", "pipeline"), [(name, pipeline) for name, given in CHANGED.items() for pipeline in given])
-def test_the_output_is_the_same_without_it(name: str, pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "pipeline"), [(name, pipeline) for name, given in CHANGED.items() for pipeline in given]
+)
+def test_the_output_is_the_same_without_it(
+    name: str, pipeline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     emit = "final" if name in AT_END else "updates"
     plan = pipeline.plan
     with_it = final_plan(plan) if emit == "final" else rewritten(plan)
     without_it = final_plan(plan, without=[name]) if emit == "final" else rewritten(plan, without=[name])
-    assert [vars(o) for o in with_it.operators] != [vars(o) for o in without_it.operators], "the rewrite does nothing here"
+    assert [vars(o) for o in with_it.operators] != [vars(o) for o in without_it.operators], (
+        "the rewrite does nothing here"
+    )
 
     expected = run_serial(final(pipeline) if emit == "final" else pipeline, ROWS)
     assert expected.rows
@@ -53,7 +71,11 @@ def test_the_output_is_the_same_without_it(name: str, pipeline: Any, monkeypatch
         if off:
             monkeypatch.delitem(AT_END if name in AT_END else ALWAYS, name)
         for workers in (0, 1, 2):
-            for options in ({}, {"chunk_rows": 1, "buckets": 3}, {"chunk_rows": 7, "partitioning": "shared"}):
+            for options in (
+                {},
+                {"chunk_rows": 1, "buckets": 3},
+                {"chunk_rows": 7, "partitioning": "shared"},
+            ):
                 table = pipeline.run(ROWS, workers=workers, tags=True, emit=emit, **options).table
                 rows = [tuple(row.values()) for row in table.to_pylist()]
                 assert [row[:-2] for row in rows] == expected.rows

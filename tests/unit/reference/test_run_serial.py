@@ -116,9 +116,6 @@ def test_on_time_runs_by_key_and_its_outputs_flow_downstream():
     assert result.tags == [(3, 0), (3, 1)]
 
 
-
-
-
 def test_count_updates_and_final():
     data = table(k=["b", None, "b", "a"])
     assert rows(lambda p: p.key_by("k").count(), data) == [("b", 1), (None, 1), ("b", 2), ("a", 1)]
@@ -147,7 +144,9 @@ def test_scan():
     aggregates = {"total": od.sum("x"), "n": od.count(), "seen": od.count("x"), "mean": od.mean("x")}
     out = rows(lambda p: p.key_by("k").scan(**aggregates), data)
     assert [r[3:] for r in out] == [(5, 1, 1, 5.0), (0, 1, 0, None), (5, 2, 1, 5.0), (12, 3, 2, 6.0)]
-    out = rows(lambda p: p.scan(first=od.first("x"), last=od.last("x"), lo=od.min("y"), hi=od.max("y")), data)
+    out = rows(
+        lambda p: p.scan(first=od.first("x"), last=od.last("x"), lo=od.min("y"), hi=od.max("y")), data
+    )
     assert [r[3:] for r in out] == [(5, 5, 0.5, 0.5), (5, 5, 0.5, 0.5), (5, 5, 0.5, 0.5), (5, 7, 0.25, 0.5)]
     alone = rows(lambda p: p.scan(lo=od.min("y")), data.slice(1, 3))
     assert math.isnan(alone[0][3])

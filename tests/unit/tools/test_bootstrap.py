@@ -46,7 +46,8 @@ def bootstrap(machine, *door):
     environment = {"PATH": str(machine / "bin"), "CXX": "the-compiler", "HOME": str(machine), "LANG": "C"}
     ran = subprocess.run(
         [str(machine / "bin" / "sh"), str(machine / "tools" / "bootstrap.sh"), *door],
-        env=environment, cwd=machine, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        env=environment, cwd=machine, capture_output=True, text=True, timeout=120, check=False,
+        stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert ran.stdout == ""
     return ran.returncode, ran.stderr.splitlines()
@@ -88,8 +89,14 @@ def test_what_is_missing_is_installed(machine, how):
     installs = f'if [ "$1" = install ]; then echo "#!/bin/sh" > {place}; chmod 755 {place}; fi'
     program(machine, "apt-get", f'echo "$*" >> {machine}/asked; {installs}')
     status, told = bootstrap(machine)
-    assert (status, told) == (0, ["installing a C++17 compiler: apt-get install -y --no-install-recommends g++"])
-    assert (machine / "asked").read_text().splitlines() == ["update -qq", "install -y --no-install-recommends g++"]
+    assert (status, told) == (
+        0,
+        ["installing a C++17 compiler: apt-get install -y --no-install-recommends g++"],
+    )
+    assert (machine / "asked").read_text().splitlines() == [
+        "update -qq",
+        "install -y --no-install-recommends g++",
+    ]
     assert bootstrap(machine) == (0, [])
 
 
@@ -113,7 +120,10 @@ def test_a_python_without_headers_is_not_enough(machine):
     program(machine, "python3", f'case "$*" in *Python.h*) exit 1 ;; esac; exec {target} "$@"')
     status, told = bootstrap(machine)
     assert status == 1
-    assert told == ["ordstream needs the headers of Python: install it with your system's package manager and run the command again."]
+    assert told == [
+        "ordstream needs the headers of Python: install it with your system's package manager and run the "
+        "command again."
+    ]
 
 
 def test_the_model_checker_is_installed_where_that_may_be_done(machine):
@@ -127,7 +137,10 @@ def test_the_model_checker_is_installed_where_that_may_be_done(machine):
 
 
 def test_without_the_model_checker_the_suite_goes_on(machine):
-    told = ["ordstream needs the model checker SPIN: install it with your system's package manager and run the command again."]
+    told = [
+        "ordstream needs the model checker SPIN: install it with your system's package manager and run the "
+        "command again."
+    ]
     skipped = ["without it the tests in tests/models are skipped"]
     assert bootstrap(machine, "spin") == (0, told + skipped)
     program(machine, "dnf", "exit 3")

@@ -33,7 +33,9 @@ CASES = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     sizes = Sizes(orders=700, days=400)
-    return DataFolder(generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=sizes, seed=3, store_sales=True))
+    return DataFolder(
+        generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=sizes, seed=3, store_sales=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,14 @@ REAL = [  # what the specification says of the real rows: how each answer begins
     (
         "q1",
         {},
-        [(10000, 10002, 15), (10002, 10003, 14), (10000, 10003, 11), (10000, 10001, 9), (10001, 10003, 9), (3447, 10003, 7)],
+        [
+            (10000, 10002, 15),
+            (10002, 10003, 14),
+            (10000, 10003, 11),
+            (10000, 10001, 9),
+            (10001, 10003, 9),
+            (3447, 10003, 7),
+        ],
     ),
     ("q1", {"stores": [10, 20, 33, 40, 50], "categories": [1, 2, 3], "min_count": 50}, []),
     ("q2", {}, [(10002, 10003, 13), (10001, 10003, 12), (10000, 10001, 9), (10001, 10002, 8)]),
@@ -71,11 +80,21 @@ REAL = [  # what the specification says of the real rows: how each answer begins
     (
         "q3",
         {"purchased": 10_001, "categories": [2, 3], "limit": 100},
-        [(10_001, item, n) for item, n in [(10001, 7), (2670, 6), (3142, 4), (5237, 4), (5709, 4), (8040, 4), (2601, 3)]],
+        [
+            (10_001, item, n)
+            for item, n in [(10001, 7), (2670, 6), (3142, 4), (5237, 4), (5709, 4), (8040, 4), (2601, 3)]
+        ],
     ),
     ("q4", {}, [(10_061, 4_451)]),
 ]
-SLOPES = {2: -1545.7419815, 3: -562.5277632, 5: -67.2304975, 7: -114.1105625, 8: -320.4086004, 9: -198.8093256}
+SLOPES = {
+    2: -1545.7419815,
+    3: -562.5277632,
+    5: -67.2304975,
+    7: -114.1105625,
+    8: -320.4086004,
+    9: -198.8093256,
+}
 
 
 @pytest.mark.parametrize(("query", "parameters", "begin"), REAL)
@@ -96,19 +115,34 @@ def clicks(path, *rows):
     columns = list(zip(*rows, strict=True))
     arrays = [pa.array([36_890] * len(rows)), *(pa.array(column, pa.int64()) for column in columns)]
     pq.write_table(pa.table(arrays, schema=WEB_CLICKSTREAMS), path / "web_clickstreams.parquet")
-    pq.write_table(pa.table({"wp_web_page_sk": [0, 1, 2], "wp_type": ["other", "dynamic", "order"]}), path / "web_page.parquet")
+    pq.write_table(
+        pa.table({"wp_web_page_sk": [0, 1, 2], "wp_type": ["other", "dynamic", "order"]}),
+        path / "web_page.parquet",
+    )
     items = {"i_item_sk": range(42), "i_category_id": [1] * 42, "i_class_id": [1] * 42}
     pq.write_table(pa.table(items), path / "item.parquet")
     return DataFolder(path)
 
 
 def test_q3_looks_at_the_last_clicks_of_any_kind(tmp_path):
-    first = [(ts, 0 if item == 2 else None, item, 0, 1) for ts, item in [(100, 1), (101, 2), (102, 3), (103, 4)]]
+    first = [
+        (ts, 0 if item == 2 else None, item, 0, 1) for ts, item in [(100, 1), (101, 2), (102, 3), (103, 4)]
+    ]
     looks = [(40, 39), (41, 40), (104, 41)]
     third = [(ts, None, item, 0, 3) for ts, item in looks] + [(105, 5, 2, 0, 3), (105, 6, 2, 0, 3)]
     data = clicks(tmp_path, *first, *third)
-    assert batch.duckdb_answer(data, "q3", purchased=2) == [(2, 39, 2), (2, 40, 2), (2, 41, 2), (2, 1, 1), (2, 2, 1)]
-    assert batch.duckdb_answer(data, "q3", purchased=2, within_seconds=10) == [(2, 41, 2), (2, 1, 1), (2, 2, 1)]
+    assert batch.duckdb_answer(data, "q3", purchased=2) == [
+        (2, 39, 2),
+        (2, 40, 2),
+        (2, 41, 2),
+        (2, 1, 1),
+        (2, 2, 1),
+    ]
+    assert batch.duckdb_answer(data, "q3", purchased=2, within_seconds=10) == [
+        (2, 41, 2),
+        (2, 1, 1),
+        (2, 2, 1),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ SMALLER = {  # so that few rows have an answer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     sizes = Sizes(orders=700, days=120)
-    return DataFolder(generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=sizes, seed=3, store_sales=True))
+    return DataFolder(
+        generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=sizes, seed=3, store_sales=True)
+    )
 
 
 def plain(value):
@@ -66,7 +68,14 @@ def test_profiles_have_the_published_defaults(name):
 
 def test_lists_dates_and_none_are_read():
     defaults = dict.fromkeys(READERS, 0)
-    pairs = ["stores=3,1,3", "categories=none", "date_from=2001-09-02", "date_to=37499", "store=NONE", "min_count=0"]
+    pairs = [
+        "stores=3,1,3",
+        "categories=none",
+        "date_from=2001-09-02",
+        "date_to=37499",
+        "store=NONE",
+        "min_count=0",
+    ]
     assert read_parameters("q", defaults, pairs) == defaults | {
         "stores": (3, 1),
         "categories": None,
@@ -111,13 +120,28 @@ def test_wrong_parameters_are_one_sentence(pair, message):
 def test_every_query_runs_verifies_and_writes_json(folder, tmp_path, capsys, name, profile):
     pytest.importorskip("duckdb")
     file = tmp_path / "answer.json"
-    command = ["run", name, "--data", str(folder.path), "--profile", profile, "--verify", "--json", str(file)]
+    command = [
+        "run",
+        name,
+        "--data",
+        str(folder.path),
+        "--profile",
+        profile,
+        "--verify",
+        "--json",
+        str(file),
+    ]
     for pair in SMALLER[name]:
         command += ["--param", pair]
     assert main([*command, "--workers", "2", "--chunk-rows", "auto"]) == 0
     assert capsys.readouterr().out.rstrip().splitlines()[-1] == "verified: equal to the batch answer"
     found = json.loads(file.read_text())
-    assert (found["query"], found["profile"], found["engine"], found["verified"]) == (name, profile, "node", True)
+    assert (found["query"], found["profile"], found["engine"], found["verified"]) == (
+        name,
+        profile,
+        "node",
+        True,
+    )
     assert list(found["parameters"]) == list(PARAMETERS[name])
     assert found["tuples"] == folder.rows(QUERIES[name].source) == found["operators"][0]["tuples_in"]
     assert found["tuples_per_second"] == pytest.approx(found["tuples"] / found["seconds"])
@@ -133,7 +157,10 @@ def folder_with_holes(folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("holes")
     for table in ("web_clickstreams", "store_sales"):
         pq.write_table(folder.table(table), path / f"{table}.parquet")
-    for table, key, column in (("item", "i_item_sk", "i_category_id"), ("web_page", "wp_web_page_sk", "wp_type")):
+    for table, key, column in (
+        ("item", "i_item_sk", "i_category_id"),
+        ("web_page", "wp_web_page_sk", "wp_type"),
+    ):
         rows = folder.table(table).to_pylist()
         kept = [row | ({column: None} if row[key] % 5 == 1 else {}) for row in rows if row[key] % 5 != 3]
         pq.write_table(pa.Table.from_pylist(kept, folder.table(table).schema), path / f"{table}.parquet")
@@ -150,7 +177,9 @@ def folder_with_holes(folder, tmp_path_factory):
         ("q15", ["store=none", "date_from=2001-01-01"]),
     ],
 )
-def test_what_has_no_category_or_type_counts_as_in_the_batch_answer(folder_with_holes, tmp_path, name, pairs):
+def test_what_has_no_category_or_type_counts_as_in_the_batch_answer(
+    folder_with_holes, tmp_path, name, pairs
+):
     file = tmp_path / "answer.json"
     command = ["run", name, "--data", str(folder_with_holes.path), "--json", str(file)]
     for pair in pairs:
@@ -167,7 +196,18 @@ def test_updates_end_in_the_same_answer(folder, tmp_path, name):
     answers = []
     for emit in ("updates", "final"):
         file = tmp_path / f"{emit}.json"
-        command = ["run", name, "--data", str(folder.path), "--profile", "paper", "--emit", emit, "--json", str(file)]
+        command = [
+            "run",
+            name,
+            "--data",
+            str(folder.path),
+            "--profile",
+            "paper",
+            "--emit",
+            emit,
+            "--json",
+            str(file),
+        ]
         command += [part for pair in SMALLER[name] for part in ("--param", pair)]
         assert main([*command, "--workers", "0", "--chunk-rows", "100"]) == 0
         found = json.loads(file.read_text())
@@ -180,10 +220,26 @@ def test_updates_end_in_the_same_answer(folder, tmp_path, name):
 def test_sql_runs_every_query(folder, tmp_path, name):
     pytest.importorskip("duckdb")
     file = tmp_path / "answer.json"
-    command = ["run", name, "--engine", "sql", "--data", str(folder.path), "--param", SMALLER[name][0], "--json", str(file)]
+    command = [
+        "run",
+        name,
+        "--engine",
+        "sql",
+        "--data",
+        str(folder.path),
+        "--param",
+        SMALLER[name][0],
+        "--json",
+        str(file),
+    ]
     assert main([*command, "--verify"]) == 0
     found = json.loads(file.read_text())
-    assert (found["engine"], found["verified"], found["latency"], found["operators"]) == ("sql", True, None, None)
+    assert (found["engine"], found["verified"], found["latency"], found["operators"]) == (
+        "sql",
+        True,
+        None,
+        None,
+    )
     assert found["tuples"] == folder.rows(QUERIES[name].source)
 
 
@@ -203,7 +259,10 @@ def test_two_processes_give_the_same_answer(folder, tmp_path, name):
 def test_a_wrong_answer_is_named_and_exits_with_1(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(batch, "duckdb_answer", lambda *_, **__: [(1, 2, 3)])
     file = tmp_path / "answer.json"
-    assert main(["run", "q2", "--data", str(folder.path), "--verify", "--workers", "0", "--json", str(file)]) == 1
+    assert (
+        main(["run", "q2", "--data", str(folder.path), "--verify", "--workers", "0", "--json", str(file)])
+        == 1
+    )
     assert "not equal to the batch answer: row 1: the stream has" in capsys.readouterr().out
     assert json.loads(file.read_text())["verified"] is False
 
@@ -212,11 +271,16 @@ def test_an_error_of_duckdb_is_one_sentence(folder, capsys, monkeypatch):
     duckdb = pytest.importorskip("duckdb")
 
     def fails(*_, **__):
-        raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block\n\nPossible solutions: ...")
+        raise duckdb.OutOfMemoryException(
+            "Out of Memory Error: failed to pin block\n\nPossible solutions: ..."
+        )
 
     monkeypatch.setattr(batch, "duckdb_answer", fails)
     assert main(["run", "q2", "--data", str(folder.path), "--engine", "sql"]) == 2
-    assert capsys.readouterr().err == "ordstream: DuckDB has no batch answer: Out of Memory Error: failed to pin block\n"
+    assert (
+        capsys.readouterr().err
+        == "ordstream: DuckDB has no batch answer: Out of Memory Error: failed to pin block\n"
+    )
 
 
 def test_unsorted_rows_run_when_sorting_is_asked_for(folder, tmp_path, capsys):
@@ -253,12 +317,26 @@ def test_a_json_file_that_cannot_be_written_is_told_before_the_run(folder, tmp_p
 @pytest.mark.skipif(sys.platform != "linux", reason="the file that is always full is Linux's")
 def test_a_disk_that_is_full_after_the_run_is_told_with_the_file(folder, capsys):
     assert main(["run", "q4", "--data", str(folder.path), "--json", "/dev/full"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"ordstream: --json /dev/full can't be written: No space left on device; {ADVICE}"
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == f"ordstream: --json /dev/full can't be written: No space left on device; {ADVICE}"
+    )
 
 
 def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
     file = tmp_path / "answer.json"
-    command = ["run", "q2", "--engine", "sql", "--data", str(folder.path), "--param", "anchor=none", "--param", "limit=150"]
+    command = [
+        "run",
+        "q2",
+        "--engine",
+        "sql",
+        "--data",
+        str(folder.path),
+        "--param",
+        "anchor=none",
+        "--param",
+        "limit=150",
+    ]
     assert main([*command, "--json", str(file)]) == 0
     assert "... and 50 more rows" in capsys.readouterr().out
     assert len(json.loads(file.read_text())["answer"]) == 150
@@ -274,13 +352,28 @@ def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
         (["run", "q2", "--data", "no such folder"], "no data folder"),
         (["run", "q2", "--data", "."], "no table web_clickstreams"),
         (["run", "q2", "--data", ".", "--param", "limit"], "--param takes name=value"),
-        (["run", "q2", "--data", ".", "--param", "colour=1"], "q2 has no parameter 'colour'; it has anchor, timeout_seconds, limit"),
+        (
+            ["run", "q2", "--data", ".", "--param", "colour=1"],
+            "q2 has no parameter 'colour'; it has anchor, timeout_seconds, limit",
+        ),
         (["run", "q2", "--data", ".", "--engine", "flink"], "argument --engine: invalid choice: 'flink'"),
         (["run", "q2", "--data", ".", "--profile", "fast"], "argument --profile: invalid choice: 'fast'"),
-        (["run", "q2", "--data", ".", "--scheduler", "fifo"], "argument --scheduler: invalid choice: 'fifo'"),
-        (["run", "q2", "--data", ".", "--workers", "two"], "argument --workers: 'two' is not a whole number or auto"),
-        (["run", "q2", "--data", ".", "--nodes", "0"], "argument --nodes: '0' is not a whole number of at least 1"),
-        (["run", "q2", "--data", ".", "--engine", "sql", "--nodes", "2"], "--nodes is for the engines node and spark"),
+        (
+            ["run", "q2", "--data", ".", "--scheduler", "fifo"],
+            "argument --scheduler: invalid choice: 'fifo'",
+        ),
+        (
+            ["run", "q2", "--data", ".", "--workers", "two"],
+            "argument --workers: 'two' is not a whole number or auto",
+        ),
+        (
+            ["run", "q2", "--data", ".", "--nodes", "0"],
+            "argument --nodes: '0' is not a whole number of at least 1",
+        ),
+        (
+            ["run", "q2", "--data", ".", "--engine", "sql", "--nodes", "2"],
+            "--nodes is for the engines node and spark",
+        ),
         (["run", "q2", "--data", ".", "--json", "no/such/folder.json"], "no folder for --json"),
         (["run", "q2"], "the following arguments are required: --data"),
         (["fly"], "invalid choice: 'fly'"),
@@ -298,7 +391,10 @@ def test_mistakes_are_one_sentence(arguments, message, capsys, tmp_path, monkeyp
 
 def test_an_option_out_of_range_is_one_sentence(folder, capsys):
     assert main(["run", "q2", "--data", str(folder.path), "--workers", "-3"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == 'ordstream: workers must be a whole number from 0 to 1024 or "auto", got -3'
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == 'ordstream: workers must be a whole number from 0 to 1024 or "auto", got -3'
+    )
 
 
 def test_help_is_no_mistake(capsys):

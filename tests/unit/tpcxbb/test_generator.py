@@ -117,10 +117,17 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, days):
 
 
 def test_zipf_and_days_on_the_command_line(tmp_path):
-    with command("--rows", 20_000, "--days", 2, "--zipf", 1.5, "--seed", 4, "--out", tmp_path / "new") as running:
+    with command(
+        "--rows", 20_000, "--days", 2, "--zipf", 1.5, "--seed", 4, "--out", tmp_path / "new"
+    ) as running:
         out, told = running.communicate()
     assert running.returncode == 0, told
-    assert out.split(": ")[1].split() == ["item.parquet,", "store_sales.parquet,", "web_clickstreams.parquet,", "web_page.parquet"]
+    assert out.split(": ")[1].split() == [
+        "item.parquet,",
+        "store_sales.parquet,",
+        "web_clickstreams.parquet,",
+        "web_page.parquet",
+    ]
     data = DataFolder(tmp_path / "new")
     clicks = data.table("web_clickstreams")
     assert clicks.num_rows == 20_000
@@ -137,8 +144,17 @@ def test_sales_end_where_the_clicks_are_cut(tmp_path):
     assert pc.max(sales["ts"]).as_py() <= pc.max(clicks["ts"]).as_py()
 
 
-@pytest.mark.parametrize("options", [["--scale", "0.5"], ["--rows", "0"], ["--rows", "5", "--days", "0"], ["--rows", "5", "--zipf", "0"],
-    ["--rows", "5", "--days", "1000000000000"], ["--rows", "5", "--days", "99999999999999999999"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--scale", "0.5"],
+        ["--rows", "0"],
+        ["--rows", "5", "--days", "0"],
+        ["--rows", "5", "--zipf", "0"],
+        ["--rows", "5", "--days", "1000000000000"],
+        ["--rows", "5", "--days", "99999999999999999999"],
+    ],
+)
 def test_wrong_sizes_are_one_sentence(tmp_path, options):
     with command(*options, "--out", tmp_path / "new") as running:
         _, told = running.communicate()
@@ -212,7 +228,10 @@ def test_an_ended_run_is_not_taken_for_complete(tmp_path, sent):
     folder = tmp_path / "new"
     with command("--scale", 3, "--out", folder) as running:
         deadline = time.monotonic() + 60
-        while not (folder / ".generating" / "web_clickstreams.parquet").exists() and time.monotonic() < deadline:
+        while (
+            not (folder / ".generating" / "web_clickstreams.parquet").exists()
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         running.send_signal(sent)
         _, told = running.communicate()
@@ -224,7 +243,12 @@ def test_an_ended_run_is_not_taken_for_complete(tmp_path, sent):
         with pytest.raises(SourceError, match="no table web_clickstreams"):
             DataFolder(folder).table("web_clickstreams")
     generate_clicks(folder, rows=500, store_sales=True)
-    assert tables(folder) == ["item.parquet", "store_sales.parquet", "web_clickstreams.parquet", "web_page.parquet"]
+    assert tables(folder) == [
+        "item.parquet",
+        "store_sales.parquet",
+        "web_clickstreams.parquet",
+        "web_page.parquet",
+    ]
     assert DataFolder(folder).rows("web_clickstreams") == 500
     assert sorted(entry.name for entry in folder.iterdir())[0] == "generated.json"
 
@@ -257,7 +281,9 @@ def test_a_folder_that_lost_a_table_is_written_again(tmp_path):
     assert tables(tmp_path) == ["item.parquet", "web_clickstreams.parquet", "web_page.parquet"]
 
 
-@pytest.mark.parametrize("name", ["web_clickstreams.parquet", "item_category.csv", "store_sales/part-0.parquet"])
+@pytest.mark.parametrize(
+    "name", ["web_clickstreams.parquet", "item_category.csv", "store_sales/part-0.parquet"]
+)
 def test_rows_that_were_not_generated_are_neither_replaced_nor_joined(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("real rows")
@@ -265,7 +291,9 @@ def test_rows_that_were_not_generated_are_neither_replaced_nor_joined(tmp_path, 
         with command(*options, "--out", tmp_path) as running:
             _, told = running.communicate()
         assert running.returncode == 2
-        assert told.splitlines()[-1].endswith(f"holds rows that were not generated ({name.split('/')[0]}): choose another folder")
+        assert told.splitlines()[-1].endswith(
+            f"holds rows that were not generated ({name.split('/')[0]}): choose another folder"
+        )
     assert [file.name for file in tmp_path.iterdir()] == [name.split("/")[0]]
     assert (tmp_path / name).read_text() == "real rows"
 

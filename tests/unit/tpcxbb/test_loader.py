@@ -16,14 +16,17 @@ from ordstream.tpcxbb.schema import CLICK_ORDER, CLICK_STREAM, SALES_ORDER, SALE
 
 SMALL = Sizes(orders=700)
 SALES_HEADER = (
-    "ss_sold_date_sk,ss_sold_time_sk,ss_item_sk,ss_customer_sk,ss_store_sk,ss_ticket_number,ss_quantity,ss_net_paid"
+    "ss_sold_date_sk,ss_sold_time_sk,ss_item_sk,ss_customer_sk,ss_store_sk,ss_ticket_number,"
+    "ss_quantity,ss_net_paid"
 )
 CLICKS_HEADER = "wcs_click_date_sk,wcs_click_time_sk,wcs_sales_sk,wcs_item_sk,wcs_web_page_sk,wcs_user_sk"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return DataFolder(generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=SMALL, seed=3, store_sales=True))
+    return DataFolder(
+        generate_clicks(tmp_path_factory.mktemp("tpcxbb"), sizes=SMALL, seed=3, store_sales=True)
+    )
 
 
 def write(path, header, *rows):
@@ -54,14 +57,18 @@ def test_sales_in_several_files_keep_their_place(folder, tmp_path):
     assert stream["line"].to_pylist() == [*range(cut), *range(1 << 48, (1 << 48) + rows.num_rows - cut)]
 
 
-@pytest.mark.parametrize(("table", "order"), [("web_clickstreams", CLICK_ORDER), ("store_sales", SALES_ORDER)])
+@pytest.mark.parametrize(
+    ("table", "order"), [("web_clickstreams", CLICK_ORDER), ("store_sales", SALES_ORDER)]
+)
 def test_sorting_puts_any_permutation_back(folder, tmp_path, table, order):
     rows = folder.table(table)
     key = "ss_ticket_number" if table == "store_sales" else None
     permuted = np.random.default_rng(3).permutation(rows.num_rows)
     if key:  # the place in the file is part of the order: keep the lines of a ticket as they are
         ticket = rows[key].to_numpy()
-        permuted = np.lexsort((np.arange(rows.num_rows), np.random.default_rng(3).permutation(ticket.max() + 1)[ticket]))
+        permuted = np.lexsort(
+            (np.arange(rows.num_rows), np.random.default_rng(3).permutation(ticket.max() + 1)[ticket])
+        )
     pq.write_table(rows.take(permuted), tmp_path / f"{table}.parquet")
 
     def stream(data, **options):
@@ -79,7 +86,8 @@ def test_unsorted_rows_are_refused_with_file_row_and_column(folder, tmp_path):
     pq.write_table(rows.take([0, 1, 2, 4, 3, 5]), tmp_path / "web_clickstreams.parquet")
     ts = [row["wcs_click_date_sk"] * 86_400 + row["wcs_click_time_sk"] for row in rows.to_pylist()]
     expected = (
-        rf"web_clickstreams\.parquet is not sorted: row 5 comes before row 4 in the order .*: ts is {ts[3]} after {ts[4]}"
+        r"web_clickstreams\.parquet is not sorted: row 5 comes before row 4 in the order .*: "
+        f"ts is {ts[3]} after {ts[4]}"
     )
     for batch_rows in (2, 3, 100):
         with pytest.raises(SourceError, match=expected):
@@ -89,7 +97,10 @@ def test_unsorted_rows_are_refused_with_file_row_and_column(folder, tmp_path):
 def test_unsorted_across_files_and_in_a_column_with_null(tmp_path):
     write(tmp_path / "web_clickstreams_1.csv", CLICKS_HEADER, "36890,5,,7,1,2", "36890,6,3,7,1,2")
     write(tmp_path / "web_clickstreams_2.csv", CLICKS_HEADER, "36890,6,,7,1,2")
-    expected = r"web_clickstreams_2\.csv is not sorted: row 1 comes before the last row of the file before .*: wcs_sales_sk is NULL after 3"
+    expected = (
+        r"web_clickstreams_2\.csv is not sorted: row 1 comes before the last row of the file before .*: "
+        "wcs_sales_sk is NULL after 3"
+    )
     with pytest.raises(SourceError, match=expected):
         list(DataFolder(tmp_path).clicks())
 
@@ -104,7 +115,10 @@ def test_unsorted_across_files_and_in_a_column_with_null(tmp_path):
         ("36890,9,14,1,2,3,4,5.001", "row 2, column ss_net_paid: '5.001' is not decimal128"),
         ("36890,9,14,1,2,3,4,five", "row 2, column ss_net_paid: 'five' is not decimal128"),
         ("36890,9,1x,1,2,3,4,5.00", "row 2, column ss_item_sk: '1x' is not int64"),
-        ("36890,99999999999999999999,1,1,2,3,4,5.00", "row 2, column ss_sold_time_sk: '99999999999999999999' is not int64"),
+        (
+            "36890,99999999999999999999,1,1,2,3,4,5.00",
+            "row 2, column ss_sold_time_sk: '99999999999999999999' is not int64",
+        ),
         ("36890,9,14,1,2", "row 2 has 5 values for 8 columns"),
     ],
 )
@@ -168,8 +182,6 @@ def test_real_rows_are_in_order_and_complete(shared_data):
     assert tables.type_of_page.to_pylist().count("dynamic") == 10
 
 
-
-
 def clicks_of(folder, text, encoding="utf-8"):
     (folder / "web_clickstreams.csv").write_bytes(text.encode(encoding))
     return [row for batch in DataFolder(folder).clicks() for row in batch.to_pylist()]
@@ -177,7 +189,9 @@ def clicks_of(folder, text, encoding="utf-8"):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    rows=st.lists(st.tuples(*[st.integers(0, 99)] * len(TABLES["web_clickstreams"].names)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(*[st.integers(0, 99)] * len(TABLES["web_clickstreams"].names)), min_size=1, max_size=6
+    ),
     encoding=st.sampled_from(["utf-8", "utf-8-sig"]),
     newline=st.sampled_from(["\n", "\r\n"]),
     last=st.booleans(),
@@ -192,13 +206,23 @@ def test_a_csv_file_however_it_is_written(tmp_path, rows, encoding, newline, las
     def line(cells):
         return ",".join(f'"{cells[c]}"' if quote else str(cells[c]) for c in columns)
 
-    plain = clicks_of(tmp_path, "\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)]) + "\n")
-    assert clicks_of(tmp_path, newline.join([line(names), *map(line, rows)]) + newline * last, encoding) == plain
+    plain = clicks_of(
+        tmp_path, "\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)]) + "\n"
+    )
+    assert (
+        clicks_of(tmp_path, newline.join([line(names), *map(line, rows)]) + newline * last, encoding)
+        == plain
+    )
     assert len(plain) == len(rows)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(good=st.integers(0, 5), bad=st.integers(1, 9), encoding=st.sampled_from(["utf-8", "utf-8-sig"]), empty=st.integers(0, 2))
+@given(
+    good=st.integers(0, 5),
+    bad=st.integers(1, 9),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig"]),
+    empty=st.integers(0, 2),
+)
 def test_a_row_of_another_length_is_told_with_file_and_line(tmp_path, good, bad, encoding, empty):
     width = CLICKS_HEADER.count(",") + 1
     if bad == width:
@@ -219,5 +243,7 @@ def test_a_row_of_another_length_is_told_with_file_and_line(tmp_path, good, bad,
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_an_empty_csv_file_is_told(tmp_path, encoding):
-    with pytest.raises(SourceError, match=r"web_clickstreams\.csv is empty: a CSV file begins with a header, wcs_"):
+    with pytest.raises(
+        SourceError, match=r"web_clickstreams\.csv is empty: a CSV file begins with a header, wcs_"
+    ):
         clicks_of(tmp_path, "", encoding)

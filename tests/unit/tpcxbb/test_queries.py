@@ -1,6 +1,5 @@
 """TPCx-BB: the generator's distributions, the loader's errors, the queries and their batch answers."""
 
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,7 +85,11 @@ def test_clicks_have_the_published_distribution(clicks):
     )
     assert abs(static.as_py() / bought.num_rows - 0.05) < 0.015
     orders = bought.group_by("wcs_sales_sk").aggregate(
-        [("wcs_click_time_sk", "count_distinct"), ("wcs_user_sk", "count_distinct"), ("wcs_item_sk", "count")]
+        [
+            ("wcs_click_time_sk", "count_distinct"),
+            ("wcs_user_sk", "count_distinct"),
+            ("wcs_item_sk", "count"),
+        ]
     )
     assert orders.num_rows == SMALL.orders_base
     assert pc.max(orders["wcs_click_time_sk_count_distinct"]).as_py() == 1
@@ -159,7 +162,9 @@ def test_csv_and_parquet_give_the_same_rows(folder, tmp_path):
         shuffled = rows.select(rows.schema.names[::-1]).append_column(
             "extra", pa.array(["x"] * rows.num_rows)
         )
-        pa.csv.write_csv(shuffled, tmp_path / f"{name}_part.csv", pa.csv.WriteOptions(quoting_style="needed"))
+        pa.csv.write_csv(
+            shuffled, tmp_path / f"{name}_part.csv", pa.csv.WriteOptions(quoting_style="needed")
+        )
         assert DataFolder(tmp_path).table(name).equals(rows)
         assert DataFolder(tmp_path).rows(name) == folder.rows(name) == rows.num_rows
 

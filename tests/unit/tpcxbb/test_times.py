@@ -48,13 +48,18 @@ def test_one_dynamic_click_before_1900(tmp_path):
     assert streamed(data, "q4", {"timeout_seconds": 3600}) == [(1, 1)]
 
 
-@pytest.mark.parametrize(("date", "time"), [(106_751_991_167_301, 0), (106_751_991_167_300, 86_399), (-106_751_991_167_300, -86_399)])
+@pytest.mark.parametrize(
+    ("date", "time"),
+    [(106_751_991_167_301, 0), (106_751_991_167_300, 86_399), (-106_751_991_167_300, -86_399)],
+)
 def test_a_time_that_does_not_fit_is_refused(tmp_path, date, time):
     assert not -INT64_MAX - 1 <= date * 86_400 + time <= INT64_MAX
     data = folder(tmp_path, "around 0", 0)
     write(tmp_path, "web_clickstreams", [(-1, 5, None, 1, 0, 1), (date, time, None, 1, 0, 1)])
     for name in ("q2", "q3", "q4"):
-        with pytest.raises(SourceError, match=rf"row 2: wcs_click_date_sk {date} with wcs_click_time_sk {time} is no time"):
+        with pytest.raises(
+            SourceError, match=rf"row 2: wcs_click_date_sk {date} with wcs_click_time_sk {time} is no time"
+        ):
             streamed(data, name, PARAMETERS[name])
         with pytest.raises(duckdb.Error, match=r"(?i)overflow|out of range"):
             batch.duckdb_answer(data, name, **PARAMETERS[name])

@@ -25,18 +25,20 @@ numba = pytest.importorskip("numba")
 
 EVERYTHING = pa.schema(
     {
-        "i8": pa.int8(), "u8": pa.uint8(), "i16": pa.int16(), "u16": pa.uint16(), "i32": pa.int32(), "u32": pa.uint32(),
-        "i64": pa.int64(), "u64": pa.uint64(), "f32": pa.float32(), "f64": pa.float64(), "b": pa.bool_(), "s": pa.string(),
-        "raw": pa.binary(), "t": pa.timestamp("us"), "d": pa.date32(), "l": pa.list_(pa.int32()), "m": pa.decimal128(9, 2),
+        "i8": pa.int8(), "u8": pa.uint8(), "i16": pa.int16(), "u16": pa.uint16(), "i32": pa.int32(),
+        "u32": pa.uint32(), "i64": pa.int64(), "u64": pa.uint64(), "f32": pa.float32(), "f64": pa.float64(),
+        "b": pa.bool_(), "s": pa.string(), "raw": pa.binary(), "t": pa.timestamp("us"), "d": pa.date32(),
+        "l": pa.list_(pa.int32()), "m": pa.decimal128(9, 2),
     }
 )  # fmt: skip
 
 
 def everything():
     full = {
-        "i8": -128, "u8": 255, "i16": -(2**15), "u16": 2**16 - 1, "i32": 2**31 - 1, "u32": 2**32 - 1, "i64": -(2**63),
-        "u64": 2**63 - 1, "f32": 0.5, "f64": 1e300, "b": True, "s": "häuser", "raw": b"\x00\xff",
-        "t": datetime.datetime(2020, 1, 2), "d": datetime.date(1969, 12, 31), "l": [1, 2, 3], "m": decimal.Decimal("1.25"),
+        "i8": -128, "u8": 255, "i16": -(2**15), "u16": 2**16 - 1, "i32": 2**31 - 1, "u32": 2**32 - 1,
+        "i64": -(2**63), "u64": 2**63 - 1, "f32": 0.5, "f64": 1e300, "b": True, "s": "häuser",
+        "raw": b"\x00\xff", "t": datetime.datetime(2020, 1, 2), "d": datetime.date(1969, 12, 31),
+        "l": [1, 2, 3], "m": decimal.Decimal("1.25"),
     }  # fmt: skip
     null = dict.fromkeys(full)
     zero = full | {"i8": 0, "b": False, "s": "", "raw": b"", "l": []}
@@ -45,8 +47,8 @@ def everything():
 
 def pass_all(row, emit):
     emit(
-        row.i8, row.u8, row.i16, row.u16, row.i32, row.u32, row.i64, row.u64, row.f32, row.f64, row.b, row.s, row.raw,
-        row.t, row.d, row.l, row.m,
+        row.i8, row.u8, row.i16, row.u16, row.i32, row.u32, row.i64, row.u64, row.f32, row.f64, row.b,
+        row.s, row.raw, row.t, row.d, row.l, row.m,
     )  # fmt: skip
 
 
@@ -157,7 +159,11 @@ class TestRows:
             emit(0 if row.x is None else row.x, row.x)
 
         pipeline = od.Pipeline(SOURCE).map(or_zero, schema={"y": int, "x": int}, compiled=True)
-        assert check_serial(pipeline, batch(SOURCE, k=[1, 2, 3], x=[5, None, 7])) == [(5, 5), (0, None), (7, 7)]
+        assert check_serial(pipeline, batch(SOURCE, k=[1, 2, 3], x=[5, None, 7])) == [
+            (5, 5),
+            (0, None),
+            (7, 7),
+        ]
         assert check_serial(pipeline, batch(SOURCE, k=[1], x=[5])) == [(5, 5)]
 
     def test_none_and_strings(self):
@@ -174,7 +180,9 @@ class TestRows:
                 emit("", 0)
 
         pipeline = od.Pipeline(source).map(classify, schema={"s": str, "n": int}, compiled=True)
-        data = pa.record_batch([pa.array(["a", None, "bb", "äöü", "ab", ""]), pa.array([b""] * 6)], schema=source)
+        data = pa.record_batch(
+            [pa.array(["a", None, "bb", "äöü", "ab", ""]), pa.array([b""] * 6)], schema=source
+        )
         rows = check_serial(pipeline, data)
         assert rows == [("is a", 1), (None, None), ("", 0), ("äöü", 3), ("ab", 2), ("", 0)]
 
@@ -238,17 +246,29 @@ class TestRows:
 
     @pytest.mark.parametrize("on_error", ["fail", "skip"])
     @settings(max_examples=20, deadline=None)
-    @given(rows=st.lists(st.tuples(UINT64, UINT64, st.none() | st.lists(UINT64, max_size=2), st.integers(0, 3)), max_size=9))
+    @given(
+        rows=st.lists(
+            st.tuples(UINT64, UINT64, st.none() | st.lists(UINT64, max_size=2), st.integers(0, 3)),
+            max_size=9,
+        )
+    )
     def test_uint64_of_any_size(self, on_error, rows):
         """Those above the range of the integers inside, too: the interpreted function takes such a row
         over, state and all.
         """
         source = pa.schema({"u": pa.uint64(), "v": pa.uint64(), "l": pa.list_(pa.uint64()), "k": I64})
         columns = zip(*rows, strict=True) if rows else [()] * 4
-        data = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, source, strict=True)], schema=source)
+        data = pa.record_batch(
+            [pa.array(c, f.type) for c, f in zip(columns, source, strict=True)], schema=source
+        )
         plain, policy = od.Pipeline(source), {"compiled": True, "on_error": on_error}
         u64 = pa.uint64()
-        fold = {"schema": {"u": u64, "n": int}, "state": {"largest": u64, "n": int}, "on_flush": uint64_flush, **policy}
+        fold = {
+            "schema": {"u": u64, "n": int},
+            "state": {"largest": u64, "n": int},
+            "on_flush": uint64_flush,
+            **policy,
+        }
         for pipeline in (
             plain.map(uint64_same, schema={"u": u64, "v": u64}, **policy),
             plain.map(uint64_narrow, schema={"u": I64}, **policy),
@@ -384,8 +404,8 @@ class TestProcess:
 
     def test_every_state_type(self):
         state = {
-            "a": pa.int8(), "b": pa.uint16(), "c": pa.int32(), "d": pa.float32(), "e": pa.float64(), "f": pa.bool_(),
-            "g": pa.uint64(), "h": pa.timestamp("us"), "i": pa.date32(),
+            "a": pa.int8(), "b": pa.uint16(), "c": pa.int32(), "d": pa.float32(), "e": pa.float64(),
+            "f": pa.bool_(), "g": pa.uint64(), "h": pa.timestamp("us"), "i": pa.date32(),
         }  # fmt: skip
 
         def mix(row, state, emit):
@@ -414,8 +434,16 @@ class TestProcess:
             state.n += row.x
             emit(row.k, state.n)
 
-        pipeline = od.Pipeline(source).key_by("k").process(
-            count, schema={"k": str, "n": int}, state={"n": int}, compiled=True, on_flush=lambda k, s, e: e(k, -s.n)
+        pipeline = (
+            od.Pipeline(source)
+            .key_by("k")
+            .process(
+                count,
+                schema={"k": str, "n": int},
+                state={"n": int},
+                compiled=True,
+                on_flush=lambda k, s, e: e(k, -s.n),
+            )
         )
         data = pa.record_batch([pa.array(["b", "a", None, "b"]), pa.array([1, 2, 3, 4])], schema=source)
         assert check_serial(pipeline, data)[4:] == [(None, -3), ("a", -2), ("b", -5)]
@@ -510,7 +538,9 @@ def test_missing_numba_names_the_command():
         "try: udf.compile_rows(f, s, s)\n"
         "except ImportError as e: print(e)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
     assert "pip install 'ordstream[jit]'" in done.stdout
 
 
@@ -518,7 +548,9 @@ def environment():
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-@pytest.mark.parametrize("fn", [lambda row: row.x, lambda row, state, emit, more: None, lambda: None], ids=["1", "4", "0"])
+@pytest.mark.parametrize(
+    "fn", [lambda row: row.x, lambda row, state, emit, more: None, lambda: None], ids=["1", "4", "0"]
+)
 def test_a_function_with_other_parameters(fn):
     with pytest.raises(PlanError, match=r"takes \(row, emit\), got <lambda>\("):
         od.Pipeline({"x": int}).map(fn, schema={"y": int}, compiled=True).run([], workers=0)
@@ -541,7 +573,9 @@ def test_a_compile_error_shows_the_users_line_and_the_reason_only():
 
 
 def test_a_native_function_without_compiled_is_told_when_built():
-    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(lambda n, call, data: n)
+    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(
+        lambda n, call, data: n
+    )
     p = od.Pipeline({"x": int})
     for build in (
         lambda: p.map(native, schema={"y": int}),

@@ -71,16 +71,24 @@ class TestResolve:
         def other(x):
             return x
 
-        with pytest.raises(PlanError, match=r"double \(double\), needed is int64_t \(int64_t, void \*, void \*\)"):
+        with pytest.raises(
+            PlanError, match=r"double \(double\), needed is int64_t \(int64_t, void \*, void \*\)"
+        ):
             udf.resolve_callable(other)
 
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
             (CAPI["native_other"], r"signature double \(double\)"),
-            (ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(1), "int32_t"),
+            (
+                ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(1),
+                "int32_t",
+            ),
             (ctypes.CFUNCTYPE(None, ctypes.c_int64)(1), "signature void"),
-            (ctypes.CDLL(None).llabs if sys.platform != "win32" else None, "argtypes|compiled function is needed"),
+            (
+                ctypes.CDLL(None).llabs if sys.platform != "win32" else None,
+                "argtypes|compiled function is needed",
+            ),
             (PROTOTYPE(0), "NULL"),
             (lambda row, emit: None, "compiled=True"),
             (42, "a compiled function is needed"),

@@ -28,7 +28,8 @@ from ordstream._core.ground.atomics cimport (
 )
 from ordstream._core.ground.chunk cimport Chunk, Part
 from ordstream._core.ground.mpmc cimport (
-    mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_tagged, mpmc_try_take, mpmc_try_take_tagged, mpmc_try_take_tagged_run,
+    mpmc_peek, mpmc_size_approx, mpmc_try_push, mpmc_try_push_tagged, mpmc_try_take, mpmc_try_take_tagged,
+    mpmc_try_take_tagged_run,
 )
 from ordstream._core.ground.spsc cimport spsc_try_push
 from ordstream._core.ground.threads cimport prefetch_write
