@@ -31,14 +31,18 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java spin test test-quick lint mutants kills debug tsan asan wheel clean distclean \
-    bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare
+.PHONY: help run run-stream develop java spin test test-quick lint mutants kills debug tsan asan wheel \
+    clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
+    bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: java develop ## the main job in Spark on this machine [DATA=folder of real rows] [ROWS=generated rows]
 	@$(JAVA) exec $(BIN)/ordstream demo $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
+
+run-stream: java develop ## the main job as a stream, killed in the middle and started again [DATA=] [ROWS=]
+	@$(JAVA) exec $(BIN)/ordstream demo --stream $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
 
 develop: $(VENV)/.core ## make .venv, install the package editable with all extras, build the core
 	@:
@@ -83,8 +87,8 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 mutants: develop ## take lines out of the core one by one: tests must fail [ARGS=options of tools/mutants.py]
 	@$(PY) tools/mutants.py $(ARGS)
 
-kills: develop ## kill processes around snapshots, compare the output [ARGS="node --kills 100"]
-	@$(PY) tools/kills.py $(or $(ARGS),node)
+kills: java develop ## kill processes around snapshots and epochs, compare output [ARGS="stream --kills 100"]
+	@$(JAVA) $(PY) tools/kills.py $(or $(ARGS),node)
 
 bench: develop ## the benchmarks, results verified first, saved under bench/results [ARGS=pytest options]
 	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave \
@@ -114,6 +118,9 @@ bench-grouping: java develop ## hash against DKG, even split against POSG in Spa
 
 bench-snapshots: develop ## export, files, restore; a stream with a snapshot every second [ARGS="--rounds 3"]
 	@PYTHONPATH="$(CURDIR)" $(PY) bench/snapshots.py $(ARGS)
+
+bench-stream: java develop ## a micro-batch beside the floor and Spark's own operators [ARGS="--batches 30"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/stream_batches.py $(ARGS)
 
 bench-compare: develop ## compare the saved benchmark runs
 	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name \
