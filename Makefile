@@ -29,7 +29,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java spin test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run develop java spin servers test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,10 @@ java:
 spin:
 	@tools/bootstrap.sh spin
 
-test: java spin develop ## the whole suite, Spark included [ARGS=pytest options]
+servers:
+	@tools/bootstrap.sh servers
+
+test: java spin servers develop ## the whole suite, Spark included [ARGS=pytest options]
 	@$(JAVA) ORDSTREAM_REQUIRE="java$${ORDSTREAM_REQUIRE:+,$$ORDSTREAM_REQUIRE}" $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ordstream.spark.progress import Channel, TaskKey
     from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session
+    from ordstream.spark.streaming import sinks, sources
 
 __all__ = [
     "Balancer",
@@ -40,6 +41,8 @@ __all__ = [
     "node_function",
     "shed_log",
     "shed_rows",
+    "sinks",
+    "sources",
     "spark_schema",
 ]
 
@@ -51,6 +54,8 @@ _MODULES = {
     "progress": ("Channel", "TaskKey"),
     "session": ("local_session",),
 }
+#: Of `streaming`: ``od.spark.sinks.Postgres``.
+_FOLDERS = ("sinks", "sources")
 _LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -59,6 +64,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"ordstream.spark.{name}")
+    if name in _FOLDERS:
+        return importlib.import_module(f"ordstream.spark.streaming.{name}")
     raise AttributeError(f"module 'ordstream.spark' has no attribute {name!r}")
 
 
