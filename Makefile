@@ -80,8 +80,8 @@ lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from 
 mutants: develop ## take lines out of the core one by one: the tests that should see it must fail [ARGS=options of tools/mutants.py]
 	@$(PY) tools/mutants.py $(ARGS)
 
-kills: develop ## kill processes at each step of a snapshot and at random moments, compare the output [ARGS="node --kills 100"]
-	@$(PY) tools/kills.py $(or $(ARGS),node)
+kills: java develop ## kill processes at each step of a snapshot or an epoch and at random moments, compare the output [ARGS="stream --kills 100"]
+	@$(JAVA) $(PY) tools/kills.py $(or $(ARGS),node)
 
 bench: develop ## the benchmarks, results verified first, saved as JSON under bench/results [ARGS=pytest options]
 	@$(BIN)/pytest bench --timeout=1800 --benchmark-only --benchmark-autosave --benchmark-storage=file://bench/results $(ARGS)

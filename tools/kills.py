@@ -2,7 +2,7 @@
 
 Usage, from anywhere, with the interpreter that has the project's requirements::
 
-    python tools/kills.py [--kills N] [--seed S] node ...
+    python tools/kills.py [--kills N] [--seed S] node stream ...
 
 Prints each kill as it comes. Another seed draws other moments, data and orders of faults; one that fails
 fails again with the same seed, but for the random moments. Exit status: pytest's.
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SUITES = {"node": "tests/kills/test_node_kills.py"}
+SUITES = {"node": "tests/kills/test_node_kills.py", "stream": "tests/kills/test_stream_kills.py"}
 
 
 def main() -> int:

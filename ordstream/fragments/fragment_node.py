@@ -255,6 +255,11 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         )
 
     @property
+    def snapshot(self) -> Any:
+        """As `Stream.snapshot`; its serial is the position in this node."""
+        return self._stream.snapshot
+
+    @property
     def models(self) -> Mapping[str, Any]:
         """Execution times (ns) that shed stages learnt, by stage; complete after `close`."""
         return self._stream.shed.models

@@ -1,7 +1,8 @@
 """Ordered nodes inside Spark executors.
 
 `apply` runs a pipeline over a DataFrame in a total order. `local_session` starts a quiet Spark on this
-machine in which one task, and so one node, holds all cores. Modules: `session`, `batch` (apply), `nodes` (a
+machine in which one task, and so one node, holds all cores. `stream` runs one over a streaming DataFrame,
+exactly once (`streaming/`). Modules: `session`, `batch` (apply), `nodes` (a
 pipeline cut over many executors), `grouping` (what chooses a row's node), `executor` (what runs in a task),
 `progress` (what the nodes tell the driver), `interrupt` (Ctrl-C), `apart` (Ctrl-C for the command line).
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session
     from ordstream.spark.streaming import sinks, sources
+    from ordstream.spark.streaming.reading import read_output, state
+    from ordstream.spark.streaming.rewind import rewind
+    from ordstream.spark.streaming.stream import finish, stream
 
 __all__ = [
     "Balancer",
@@ -37,13 +41,18 @@ __all__ = [
     "TaskKey",
     "apply",
     "explain",
+    "finish",
     "local_session",
     "node_function",
+    "read_output",
+    "rewind",
     "shed_log",
     "shed_rows",
     "sinks",
     "sources",
     "spark_schema",
+    "state",
+    "stream",
 ]
 
 _MODULES = {
@@ -53,6 +62,9 @@ _MODULES = {
     "grouping": ("Balancer",),
     "progress": ("Channel", "TaskKey"),
     "session": ("local_session",),
+    "streaming.reading": ("read_output", "state"),
+    "streaming.rewind": ("rewind",),
+    "streaming.stream": ("finish", "stream"),
 }
 #: Of `streaming`: ``od.spark.sinks.Postgres``.
 _FOLDERS = ("sinks", "sources")

@@ -106,7 +106,7 @@ class Carried:
         rows = self.as_it_is()
         if _is_one_partition(rows):
             return rows
-        if _slots(rows.sparkSession) == 1 and _coalesces_in_order(rows):
+        if slots(rows.sparkSession) == 1 and _coalesces_in_order(rows):
             return rows.coalesce(1)
         # (partition, position), in one number: no second pass over the source, as zipWithIndex makes
         numbered = rows.withColumn(SERIAL, F.monotonically_increasing_id())
@@ -120,7 +120,7 @@ class Carried:
         those equal in that are the same to the pipeline.
         """
         frame = self.frame if some is None else some
-        place = _place_in_source(frame)
+        place = place_in_source(frame)
         tied = list(self.columns) if place else self.ties
         further = [name for name in tied if name not in self.columns]
         rows = frame.select(
@@ -128,7 +128,7 @@ class Carried:
             *(F.col(name) for name in further),
             *(F.col(at).alias(name) for name, at in place.items()),
         )
-        tied = [name for name in tied if name not in self.ordering and _sortable(rows.schema[name].dataType)]
+        tied = [name for name in tied if name not in self.ordering and sortable(rows.schema[name].dataType)]
         keys = [*self.ordering, *place, *tied]
         by = [F.col(name).asc_nulls_first() for name in keys]
         if everywhere:
@@ -215,7 +215,7 @@ def _together(rows: DataFrame) -> DataFrame:
     """All rows in one partition, in any order: by a shuffle, unless this Spark runs one task at a time,
     where it would only cost.
     """
-    return rows.coalesce(1) if _slots(rows.sparkSession) == 1 else rows.repartition(1)
+    return rows.coalesce(1) if slots(rows.sparkSession) == 1 else rows.repartition(1)
 
 
 def _is_one_partition(rows: DataFrame) -> bool:
@@ -241,7 +241,7 @@ def _coalesces_in_order(rows: DataFrame) -> bool:
     return len(kinds) == 1 and kinds[0] in _SETTLED_LEAVES
 
 
-def _slots(spark: SparkSession) -> int | None:
+def slots(spark: SparkSession) -> int | None:
     """Tasks that run at a time, by Spark's own count; None where it can't be asked (Spark Connect)."""
     try:
         context = spark.sparkContext._jsc.sc()
@@ -250,7 +250,7 @@ def _slots(spark: SparkSession) -> int | None:
         return None
 
 
-def _place_in_source(frame: DataFrame) -> dict[str, str]:
+def place_in_source(frame: DataFrame) -> dict[str, str]:
     """Names for, and expressions of, the file and the row within it, where the source has them."""
     place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
     with _unlogged():
@@ -274,9 +274,9 @@ def _unlogged() -> Iterator[None]:
         logger.disabled = before
 
 
-def _sortable(kind: DataType) -> bool:
+def sortable(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
-        return _sortable(kind.elementType)
+        return sortable(kind.elementType)
     if isinstance(kind, StructType):
-        return all(_sortable(field.dataType) for field in kind.fields)
+        return all(sortable(field.dataType) for field in kind.fields)
     return not isinstance(kind, MapType | VariantType)

@@ -140,7 +140,8 @@ class NodeFunction(Shipped):
         partition = self.partition
         if partition is None:
             partition = 0 if context is None else context.partitionId()
-        options = _workers(self.workers) | self.options | {"shed_partition": partition, "absent": absent}
+        own = {"shed_partition": partition, "absent": absent}
+        options = worker_options(self.workers) | self.options | own
         node = _open_node(self.pipeline, self._arrivals(batches, absent), options)
         if self.part != "output":
             node = ShedNode(node, self.part, partition)
@@ -263,7 +264,7 @@ class FragmentFunction(Shipped):
         """
         from ordstream.fragments.fragment_node import FragmentNode
 
-        options = _workers(self.workers) | self.options | {"absent": self.unread}
+        options = worker_options(self.workers) | self.options | {"absent": self.unread}
         route: Any = self.route
         if route is not None and self.learns is not None:
             route = _LearningRoute(route, self.learns.learner(route.nodes))
@@ -415,7 +416,7 @@ def _watched(
     context = TaskContext.get()
     with contextlib.ExitStack() as stack:
         # left in the opposite order: the reporter, the node, the watchdog
-        watchdog = stack.enter_context(Watchdog(_worker_socket()))
+        watchdog = stack.enter_context(Watchdog(task_socket()))
         stack.enter_context(node)
         watchdog.guard(node.cancel)
         reporter = Reporter(door, _task_key(context), lambda: _processed(node), node.cancel)
@@ -425,7 +426,7 @@ def _watched(
         reporter.finish(more | json.loads(node.report.to_json()))
 
 
-def _workers(asked: int | str | None) -> dict[str, Any]:
+def worker_options(asked: int | str | None) -> dict[str, Any]:
     """Threads of a node in this task: those asked for; by default, and with "auto", at most the task's
     processors, and by default none besides the calling thread where that is one."""
     context = TaskContext.get()
@@ -494,7 +495,7 @@ class Watchdog:
             return
 
 
-def _worker_socket() -> socket.socket | None:
+def task_socket() -> socket.socket | None:
     """Find the connection of the Python worker this runs in: a local of pyspark.daemon.worker."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:

@@ -234,7 +234,7 @@ def over_nodes(
         else:
             job.groupings[number] = choice.key_map(layout.nodes)
     numbered, rows = rows, job.through(rows, len(fragments))
-    schema = _carriers(fragments[-1].output, last=True)
+    schema = carriers(fragments[-1].output, last=True)
     one = fragments[-1].nodes(layout.nodes) == 1 and fragments[-1].key is not None
     names = fragments[-1].output.names
     if not tags:
@@ -297,7 +297,7 @@ class _Job:
                     following.nodes(nodes),
                     self.groupings.get(number + 1),
                 )
-            schema = _carriers(fragment.output, last=following is None)
+            schema = carriers(fragment.output, last=following is None)
             function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
             rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
         return rows
@@ -407,7 +407,7 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
     )
 
 
-def _carriers(schema: pa.Schema, *, last: bool) -> StructType:
+def carriers(schema: pa.Schema, *, last: bool) -> StructType:
     """Spark's schema of a fragment's output: the last one's own types, else types that carry every value
     unchanged.
     """

@@ -1,0 +1,210 @@
+"""The rows of a micro-batch in a task: compared with what was before, put in order, given to a node.
+
+With `slack` rows wait until the largest time that was seen is so far ahead of them; what waits lies in a
+file that the epoch's manifest names, and comes in front of later rows that are equal in the order. A row
+that comes before the last one that got a serial is too late, with and without slack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from ordstream.errors import SourceError
+from ordstream.ground.ordercheck import OrderCheck
+from ordstream.spark.streaming.epoch_files import EpochFiles, TableFile
+from ordstream.spark.streaming.epoch_manifest import LATE, WAITING
+from ordstream.spark.streaming.input_digest import InputDigest
+from ordstream.spark.streaming.row_order import in_order, packed, precede, unpacked
+
+RAISE, DROP, SIDE_OUTPUT = "raise", "drop", "side_output"
+LATE_ROWS = (RAISE, DROP, SIDE_OUTPUT)
+#: Rows that go to a node at a time where all were put in order.
+ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How a stream's rows arrive, and where the epoch in front ended.
+
+    Attributes
+    ----------
+    ordering : tuple of str
+        Columns that order, under their names in the job.
+    order_by : tuple of str
+        The same for the user.
+    late : str
+        What becomes of a row that is too late: one of `LATE_ROWS`.
+    slack : int or None
+        How far a row's time may lie behind the largest, in the units of the first column of `ordering`.
+    last : str or None
+        The row that got the last serial (`row_order.packed`).
+    latest : int or None
+        The largest time so far.
+    waiting : str or None
+        Path of the file of rows that wait.
+    flush : bool
+        The stream ends: nothing waits any longer.
+    """
+
+    ordering: tuple[str, ...]
+    order_by: tuple[str, ...]
+    late: str
+    slack: int | None
+    last: str | None
+    latest: int | None
+    waiting: str | None
+    flush: bool = False
+
+
+class Arriving(Iterator[pa.RecordBatch]):
+    """An iterator of the rows that get serials now, in order; when it has ended, what is to be said of them.
+
+    Parameters
+    ----------
+    arrival : Arrival
+    batches : iterator of pyarrow.RecordBatch
+        In order.
+    files : EpochFiles
+        Where rows that wait or are late go.
+
+    Attributes
+    ----------
+    released : int
+        Rows that got serials so far.
+    """
+
+    def __init__(self, arrival: Arrival, batches: Iterator[pa.RecordBatch], files: EpochFiles) -> None:
+        self._arrival = arrival
+        self._files = files
+        self._digest = InputDigest()
+        self._check = OrderCheck(arrival.ordering)
+        self._last = None if arrival.last is None else unpacked(arrival.last)
+        self._newest = self._last
+        self._latest = arrival.latest
+        self._late: TableFile | None = None
+        self._late_rows = 0
+        self._waiting: TableFile | None = None
+        self.released = 0
+        waits = arrival.slack is not None or arrival.waiting is not None
+        rows = iter(()) if arrival.flush else self._received(batches)
+        self._rows = self._sorted(rows) if waits else rows
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._rows)
+        while not batch.num_rows:
+            batch = next(self._rows)
+        self.released += batch.num_rows
+        self._newest = batch.select(list(self._arrival.ordering)).slice(batch.num_rows - 1)
+        return batch
+
+    def _received(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """New rows, in order, without late ones."""
+        for batch in batches:
+            row = self._check.first_violation(batch)
+            if row is not None:
+                raise SourceError(
+                    f"row {row + 1} of the micro-batch comes before row {row} in the order "
+                    f"{', '.join(self._arrival.order_by)}"
+                )
+            self._digest.add(batch)
+            yield self._in_time(batch)
+
+    def _in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._last is None or not self._arrival.ordering:
+            return batch
+        late = precede(batch.select(list(self._arrival.ordering)), self._last)
+        count = int(np.count_nonzero(late))
+        if not count:
+            return batch
+        self._late_rows += count
+        if self._arrival.late == RAISE:
+            raise self._too_late(batch.slice(int(np.argmax(late)), 1), count)
+        if self._arrival.late == SIDE_OUTPUT:
+            if self._late is None:
+                self._late = self._files.table(LATE, batch.schema)
+            self._late.write(batch.filter(pa.array(late)))
+        return batch.filter(pa.array(~late))
+
+    def _too_late(self, row: pa.RecordBatch, count: int) -> SourceError:
+        arrival = self._arrival
+        assert self._last is not None
+        shown = _shown(row.select(list(arrival.ordering)), arrival.order_by)
+        newest = _shown(self._last, arrival.order_by)
+        return SourceError(
+            f"{count:,} row(s) of this micro-batch came too late: {shown} comes before {newest}, which has "
+            "its place in the order already. Let rows wait (slack=), or say what becomes of late ones "
+            "(late='drop', late='side_output')"
+        )
+
+    def _sorted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """New rows and those that waited, in order, as far as they wait no longer."""
+        arrival = self._arrival
+        parts = [batch for batch in rows if batch.num_rows]
+        if arrival.waiting is not None:
+            parts = [*_read(arrival.waiting), *parts]
+        if not parts:
+            return
+        table = in_order(
+            pa.Table.from_batches([part.cast(parts[0].schema) for part in parts]), arrival.ordering
+        )
+        if arrival.slack is not None and not arrival.flush:
+            times = units(table.column(arrival.ordering[0]).combine_chunks())
+            seen = times[times > NONE]
+            if len(seen):
+                self._latest = max(
+                    int(seen.max()), self._latest if self._latest is not None else int(seen.max())
+                )
+            bound = NONE if self._latest is None else self._latest - arrival.slack
+            go = int(np.searchsorted(times, max(bound, NONE + 1), side="left"))
+            if go < table.num_rows:
+                self._waiting = self._files.table(WAITING, table.schema)
+                for part in table.slice(go).to_batches():
+                    self._waiting.write(part)
+            table = table.slice(0, go)
+        yield from table.combine_chunks().to_batches(max_chunksize=ROWS)
+
+    def said(self) -> dict[str, Any]:
+        """For the manifest; after the last row. Files are on the disk then."""
+        return {
+            "input": {"rows": self._digest.rows, "digest": self._digest.hexdigest()},
+            "ingress": {
+                "last": None if self._newest is None else packed(self._newest),
+                "latest": self._latest,
+            },
+            "released": self.released,
+            "late": self._late_rows,
+            "late_output": [] if self._late is None else [self._late.finish()],
+            "waiting": [] if self._waiting is None else [self._waiting.finish()],
+        }
+
+
+#: Below every time: a null's place.
+NONE = -(1 << 63)
+
+
+def units(column: pa.Array) -> Any:
+    """Whole numbers or times as int64 in their units, null as `NONE`."""
+    kind = column.type
+    if pat.is_temporal(kind):
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
+    return column.cast(pa.int64()).fill_null(NONE).to_numpy(zero_copy_only=False)
+
+
+def _read(path: str) -> list[pa.RecordBatch]:
+    try:
+        batches: list[pa.RecordBatch] = pq.ParquetFile(path).read().to_batches()
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path}: rows that wait can't be read: {error}") from error
+    return batches
+
+
+def _shown(row: pa.RecordBatch, names: tuple[str, ...]) -> str:
+    values = (column[0].as_py() for column in row.columns)
+    return ", ".join(f"{name} {value!r}" for name, value in zip(names, values, strict=True))

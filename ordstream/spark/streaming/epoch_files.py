@@ -1,0 +1,126 @@
+"""Files that one attempt of one task writes for an epoch: names of their own, synced, with their checksum.
+
+Nobody sees them before the manifest names them, and an attempt that was overtaken leaves files that no
+manifest names.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ordstream.snapshots.files import Files
+from ordstream.snapshots.snapshot import StateRows
+from ordstream.snapshots.state_file import Times, write_state
+from ordstream.spark.streaming.epoch_manifest import STATE
+
+
+@dataclass
+class EpochFiles:
+    """The files of one attempt.
+
+    Attributes
+    ----------
+    folder : str
+        The stream's.
+    number : int
+        Of the epoch.
+    node : str
+        Which part of the work this is, for the name.
+    """
+
+    folder: str
+    number: int
+    node: str
+    files: Files = field(default_factory=Files)
+    attempt: str = field(default_factory=lambda: f"{os.getpid():x}-{secrets.token_hex(8)}")
+    seconds: float = 0.0
+    _touched: set[str] = field(default_factory=set)
+
+    def path(self, folder: str, what: str, suffix: str) -> Path:
+        """A new file's."""
+        self._touched.add(folder)
+        name = f"{self.number:012d}-{what}{self.node}-{self.attempt}{suffix}"
+        return Path(self.folder) / folder / name
+
+    def table(self, folder: str, schema: pa.Schema) -> TableFile:
+        """A Parquet file, which begins to be written."""
+        return TableFile(self, self.path(folder, "", ".parquet"), schema)
+
+    def state(self, number: int, operator: str, rows: StateRows) -> dict[str, Any]:
+        """Write an operator's state, `number` in the pipeline; what the manifest says of it."""
+        started = time.perf_counter()
+        path = self.path(STATE, f"{number}-", ".arrows")
+        said = {"file": path.name, **write_state(self.files, path, operator, rows, Times())}
+        self.seconds += time.perf_counter() - started
+        return said
+
+    def sync_folders(self) -> None:
+        """Bring the names of all files to the disk."""
+        started = time.perf_counter()
+        for folder in sorted(self._touched):
+            self.files.sync_folder(Path(self.folder) / folder)
+        self.seconds += time.perf_counter() - started
+
+
+class TableFile:
+    """A Parquet file of rows."""
+
+    def __init__(self, files: EpochFiles, path: Path, schema: pa.Schema) -> None:
+        self._files, self._path = files, path
+        self._rows = 0
+        self._summed = _Summed(files.files, files.files.create(path))
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """The next rows."""
+        self._rows += batch.num_rows
+        self._writer.write_batch(batch)
+
+    def finish(self) -> dict[str, Any]:
+        """Bring it to the disk; what the manifest says of it."""
+        started = time.perf_counter()
+        self._writer.close()
+        with self._summed.file:
+            self._files.files.sync(self._summed.file)
+        self._files.seconds += time.perf_counter() - started
+        return {
+            "file": self._path.name,
+            "bytes": self._summed.bytes,
+            "rows": self._rows,
+            "crc32": f"{self._summed.crc:08x}",
+        }
+
+
+class _Summed:
+    """What the Parquet writer takes for a file: counts and sums what goes through."""
+
+    def __init__(self, files: Files, file: BinaryIO) -> None:
+        self._files, self.file = files, file
+        self.crc = self.bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.crc = zlib.crc32(data, self.crc)
+        self.bytes += size
+        self._files.write(self.file, data)
+        return size
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        """When it is finished."""
+
+    def close(self) -> None:
+        """The file is closed when it is on the disk."""
+        self.closed = True

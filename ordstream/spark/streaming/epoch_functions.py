@@ -1,0 +1,489 @@
+"""What runs in Spark tasks for one epoch: a whole pipeline in one node, or its fragments over nodes.
+
+Files are written under names of the attempt and synced. Their names, and all else that the driver must know,
+travel as rows through the job to its one result: an attempt that Spark lets win is the one that is heard.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from ordstream.errors import SourceError
+from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.fragment import Fragment
+from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_serials, source_tags
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.snapshots.snapshot import Snapshot
+from ordstream.spark.arrival import align, read_column
+from ordstream.spark.executor import Watchdog, task_socket, worker_options
+from ordstream.spark.shipped import Shipped
+from ordstream.spark.streaming.arriving import Arrival, Arriving
+from ordstream.spark.streaming.epoch_files import EpochFiles
+from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
+from ordstream.spark.streaming.stored_state import shares_of, stored
+
+RESULT = "__ordstream_result"
+FINISH, SUSPEND = "finish", "suspend"
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Where an epoch begins: what the one in front has left.
+
+    Attributes
+    ----------
+    folder : str
+        The stream's.
+    number : int
+        Of the epoch.
+    serial : int
+        The last serial that was given.
+    emitted_through : OrderTag
+    latest_time : int or None
+    states : mapping of str to sequence of mapping
+        As in the manifest.
+    nodes : int
+        In how many nodes these states lie.
+    maps : mapping of int to grouping
+        Fragment -> deployed map of these states.
+    end : str
+        `SUSPEND`, or `FINISH` for the end of the stream.
+    """
+
+    folder: str
+    number: int
+    serial: int
+    emitted_through: OrderTag
+    latest_time: int | None
+    states: Mapping[str, Sequence[Said]]
+    nodes: int
+    maps: Mapping[int, Any]
+    end: str = SUSPEND
+
+    def files(self, node: str) -> EpochFiles:
+        """Names for one attempt's files."""
+        return EpochFiles(self.folder, self.number, node)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a source's columns arrive.
+
+    Attributes
+    ----------
+    source : pyarrow.Schema
+    names : tuple of str
+        Under which they arrive.
+    unread : tuple of str
+        Columns of the source that need not.
+    """
+
+    source: pa.Schema
+    names: tuple[str, ...]
+    unread: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The source's batches.
+
+        Raises
+        ------
+        SourceError
+            They don't fit.
+        """
+        for batch in batches:
+            try:
+                columns = [
+                    pa.nulls(batch.num_rows, column.type)
+                    if column.name in self.unread and name not in batch.schema.names
+                    else read_column(batch, name, column)
+                    for name, column in zip(self.names, self.source, strict=True)
+                ]
+                found = pa.RecordBatch.from_arrays(columns, schema=self.source)
+            except (KeyError, pa.ArrowException) as error:
+                raise SourceError(f"arriving rows don't fit the pipeline's source: {error}") from error
+            yield found
+
+
+class Output:
+    """An epoch's output file, made with its first row.
+
+    Attributes
+    ----------
+    last : OrderTag or None
+        Of the last row.
+    """
+
+    def __init__(self, files: EpochFiles, schema: pa.Schema) -> None:
+        self._files, self._schema = files, schema
+        self._table: Any = None
+        self.last: OrderTag | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows with their tags, the last two columns."""
+        if not batch.num_rows:
+            return
+        if self._table is None:
+            self._table = self._files.table(OUTPUT, self._schema)
+        self._table.write(align(batch, self._schema))
+        serial, index = (batch.column(batch.num_columns - k)[-1].as_py() for k in (2, 1))
+        self.last = OrderTag(serial, index)
+
+    def finish(self) -> list[Said]:
+        """For the manifest."""
+        return [] if self._table is None else [self._table.finish()]
+
+
+def _first(batches: Iterator[pa.RecordBatch]) -> tuple[bool, Iterator[pa.RecordBatch]]:
+    """Whether there is a batch, and all of them."""
+    head = list(islice(batches, 1))
+    return bool(head), chain(head, batches)
+
+
+def _result(said: Mapping[str, Any]) -> bytes:
+    context = TaskContext.get()
+    return json.dumps({"partition": 0 if context is None else context.partitionId(), **said}).encode()
+
+
+@dataclass(frozen=True)
+class WholeFunction(Shipped):
+    """A whole pipeline over a micro-batch, in one node (`DataFrame.mapInArrow` on one partition).
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    columns : Columns
+    output : pyarrow.Schema
+        Of the files: the output in Spark's types, then the tag's two columns.
+    arrival : Arrival
+    begin : Begin
+    workers : int or "auto", optional
+    options : dict
+        Further options of the node.
+    """
+
+    pipeline: Pipeline
+    columns: Columns
+    output: pa.Schema
+    arrival: Arrival
+    begin: Begin
+    workers: int | str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row: what the driver must know."""
+        began = time.perf_counter()
+        files = self.begin.files("0")
+        arriving = Arriving(self.arrival, batches, files)
+        some, rows = _first(arriving)
+        output = Output(files, self.output)
+        said: dict[str, Any] = {"part": "whole", "states": None, "node": 0}
+        if some or self.begin.end == FINISH:
+            said |= self._run(rows, output, files)
+        said |= {"output": output.finish(), **arriving.said()}
+        files.sync_folders()
+        said |= {"write_seconds": files.seconds, "seconds": time.perf_counter() - began}
+        yield pa.RecordBatch.from_arrays([pa.array([_result(said)], pa.binary())], names=[RESULT])
+
+    def _run(self, rows: Iterator[pa.RecordBatch], output: Output, files: EpochFiles) -> dict[str, Any]:
+        from ordstream.node import node  # the compiled core, which a driver need not load
+
+        begin = self.begin
+        states = stored(begin.folder, begin.number - 1, begin.states)
+        restored = Snapshot(begin.serial, begin.emitted_through, begin.latest_time, None, states)
+        options = worker_options(self.workers) | self.options
+        options |= {"absent": self.columns.unread, "restore": restored, "end": begin.end, "tags": True}
+        options |= {
+            "feeder": "caller",
+            "partial": False,
+            "shed_partition": 0,
+            "snapshots": begin.end == SUSPEND,
+        }
+        stream = node.stream(self.pipeline, self.columns(rows), **options)
+        with Watchdog(task_socket()) as watchdog, stream:
+            watchdog.guard(stream.cancel)
+            for batch in stream:
+                output.write(batch)
+        through = stream.report.emitted_through
+        said: dict[str, Any] = {"emitted_through": [through.serial, through.index], "states": {}}
+        if begin.end == SUSPEND:
+            snapshot: Any = stream.snapshot
+            said["latest_time"] = snapshot.latest_time
+            said["states"] = _states(files, snapshot)
+        return said
+
+
+def _states(files: EpochFiles, snapshot: Snapshot) -> dict[str, Said]:
+    return {
+        name: files.state(number, name, rows) for number, (name, rows) in enumerate(snapshot.states.items())
+    }
+
+
+# ---------------------------------------------------------------------------------------- over nodes
+
+
+def _apart(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """Rows without the results among them, which are put aside. Results have the smallest tag."""
+    for batch in batches:
+        place = batch.schema.get_field_index(RESULT)
+        found = batch.column(place)
+        if found.null_count < batch.num_rows:
+            results += found.drop_null().to_pylist()
+            batch = batch.filter(found.is_null())
+        if batch.num_rows:
+            yield batch
+
+
+@dataclass(frozen=True)
+class FragmentPart:
+    """What the functions of a fragment share.
+
+    Attributes
+    ----------
+    fragment : Fragment
+    number : int
+        From 1.
+    route : Route or None
+        To the next fragment; None: this is the last one.
+    output : pyarrow.Schema
+        As Spark has it: the columns, the tag, the node where there is a route, the result.
+    begin : Begin
+    nodes : int
+        Of the whole job.
+    grouping : grouping, optional
+        The map by which this fragment's rows came.
+    workers, options
+        As for `WholeFunction`.
+    """
+
+    fragment: Fragment
+    number: int
+    route: Route | None
+    output: pa.Schema
+    begin: Begin
+    nodes: int
+    grouping: Any = None
+    workers: int | str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+
+    def run(
+        self, rows: Iterator[pa.RecordBatch], node: int, said: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """The fragment's output; then `said` has what it has left: its states, or None where nothing
+        changed.
+        """
+        some, rows = _first(rows)
+        moved = self._moved()
+        if some or moved or self.begin.end == FINISH:
+            yield from self._run(rows, node, moved, said)
+        else:
+            said["states"] = None
+
+    def _moved(self) -> bool:
+        """The states lie as another number of nodes, or another map, has left them."""
+        if not self._states():
+            return False
+        return self.begin.nodes != self.nodes or (self.number in self.begin.maps) != (
+            self.grouping is not None
+        )
+
+    def _states(self) -> dict[str, Sequence[Said]]:
+        own = {operator.name for operator in self.fragment.operators}
+        return {name: parts for name, parts in self.begin.states.items() if name in own}
+
+    def _run(
+        self, rows: Iterator[pa.RecordBatch], node: int, moved: bool, said: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        from ordstream.fragments.fragment_node import FragmentNode
+
+        begin, fragment = self.begin, self.fragment
+        states, shares = self._states(), None
+        if moved:
+            shares = shares_of(fragment, fragment.nodes(self.nodes), node, self.grouping)
+        else:
+            states = {
+                name: [part for part in parts if part["node"] == node] for name, parts in states.items()
+            }
+        restored = Snapshot(
+            0, OrderTag(0), None, None, stored(begin.folder, begin.number - 1, states, shares)
+        )
+        options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
+        options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}
+        running = FragmentNode(fragment, rows, self.route, options)
+        with Watchdog(task_socket()) as watchdog, running:
+            watchdog.guard(running.cancel)
+            for batch in running:
+                if batch.num_rows:
+                    yield align(_with_result(batch), self.output)
+        said["states"] = {}
+        if begin.end == SUSPEND:
+            files = begin.files(f"{self.number}-{node}")
+            said["states"] = _states(files, running.snapshot)
+            files.sync_folders()
+            said["write_seconds"] = files.seconds
+
+    def result(self, *found: bytes) -> pa.RecordBatch:
+        """Rows that carry results."""
+        columns = []
+        for column in self.output:
+            if column.name == RESULT:
+                columns.append(pa.array(found, column.type))
+            elif column.name == TAG:
+                columns.append(pa.array([b""] * len(found), column.type))
+            elif column.name == NODE:
+                columns.append(pa.array([0] * len(found), column.type))
+            else:
+                columns.append(pa.nulls(len(found), column.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self.output)
+
+
+def _with_result(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(RESULT, pa.nulls(batch.num_rows, pa.binary()))
+
+
+@dataclass(frozen=True)
+class InputFunction(Shipped):
+    """The first fragment of a cut pipeline over a micro-batch: rows get their serials in one task.
+
+    Parameters
+    ----------
+    part : FragmentPart
+    columns : Columns
+    arrival : Arrival
+    """
+
+    part: FragmentPart
+    columns: Columns
+    arrival: Arrival
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the fragment's rows, then what the driver must know."""
+        files = self.part.begin.files("0")
+        arriving = Arriving(self.arrival, batches, files)
+        said: dict[str, Any] = {"part": "input", "fragment": 1, "node": 0}
+        yield from self.part.run(self._tagged(arriving), 0, said)
+        said |= arriving.said()
+        files.sync_folders()
+        yield self.part.result(_result(said))
+
+    def _tagged(self, arriving: Arriving) -> Iterator[pa.RecordBatch]:
+        serial = self.part.begin.serial + 1
+        for batch in self.columns(arriving):
+            tags = source_tags(np.arange(serial, serial + batch.num_rows, dtype=np.int64))
+            serial += batch.num_rows
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, tags], schema=pa.schema([*batch.schema, pa.field(TAG, pa.binary(), False)])
+            )
+
+
+@dataclass(frozen=True)
+class NodesFunction(Shipped):
+    """A further fragment in one of its nodes. Rows come sorted by tag, under their names in the job.
+
+    Parameters
+    ----------
+    part : FragmentPart
+    columns : Columns
+    """
+
+    part: FragmentPart
+    columns: Columns
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the fragment's rows and results."""
+        context = TaskContext.get()
+        node = 0 if context is None else context.partitionId()
+        results: list[bytes] = []
+        said: dict[str, Any] = {"part": "node", "fragment": self.part.number, "node": node}
+        yield from self.part.run(self._arriving(_apart(batches, results)), node, said)
+        yield self.part.result(*results, _result(said))
+
+    def _arriving(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([*self.columns.source, pa.field(TAG, pa.binary(), False)])
+        for batch in batches:
+            (rows,) = self.columns(iter([batch]))
+            yield pa.RecordBatch.from_arrays([*rows.columns, batch.column(TAG)], schema=schema)
+
+
+@dataclass(frozen=True)
+class MergeFunction(Shipped):
+    """The last step over nodes: all rows in order into one file; the results to the driver.
+
+    Parameters
+    ----------
+    begin : Begin
+    names : tuple of str
+        The output's columns under their names in the job.
+    output : pyarrow.Schema
+        As for `WholeFunction`.
+    """
+
+    begin: Begin
+    names: tuple[str, ...]
+    output: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield all results."""
+        begin, results = self.begin, list[bytes]()
+        files = begin.files("0")
+        output = Output(files, self.output)
+        running: RunningIndex | None = None
+        for batch in _apart(batches, results):
+            if running is None:
+                last = _last_serial(begin, results)
+                running = RunningIndex(begin.emitted_through)
+            serials, at_end = source_serials(batch.column(TAG))
+            serials[at_end] = last
+            columns = [batch.column(name) for name in self.names]
+            output.write(
+                pa.RecordBatch.from_arrays(
+                    [*columns, pa.array(serials), pa.array(running(serials))], names=self.output.names
+                )
+            )
+        last = _last_serial(begin, results)
+        through = OrderTag(last) if last > begin.emitted_through.serial else begin.emitted_through
+        through = max(through, output.last) if output.last is not None else through
+        said = {
+            "part": "merge",
+            "node": 0,
+            "output": output.finish(),
+            "emitted_through": [through.serial, through.index],
+        }
+        files.sync_folders()
+        found = [*results, _result(said | {"write_seconds": files.seconds})]
+        yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], names=[RESULT])
+
+
+def _last_serial(begin: Begin, results: Sequence[bytes]) -> int:
+    """The last serial behind the epoch. Results come in front of all rows."""
+    said = map(json.loads, results)
+    return begin.serial + int(next(one["released"] for one in said if one["part"] == "input"))
+
+
+@dataclass(frozen=True)
+class DigestFunction(Shipped):
+    """What a micro-batch's rows were, and nothing else: to compare a replayed one with its manifest.
+
+    Parameters
+    ----------
+    arrival : Arrival
+    """
+
+    arrival: Arrival
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row."""
+        arrival = replace(self.arrival, last=None, slack=None, waiting=None)
+        arriving = Arriving(arrival, batches, EpochFiles("", 0, ""))
+        for _ in arriving:
+            pass
+        yield pa.RecordBatch.from_arrays([pa.array([_result(arriving.said())], pa.binary())], names=[RESULT])

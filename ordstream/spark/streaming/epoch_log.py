@@ -1,0 +1,315 @@
+"""The commits of a stream: a chain of manifests, one per epoch, in a folder (docs/checkpoint-format.md).
+
+An epoch is committed when its manifest has its name. That is one step, which never replaces: of two drivers
+on one checkpoint one loses it, and stops.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import secrets
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
+from ordstream.errors import CheckpointError, told
+from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE, WAITING, EpochManifest
+
+QUERY = "QUERY.json"
+COMMITS, SPARK = "commits", "spark"
+VERSION = 1
+#: Epochs whose state stays: the last one, and the one to go back to.
+KEPT = 2
+
+_MANIFEST = re.compile(r"(\d{12})\.json")
+_UNDER_WAY = re.compile(r"\.(\d{12})-.*\.tmp")
+_FILE = re.compile(r"(\d{12})-.*")
+
+
+class EpochLog:
+    """The folder of a stream.
+
+    Parameters
+    ----------
+    folder : path
+    files : Files, optional
+        The steps of writing.
+
+    Attributes
+    ----------
+    query : str
+        Drawn when the folder was made.
+    order_by : tuple of str
+    schema : pyarrow.Schema
+        Of the output, without tags.
+
+    Raises
+    ------
+    CheckpointError
+        It is no stream's, or of another format version, or damaged.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], files: Files | None = None) -> None:
+        self.folder = Path(folder).absolute()
+        self._files = files or Files()
+        self._commits = self.folder / COMMITS
+        said = self._said()
+        self.query: str = said["query"]
+        self.order_by: tuple[str, ...] = tuple(said["order_by"])
+        self.schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["output"])))
+
+    @classmethod
+    def begun(
+        cls,
+        folder: str | os.PathLike[str],
+        order_by: tuple[str, ...],
+        schema: pa.Schema,
+        files: Files | None = None,
+    ) -> EpochLog:
+        """The folder of a stream, which is made where it is not there; an empty one is taken.
+
+        Raises
+        ------
+        CheckpointError
+            It holds something else, or another stream: ordered by other columns, with another output.
+        """
+        path, files = Path(folder).absolute(), files or Files()
+        try:
+            files.folder(path)
+            if not (path / QUERY).exists():
+                _begin(path, order_by, schema, files)
+            for name in (*FOLDERS, COMMITS):
+                files.folder(path / name)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: the checkpoint can't be opened: {error.strerror or error}; name a folder that "
+                "this process, and the executors, may write to"
+            ) from error
+        made = cls(path, files)
+        if made.order_by != order_by:
+            raise CheckpointError(
+                f"{path}: this stream is ordered by {', '.join(made.order_by) or 'its source'}, not by "
+                f"{', '.join(order_by) or 'its source'}: its serials were given so. Begin anew with another "
+                "checkpoint"
+            )
+        if not made.schema.equals(schema):
+            raise CheckpointError(
+                f"{path}: this stream's output has the columns {_columns(made.schema)}, and the pipeline's "
+                f"has {_columns(schema)}: begin anew with another checkpoint"
+            )
+        return made
+
+    def _said(self) -> dict[str, Any]:
+        path = self.folder / QUERY
+        try:
+            said = read_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{self.folder}: is no checkpoint of a stream: it has no {QUERY}"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: can't be read: {told(error)}") from error
+        wanted = {
+            "format": "ordstream stream",
+            "version": VERSION,
+            "key_hash": KEY_HASH_VERSION,
+            "groups": GROUPS,
+        }
+        for name, value in wanted.items():
+            if said.get(name) != value:
+                raise CheckpointError(
+                    f"{path}: {name} is {said.get(name)!r}; this version of ordstream reads {value!r}: go "
+                    "on with the version that wrote it"
+                )
+        return said
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def numbers(self) -> list[int]:
+        """Numbers of all committed epochs, ascending."""
+        try:
+            return sorted(number for _, number in _numbered(self._commits, _MANIFEST))
+        except OSError as error:
+            raise CheckpointError(f"{self._commits}: can't be read: {error.strerror or error}") from error
+
+    def path(self, number: int) -> Path:
+        """The manifest's."""
+        return self._commits / f"{number:012d}.json"
+
+    def last(self) -> EpochManifest | None:
+        """The newest committed epoch; None: none is."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def all(self, after: int = -1) -> Iterator[EpochManifest]:
+        """Committed epochs behind one, in order.
+
+        Raises
+        ------
+        CheckpointError
+            One is damaged or missing: the chain has a gap.
+        """
+        number = after
+        for number, found in enumerate((one for one in self.numbers() if one > after), after + 1):
+            if found != number:
+                raise CheckpointError(
+                    f"{self.path(number)}: is missing, and there are later epochs: the output would have a "
+                    "gap. Put the file back"
+                )
+            yield self.read(number)
+
+    def read(self, number: int) -> EpochManifest:
+        """A committed epoch.
+
+        Raises
+        ------
+        CheckpointError
+            It is damaged or gone.
+        """
+        path = self.path(number)
+        try:
+            return EpochManifest.from_bytes(path.read_bytes(), number)
+        except Damaged as error:
+            raise self.damaged(path, "manifest", str(error), number) from error
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: can't be read: {error.strerror or error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.damaged(
+                path, "manifest", f"it is not as it must be ({told(error)})", number
+            ) from error
+
+    def damaged(self, path: Path, place: str, seen: str, number: int) -> CheckpointError:
+        """The error for a file of an epoch."""
+        return CheckpointError(
+            f"{path}: {place}: damaged: {seen}. Epoch {number} can't be used; the one before it can: "
+            f"od.spark.rewind({str(self.folder)!r}, to={number - 1})"
+        )
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def publish(self, manifest: EpochManifest) -> None:
+        """Commit an epoch, whose files are on the disk. It is on the disk when this returns.
+
+        Raises
+        ------
+        CheckpointError
+            Another driver has committed it: this one must stop. Or it can't be written.
+        """
+        number = manifest.number
+        beside = self._commits / f".{number:012d}-{os.getpid():x}-{secrets.token_hex(8)}.tmp"
+        target = self.path(number)
+        linked = False
+        try:
+            with self._files.create(beside) as file:
+                self._files.write(file, manifest.to_bytes())
+                self._files.sync(file)
+            try:
+                self._files.link(beside, target)
+            except FileExistsError as error:
+                if not _one_file(beside, target):
+                    raise self._lost(number) from error
+            linked = True
+            self._files.sync_folder(self._commits)
+        except OSError as error:
+            how = "was not committed" if not linked else "is committed, if the disk has it"
+            raise CheckpointError(
+                f"{target}: can't be written: {error.strerror or error}. Epoch {number} {how}; make room, "
+                "and start the query again with the same checkpoint"
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                self._files.remove(beside)
+
+    def _lost(self, number: int) -> CheckpointError:
+        return CheckpointError(
+            f"{self.folder}: another driver has committed epoch {number} of this stream, so this one stops, "
+            "and has published nothing of it. Two queries ran on one checkpoint: give one of them a "
+            "checkpoint of its own"
+        )
+
+    def collect(self, newest: int, outputs: bool = False) -> None:
+        """Remove what no kept epoch names: state and waiting rows of older epochs, and what attempts left
+        that did not win. A file is removed only where its number is not above the newest epoch's: who still
+        writes under such a number can't publish it any more. What can't be removed now is later.
+
+        Parameters
+        ----------
+        newest : int
+            The newest committed epoch.
+        outputs : bool
+            Look at output files as well, which are kept for ever: once per run, to find left ones.
+        """
+        with contextlib.suppress(OSError, CheckpointError):
+            kept = [self.read(number) for number in range(max(0, newest - KEPT + 1), newest + 1)]
+            named = {one for manifest in kept for one in manifest.names()}
+            if outputs:
+                named |= {one for manifest in self.all() for one in manifest.names()}
+            for path, number in _numbered(self._commits, _UNDER_WAY):
+                if number <= newest:
+                    self._files.remove(path)
+            for folder in FOLDERS if outputs else (STATE, WAITING):
+                for path, number in _numbered(self.folder / folder, _FILE):
+                    if number <= newest and (folder, path.name) not in named:
+                        self._files.remove(path)
+
+    def remove(self, number: int) -> None:
+        """Take a commit back: for `rewind`."""
+        self._files.remove(self.path(number))
+        self._files.sync_folder(self._commits)
+
+
+def _begin(folder: Path, order_by: tuple[str, ...], schema: pa.Schema, files: Files) -> None:
+    beside = f".{QUERY}-"
+    others = [path.name for path in folder.iterdir() if not path.name.startswith(beside)]
+    if set(others) - {QUERY}:
+        raise CheckpointError(
+            f"{folder}: is no checkpoint of a stream: it holds {min(others)!r}; name a new folder, or an "
+            "empty one"
+        )
+    content: Mapping[str, Any] = {
+        "format": "ordstream stream",
+        "version": VERSION,
+        "key_hash": KEY_HASH_VERSION,
+        "groups": GROUPS,
+        "query": uuid.uuid4().hex,
+        "order_by": order_by,
+        "output": base64.b64encode(schema.serialize()).decode("ascii"),
+    }
+    path = folder / f"{beside}{os.getpid():x}-{secrets.token_hex(8)}"
+    try:
+        with files.create(path) as file:
+            files.write(file, checked_json(content))
+            files.sync(file)
+        with contextlib.suppress(FileExistsError):  # another driver did the same
+            files.link(path, folder / QUERY)
+        files.sync_folder(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            files.remove(path)
+
+
+def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[Path, int]]:
+    """Files whose names have this form, and the number in each."""
+    found = ((path, pattern.fullmatch(path.name)) for path in folder.iterdir())
+    return [(path, int(match[1])) for path, match in found if match]
+
+
+def _one_file(a: Path, b: Path) -> bool:
+    try:
+        return a.samefile(b)
+    except OSError:
+        return False
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)

@@ -1,0 +1,353 @@
+"""One epoch as one Spark job: what it begins with, what its tasks do, and the manifest of what they left."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ordstream.balance.grouping import KeyMap
+from ordstream.errors import CheckpointError
+from ordstream.fragments import fragmenting
+from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.fragment import Fragment
+from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.columns import used_source_columns
+from ordstream.plan.plan import Plan
+from ordstream.spark.executor import carried_name
+from ordstream.spark.nodes import carriers
+from ordstream.spark.schemas import spark_schema
+from ordstream.spark.streaming.arriving import Arrival
+from ordstream.spark.streaming.epoch_functions import (
+    FINISH,
+    RESULT,
+    SUSPEND,
+    Begin,
+    Columns,
+    DigestFunction,
+    FragmentPart,
+    InputFunction,
+    MergeFunction,
+    NodesFunction,
+    WholeFunction,
+)
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
+
+_RESULT = StructType([StructField(RESULT, BinaryType())])
+Results = list[dict[str, Any]]
+
+
+def output_schema(pipeline: Pipeline) -> pa.Schema:
+    """Of a stream's output files: in Spark's types, with the tag's two columns."""
+    schema: pa.Schema = to_arrow_schema(spark_schema(pipeline.schema), timezone="UTC")
+    for name in TAG_NAMES:
+        schema = schema.append(pa.field(name, pa.int64(), False))
+    return schema
+
+
+@dataclass(frozen=True)
+class EpochRunner:
+    """Runs epochs of one stream.
+
+    Attributes
+    ----------
+    log : EpochLog
+    pipeline : Pipeline
+    ordering : tuple of str
+        The columns of `order_by` under their names in the job.
+    slack : int or None
+    late : str
+        As for `Arrival`.
+    nodes : int
+    groupings : mapping of int to KeyMap
+        Fragment (from 1) -> the map that chooses a row's node, where not the hash.
+    workers : int or "auto", optional
+    options : dict
+    run : str
+        Id of this run of the query.
+    """
+
+    log: EpochLog
+    pipeline: Pipeline
+    ordering: tuple[str, ...]
+    slack: int | None
+    late: str
+    nodes: int
+    groupings: Mapping[int, KeyMap]
+    workers: int | str | None
+    options: dict[str, Any]
+    run: str
+    fragments: tuple[Fragment, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def made(cls, **given: Any) -> EpochRunner:
+        """With its fragments; one node where there is nothing to spread."""
+        made = cls(**given)
+        if made.nodes == 1:
+            return made
+        fragments = fragmenting.fragments_of(made.pipeline.plan)
+        if len(fragments) == 1:
+            return replace(made, nodes=1)
+        return replace(made, fragments=fragments)
+
+    # ------------------------------------------------------------------------------------------ a batch
+
+    def epoch(
+        self, rows: DataFrame, number: int, before: EpochManifest | None, spark_id: str, end: str = SUSPEND
+    ) -> EpochManifest:
+        """Run an epoch over its rows, one partition in order; what must be committed.
+
+        Raises
+        ------
+        CheckpointError
+            The tasks' results are not complete, or a file is not what they say.
+        """
+        began = time.perf_counter()
+        begin = self._begin(number, before, end)
+        results = self._collect(rows, begin, self._arrival(before, end))
+        ran = time.perf_counter() - began
+        return self._manifest(begin, before, results, spark_id, ran)
+
+    def digest(self, rows: DataFrame) -> Said:
+        """What a micro-batch's rows are, as the manifest's `input` says it."""
+        function = DigestFunction(self._arrival(None, SUSPEND))
+        (result,) = _read(rows.mapInArrow(function, _RESULT))
+        found: Said = result["input"]
+        return found
+
+    def _begin(self, number: int, before: EpochManifest | None, end: str) -> Begin:
+        folder = str(self.log.folder)
+        if before is None:
+            return Begin(folder, number, 0, OrderTag(0), None, {}, self.nodes, {}, end)
+        maps = {int(one): KeyMap.from_bytes(base64.b64decode(data)) for one, data in before.maps.items()}
+        return Begin(
+            folder,
+            number,
+            before.serials[1],
+            OrderTag(*before.emitted_through),
+            before.latest_time,
+            before.states,
+            before.nodes,
+            maps,
+            end,
+        )
+
+    def _arrival(self, before: EpochManifest | None, end: str) -> Arrival:
+        said = {"last": None, "latest": None} if before is None else before.ingress
+        waiting = None
+        if before is not None and before.waiting:
+            waiting = str(self.log.folder / WAITING / before.waiting[0]["file"])
+        return Arrival(
+            self.ordering,
+            self.log.order_by,
+            self.late,
+            self.slack,
+            said["last"],
+            said["latest"],
+            waiting,
+            end == FINISH,
+        )
+
+    # ------------------------------------------------------------------------------------------ the job
+
+    def _collect(self, rows: DataFrame, begin: Begin, arrival: Arrival) -> Results:
+        output = output_schema(self.pipeline)
+        if not self.fragments:
+            columns = _columns(self.pipeline.plan, self.options)
+            function = WholeFunction(
+                self.pipeline, columns, output, arrival, begin, self.workers, self.options
+            )
+            return _read(rows.mapInArrow(function, _RESULT))
+        for number, fragment in enumerate(self.fragments, 1):
+            part, schema = self._part(number, fragment, begin)
+            columns = _columns(Plan.line(fragment.source, self._from(number)), {})
+            if number == 1:
+                step: Any = InputFunction(part, columns, arrival)
+            else:
+                step = NodesFunction(part, columns)
+                there = fragment.nodes(self.nodes)
+                rows = rows.repartitionById(there, F.col(NODE)).sortWithinPartitions(TAG)
+            rows = rows.mapInArrow(step, schema)
+        names = tuple(carried_name(number) for number in range(len(self.pipeline.schema)))
+        merged = rows.repartition(1).sortWithinPartitions(TAG)
+        return _read(merged.mapInArrow(MergeFunction(begin, names, output), _RESULT))
+
+    def _from(self, number: int) -> list[Any]:
+        return [one for later in self.fragments[number - 1 :] for one in later.operators]
+
+    def _part(self, number: int, fragment: Fragment, begin: Begin) -> tuple[FragmentPart, StructType]:
+        route = None
+        if number < len(self.fragments):
+            following = self.fragments[number]
+            there = following.nodes(self.nodes)
+            route = Route(fragment.output, following.key or (), there, self.groupings.get(number + 1))
+        fields = carriers(fragment.output, last=route is None).fields
+        schema = StructType(
+            [StructField(one.name, one.dataType, one.name not in (TAG, NODE)) for one in fields]
+        ).add(RESULT, BinaryType())
+        used = used_source_columns(Plan.line(fragment.source, self._from(number)))
+        part = FragmentPart(
+            fragment,
+            number,
+            route,
+            to_arrow_schema(schema, timezone="UTC"),
+            begin,
+            self.nodes,
+            self.groupings.get(number),
+            self.workers,
+            self.options,
+            tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
+        )
+        return part, schema
+
+    # ------------------------------------------------------------------------------------------ the result
+
+    def _manifest(
+        self, begin: Begin, before: EpochManifest | None, results: Results, spark_id: str, ran: float
+    ) -> EpochManifest:
+        self._check_complete(results)
+        head = next(one for one in results if one["part"] in ("whole", "input"))
+        tail = next(one for one in results if one["part"] in ("whole", "merge"))
+        through = tail.get("emitted_through") or list(bytes_of(begin.emitted_through))
+        latest = head.get("latest_time", begin.latest_time)
+        manifest = EpochManifest(
+            number=begin.number,
+            time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            parent=None if before is None else [before.number, before.sha256],
+            query=self.log.query,
+            spark=spark_id,
+            run=self.run,
+            serials=(begin.serial + 1, begin.serial + head["released"]),
+            emitted_through=(through[0], through[1]),
+            latest_time=latest,
+            input=head["input"],
+            ingress=head["ingress"],
+            late=head["late"],
+            nodes=self.nodes,
+            maps={
+                str(one): base64.b64encode(found.to_bytes()).decode("ascii")
+                for one, found in self.groupings.items()
+            },
+            states=self._states(begin, results),
+            output=tail["output"],
+            waiting=head["waiting"],
+            late_output=head["late_output"],
+            finished=begin.end == FINISH,
+            figures={
+                "job_seconds": round(ran, 6),
+                "write_seconds": round(sum(one.get("write_seconds", 0.0) for one in results), 6),
+            },
+        )
+        self._check_files(manifest)
+        return manifest
+
+    def _check_complete(self, results: Results) -> None:
+        """One result per fragment and node."""
+        wanted = [("whole", 1, 0)]
+        if self.fragments:
+            wanted = [("input", 1, 0), ("merge", 0, 0)]
+            for number, fragment in enumerate(self.fragments[1:], 2):
+                wanted += [("node", number, node) for node in range(fragment.nodes(self.nodes))]
+        default = {"whole": 1, "merge": 0}
+        found = [
+            (one["part"], one.get("fragment", default.get(one["part"], 0)), one["node"]) for one in results
+        ]
+        if sorted(found) != sorted(wanted):
+            raise CheckpointError(
+                f"the job of this epoch gave the results {sorted(found)}, and not {sorted(wanted)}: nothing "
+                "was committed. Start the query again with the same checkpoint"
+            )
+
+    def _states(self, begin: Begin, results: Results) -> dict[str, list[Said]]:
+        """The states' files per operator: those that were written, and those that nothing has changed."""
+        states: dict[str, list[Said]] = defaultdict(list)
+        for one in results:
+            node = one["node"]
+            if one.get("states") is not None:
+                for name, said in one["states"].items():
+                    states[name].append({"node": node, **said})
+            elif "states" in one and begin.end == SUSPEND:
+                for name in self._operators(one):
+                    states[name] += [part for part in begin.states.get(name, ()) if part["node"] == node]
+        return {
+            name: sorted(parts, key=lambda part: part["node"]) for name, parts in states.items() if parts
+        }
+
+    def _operators(self, result: Said) -> Sequence[str]:
+        if not self.fragments:
+            return [one.name for one in self.pipeline.plan.operators]
+        return [one.name for one in self.fragments[result["fragment"] - 1].operators]
+
+    def _check_files(self, manifest: EpochManifest) -> None:
+        said = [
+            (folder, one)
+            for folder, files in (
+                (STATE, [part for parts in manifest.states.values() for part in parts]),
+                (OUTPUT, manifest.output),
+                (WAITING, manifest.waiting),
+            )
+            for one in files
+        ]
+        for folder, one in said:
+            path = self.log.folder / folder / one["file"]
+            try:
+                size = path.stat().st_size
+            except OSError as error:
+                raise CheckpointError(
+                    f"{path}: a task says that it wrote this file, and the driver does not see it: the "
+                    "checkpoint must be a folder that driver and executors share. Nothing was committed"
+                ) from error
+            if size != one["bytes"]:
+                raise CheckpointError(
+                    f"{path}: has {size} bytes, and the task wrote {one['bytes']}; nothing was committed. "
+                    "Start the query again with the same checkpoint"
+                )
+
+
+def bytes_of(tag: OrderTag) -> tuple[int, int]:
+    """A tag's two numbers."""
+    return tag.serial, tag.index
+
+
+def _columns(plan: Plan, options: Mapping[str, Any]) -> Columns:
+    source = plan.source
+    used = list(used_source_columns(plan))
+    if options.get("punctuate") is not None:
+        used[options["punctuate"].bind(source)[0]] = True
+    names = tuple(carried_name(number) for number in range(len(source)))
+    return Columns(
+        source,
+        names,
+        tuple(name for name, is_used in zip(source.names, used, strict=True) if not is_used),
+    )
+
+
+def read_columns(pipeline: Pipeline, options: Mapping[str, Any]) -> list[str]:
+    """Columns of the source that must arrive."""
+    columns = _columns(pipeline.plan, options)
+    return [name for name in columns.source.names if name not in columns.unread]
+
+
+def _read(rows: DataFrame) -> Results:
+    return [json.loads(bytes(row[0])) for row in rows.collect()]
+
+
+def nothing(spark: SparkSession) -> DataFrame:
+    """A frame of one partition, for the job of an epoch that gets no rows."""
+    return spark.range(0, 1, 1, 1)
+
+
+OnEpoch = Callable[[dict[str, Any]], None]

@@ -1,0 +1,340 @@
+"""A running stream, as `od.spark.stream` returns it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark import SparkContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ordstream.errors import CheckpointError, OrdstreamError
+from ordstream.ground.ordertags import OrderTag
+from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
+from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
+from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
+
+#: Epochs whose figures a query keeps.
+REMEMBERED = 100
+WAIT_SECONDS = 0.05
+#: Java's loggers that tell of a stop as if it were a failure.
+STOP_LOGGERS = (
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
+    "org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink",
+    "org.apache.spark.scheduler.DAGScheduler",
+    "org.apache.spark.util.Utils",
+    "py4j",
+)
+
+
+class StreamStopped(Exception):
+    """Tells Spark that a micro-batch was not done; nobody else hears of it."""
+
+
+def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
+    """A committed epoch as sinks take it."""
+    files = [
+        OutputFile(log.folder / OUTPUT / one["file"], one["rows"], one["bytes"]) for one in manifest.output
+    ]
+    return Epoch(manifest.number, files, OrderTag(*manifest.emitted_through))
+
+
+class Delivery:
+    """Hands committed epochs to sinks; after a start first those that a sink may not have."""
+
+    def __init__(self, log: EpochLog, info: StreamInfo, sinks: Sequence[Sink]) -> None:
+        self._log, self._info, self._sinks = log, info, sinks
+
+    def open(self, last: EpochManifest | None) -> None:
+        """Open the sinks, and deliver what was committed before and is not surely there.
+
+        Raises
+        ------
+        CheckpointError
+            A sink has an epoch that this checkpoint has not.
+        """
+        newest = -1 if last is None else last.number
+        for sink in self._sinks:
+            sink.open(self._info)
+            found = sink.delivered()
+            through = -1 if found is None else found
+            if through > newest + 1:
+                raise CheckpointError(
+                    f"{type(sink).__name__} holds epochs up to {through} of this stream, and the checkpoint "
+                    f"{self._log.folder} ends at epoch {newest}: it was taken back. Give the sink another "
+                    "target, or take its epochs back too"
+                )
+            for manifest in self._log.all(through):
+                sink.deliver(epoch_of(self._log, manifest))
+
+    def deliver(self, manifest: EpochManifest) -> None:
+        """Hand an epoch to all sinks."""
+        for sink in self._sinks:
+            sink.deliver(epoch_of(self._log, manifest))
+
+    def close(self) -> None:
+        """Close the sinks."""
+        for sink in self._sinks:
+            sink.close()
+
+
+@dataclass
+class Batches:
+    """What `foreachBatch` calls: one micro-batch becomes one epoch.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Columns by which Spark sorts a batch.
+    columns : tuple of str
+        Columns of a batch that go to the tasks.
+    one_slot : bool
+        This Spark runs one task at a time.
+    """
+
+    log: EpochLog
+    runner: EpochRunner
+    delivery: Delivery
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    one_slot: bool
+    last: EpochManifest | None
+    on_epoch: OnEpoch | None
+    failure: BaseException | None = None
+    reports: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    spark_id: str = ""
+    cleaned: bool = False
+    stopping: bool = False
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Run, commit and deliver; or skip what was committed.
+
+        Raises
+        ------
+        CheckpointError
+            It can't follow what was committed, or another driver was faster.
+        """
+        while not self.busy.acquire(timeout=WAIT_SECONDS):
+            if self.stopping:  # whoever stops the query waits for this call, and holds the lock
+                raise StreamStopped("the query was stopped before this micro-batch began")
+        try:
+            self._process(batch, int(number))
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.busy.release()
+
+    def _process(self, batch: DataFrame, number: int) -> None:
+        began = time.perf_counter()
+        self._check_query()
+        newest = -1 if self.last is None else self.last.number
+        if number <= newest:
+            self._check_same(batch, number)
+            return
+        if number > newest + 1:
+            raise CheckpointError(
+                f"Spark gives micro-batch {number}, and the last committed epoch is {newest}: epochs "
+                f"between them are missing from {self.log.folder}. Take Spark's log back to it with "
+                f"od.spark.rewind({str(self.log.folder)!r}, to={newest}), or begin anew with another "
+                "checkpoint"
+            )
+        manifest = self.runner.epoch(self.in_order(batch), number, self.last, self.spark_id)
+        ready = time.perf_counter()
+        self.log.publish(manifest)
+        self.last = self.log.read(number)
+        committed = time.perf_counter()
+        self.delivery.deliver(self.last)
+        delivered = time.perf_counter()
+        self.log.collect(number, outputs=not self.cleaned)
+        self.cleaned = True
+        self._tell(self.last, committed - ready, delivered - committed, time.perf_counter() - began)
+
+    def in_order(self, batch: DataFrame) -> DataFrame:
+        """The batch in one partition, sorted."""
+        rows = batch.coalesce(1) if self.one_slot else batch.repartition(1)
+        if self.keys:
+            rows = rows.sortWithinPartitions(*(F.col(name).asc_nulls_first() for name in self.keys))
+        return rows.select(*self.columns)
+
+    def _check_query(self) -> None:
+        """Spark's own query, whose id is in its checkpoint, must be the one that began."""
+        if self.spark_id:
+            return
+        path = self.log.folder / SPARK / "metadata"
+        try:
+            self.spark_id = str(json.loads(path.read_text())["id"])
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{path}: Spark's id of this query can't be read: {error}") from error
+        if self.last is not None and self.last.spark != self.spark_id:
+            raise CheckpointError(
+                f"{self.log.folder / SPARK}: this is the checkpoint of another query of Spark's "
+                f"({self.spark_id}) than the one whose epochs are committed here ({self.last.spark}): its "
+                "micro-batches would not follow them. Put Spark's folder back, or begin anew with another "
+                "checkpoint"
+            )
+
+    def _check_same(self, batch: DataFrame, number: int) -> None:
+        """Spark gives a committed batch again, since its own commit is missing: it must be the same."""
+        committed = self.log.read(number)
+        found = self.runner.digest(self.in_order(batch))
+        if dict(found) != dict(committed.input):
+            raise CheckpointError(
+                f"Spark gives micro-batch {number} again, with {found['rows']:,} rows that are not the "
+                f"{committed.input['rows']:,} that were committed: this source, or what is computed in "
+                "front of the stream, is not deterministic. Outputs of the committed rows may be with "
+                "readers already, so the stream stops. Write the source down first (a file, Kafka), and "
+                "begin anew with another checkpoint"
+            )
+
+    def _tell(self, manifest: EpochManifest, commit: float, deliver: float, whole: float) -> None:
+        told = {
+            "epoch": manifest.number,
+            "rows": manifest.input["rows"],
+            "serials": list(manifest.serials),
+            "emitted_through": list(manifest.emitted_through),
+            "output_rows": sum(one["rows"] for one in manifest.output),
+            "late": manifest.late,
+            "waiting": sum(one["rows"] for one in manifest.waiting),
+            "state_rows": manifest.state_rows,
+            "state_bytes": manifest.state_bytes,
+            "nodes": manifest.nodes,
+            "job_ms": 1e3 * manifest.figures["job_seconds"],
+            "snapshot_ms": 1e3 * (manifest.figures["write_seconds"] + commit),
+            "deliver_ms": 1e3 * deliver,
+            "latency_ms": 1e3 * whole,
+        }
+        self.reports.append(told)
+        if self.on_epoch is not None:
+            self.on_epoch(told)
+
+
+class StreamQuery:
+    """A stream that runs. Spark's own query is `.query`; what is not here is asked there.
+
+    Attributes
+    ----------
+    query : pyspark.sql.streaming.StreamingQuery
+    checkpoint : Path
+    """
+
+    def __init__(self, query: StreamingQuery, batches: Batches) -> None:
+        self.query = query
+        self.checkpoint: Path = batches.log.folder
+        self._batches = batches
+
+    def __repr__(self) -> str:
+        return f"StreamQuery({str(self.checkpoint)!r}, active={self.isActive})"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.query, name)
+
+    @property
+    def isActive(self) -> bool:
+        """The stream has not ended."""
+        return bool(self.query.isActive)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until the stream has ended, or so many seconds; whether it has.
+
+        Raises
+        ------
+        OrdstreamError
+            What ended it, where it is ours.
+        pyspark.errors.StreamingQueryException
+            Anything else.
+        """
+        try:
+            ended = self.query.awaitTermination(cast(Any, timeout))
+        except StreamingQueryException as error:
+            self._batches.delivery.close()
+            self._raise(error)
+            return True
+        if not self.isActive:
+            self._batches.delivery.close()
+        return ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until all rows that are there now are committed; for tests."""
+        try:
+            self.query.processAllAvailable()
+        except StreamingQueryException as error:
+            self._raise(error)
+
+    def _raise(self, error: StreamingQueryException) -> None:
+        """What ended the stream, but for a stop."""
+        if self._batches.stopping and self._batches.failure is None:
+            return
+        if isinstance(self._batches.failure, OrdstreamError):
+            raise self._batches.failure from None
+        raise error
+
+    def exception(self) -> BaseException | None:
+        """What ended the stream; None: nothing did."""
+        if isinstance(self._batches.failure, OrdstreamError):
+            return self._batches.failure
+        return None if self._batches.stopping else self.query.exception()
+
+    def stop(self) -> None:
+        """Let the micro-batch that runs be committed, then end the stream. Idempotent."""
+        with self._batches.busy:
+            self._batches.stopping = True
+            with _hushed():
+                self.query.stop()
+        self._batches.delivery.close()
+
+    @property
+    def epochs(self) -> list[dict[str, Any]]:
+        """Figures of the last epochs of this run, oldest first."""
+        return list(self._batches.reports)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        """Spark's progress of the last micro-batch, with the epoch's figures under "ordstream"."""
+        progress = self.query.lastProgress
+        if progress is None:
+            return None
+        told = json.loads(progress.json) if hasattr(progress, "json") else dict(progress)
+        own = {one["epoch"]: one for one in self._batches.reports}
+        told["ordstream"] = own.get(told.get("batchId"))
+        return dict(told)
+
+    @property
+    def emitted_through(self) -> OrderTag:
+        """All outputs up to here are committed."""
+        last = self._batches.last
+        return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """A stop interrupts Spark's stream thread, which logs that as an error, with a trace."""
+    try:
+        jvm: Any = SparkContext._jvm
+        log4j = jvm.org.apache.logging.log4j
+        manager = log4j.LogManager
+        set_level, off = log4j.core.config.Configurator.setLevel, log4j.Level.OFF
+        before = {name: manager.getLogger(name).getLevel() for name in STOP_LOGGERS}
+    except Exception:  # another version of Spark: it may print a trace
+        yield
+        return
+    for name in STOP_LOGGERS:
+        set_level(name, off)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            set_level(name, level)

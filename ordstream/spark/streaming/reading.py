@@ -1,0 +1,136 @@
+"""What a stream has left, as DataFrames: its output, its late rows, its state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.ground.ordertags import TAG_NAMES
+from ordstream.spark.arrival import align
+from ordstream.spark.schemas import spark_schema
+from ordstream.spark.shipped import Shipped
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.epoch_manifest import LATE, OUTPUT, Said
+from ordstream.spark.streaming.stored_state import stored
+
+
+def read_output(
+    checkpoint: str | os.PathLike[str],
+    *,
+    late: bool = False,
+    tags: bool = False,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """The committed output of a stream, in order: every epoch whole, none twice.
+
+    Parameters
+    ----------
+    checkpoint : path
+    late : bool
+        The rows that came too late, of a stream with ``late="side_output"``, in place of the output: the
+        columns that its tasks read, under their names there (c0, c1, ... those of the pipeline's source).
+    tags : bool
+        With the columns ``_serial`` and ``_index`` (docs/ordering.md).
+    spark : SparkSession, optional
+        Default: the active one.
+
+    Raises
+    ------
+    CheckpointError
+        It is no checkpoint of a stream, or damaged; a file is missing.
+    """
+    session, log = _session(spark), EpochLog(checkpoint)
+    folder = LATE if late else OUTPUT
+    files = [
+        log.folder / folder / one["file"]
+        for manifest in log.all()
+        for one in (manifest.late_output if late else manifest.output)
+    ]
+    for path in files:
+        if not path.exists():
+            raise CheckpointError(f"{path}: a committed file is missing: the output would have a gap")
+    paths = [str(path) for path in files]
+    if late:
+        if not paths:
+            raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
+        return session.read.parquet(*paths)
+    schema = from_arrow_schema(log.schema)
+    frame = session.read.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
+    ordered = frame.orderBy(*map(F.col, TAG_NAMES))
+    return ordered if tags else ordered.drop(*TAG_NAMES)
+
+
+def state(
+    checkpoint: str | os.PathLike[str],
+    operator: str,
+    *,
+    epoch: int | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """What an operator of a stream knows: its state behind the last committed epoch, key columns first.
+
+    Parameters
+    ----------
+    checkpoint : path
+    operator : str
+        Its name.
+    epoch : int, optional
+        Another epoch whose state is still there: the one before.
+    spark : SparkSession, optional
+
+    Raises
+    ------
+    PlanError
+        There is no such operator with a state.
+    CheckpointError
+        Nothing was committed, or the state is damaged or gone.
+    """
+    session, log = _session(spark), EpochLog(checkpoint)
+    manifest = log.last() if epoch is None else log.read(epoch)
+    if manifest is None:
+        raise CheckpointError(f"{log.folder}: no epoch was committed yet")
+    if operator not in manifest.states:
+        there = ", ".join(map(repr, manifest.states)) or "none"
+        raise PlanError(
+            f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"
+        )
+    parts = list(manifest.states[operator])
+    schema = stored(str(log.folder), manifest.number, {operator: parts})[operator].schema
+    in_spark: Any = spark_schema(schema)
+    function = StateFunction(
+        str(log.folder), manifest.number, operator, parts, to_arrow_schema(in_spark, timezone="UTC")
+    )
+    return session.range(0, len(parts), 1, len(parts)).mapInArrow(function, in_spark)
+
+
+@dataclass(frozen=True)
+class StateFunction(Shipped):
+    """Reads files of a state in tasks, one file per row that arrives."""
+
+    folder: str
+    number: int
+    operator: str
+    parts: list[Said]
+    output: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                states = stored(self.folder, self.number, {self.operator: [self.parts[number]]})
+                yield from (align(rows, self.output) for rows in states[self.operator].batches())
+
+
+def _session(spark: Any) -> SparkSession:
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise PlanError("there is no Spark session: start one (od.spark.local_session())")
+    return session

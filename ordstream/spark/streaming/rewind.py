@@ -1,0 +1,84 @@
+"""Go back to an epoch: our commits, then Spark's.
+
+Spark does not run a micro-batch again that it has committed, so its log must go back too. What it has
+planned for the first batch behind the epoch stays: it runs again over the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.snapshots.files import Files
+from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming.epoch_manifest import STATE
+
+
+def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
+    """Take a stream back to an epoch, as if nothing behind it had been committed. The query must not run.
+
+    The next batch has the rows that it had before; those behind it may be cut in other places. A sink that
+    has later epochs must be taken back by hand where these differ. Called again after a crash it completes
+    what it began.
+
+    Parameters
+    ----------
+    checkpoint : path
+    to : int, optional
+        The epoch that is the last one then; its state must still be there. Default: the one before the last.
+        -1: nothing is committed.
+
+    Returns
+    -------
+    int
+        The epoch that is the last one now.
+
+    Raises
+    ------
+    PlanError
+        There is no such epoch.
+    CheckpointError
+        Its state is gone, or a file can't be removed.
+    """
+    log = EpochLog(checkpoint)
+    numbers = log.numbers()
+    newest = numbers[-1] if numbers else -1
+    target = newest - 1 if to is None else to
+    if not -1 <= target <= newest:
+        raise PlanError(f"rewind(to={to!r}): committed are the epochs {numbers[:1] or 'none'} to {newest}")
+    if target >= 0:
+        manifest = log.read(target)
+        for folder, name in manifest.names():
+            path = log.folder / folder / name
+            if folder == STATE and not path.exists():
+                raise CheckpointError(
+                    f"{path}: the state behind epoch {target} is gone; the last two epochs keep theirs: go "
+                    f"back to {newest - 1}"
+                )
+    files = Files()
+    try:
+        # Ours first: if this stops in the middle, Spark is ahead of us, which the stream refuses.
+        for number in reversed([one for one in numbers if one > target]):
+            log.remove(number)
+        _cut(files, log.folder / SPARK / "commits", target)
+        _cut(files, log.folder / SPARK / "offsets", target + 1)
+    except OSError as error:
+        raise CheckpointError(
+            f"{log.folder}: can't be taken back to epoch {target}: {error}; mend that, and call rewind again"
+        ) from error
+    return target
+
+
+def _cut(files: Files, folder: Path, last: int) -> None:
+    """Remove what Spark's log holds behind a batch, newest first, with its checksums."""
+    if not folder.is_dir():
+        return
+    entries = {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+    for number in sorted(entries, reverse=True):
+        if number > last:
+            beside = folder / f".{number}.crc"
+            if beside.exists():
+                files.remove(beside)
+            files.remove(entries[number])
+    files.sync_folder(folder)

@@ -1,0 +1,71 @@
+"""Rows in the order of a stream, compared across micro-batches: column by column, null first, NaN last."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+Bools = npt.NDArray[np.bool_]
+
+
+def precede(rows: pa.RecordBatch, row: pa.RecordBatch) -> Bools:
+    """Which rows come before one: True per such row. Both have the columns that order, and no others."""
+    less = np.zeros(rows.num_rows, dtype=np.bool_)
+    equal = np.ones(rows.num_rows, dtype=np.bool_)
+    for column, value in zip(rows.columns, row.columns, strict=True):
+        before, same = _compared(column, value[0])
+        less |= equal & before
+        equal &= same
+    return less
+
+
+def _compared(column: pa.Array, value: pa.Scalar) -> tuple[Bools, Bools]:
+    nulls = _bools(pc.is_null(column))
+    if not value.is_valid:
+        return np.zeros(len(column), dtype=np.bool_), nulls
+    if pat.is_floating(column.type):
+        nans = _bools(pc.is_nan(column))
+        if np.isnan(value.as_py()):
+            return ~nans, nans
+    return nulls | _bools(pc.less(column, value)), _bools(pc.equal(column, value))
+
+
+def _bools(found: pa.Array) -> Bools:
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows by these columns, ascending; rows that are equal in them stay as they stand."""
+    keys: list[tuple[str, str]] = []
+    more: dict[str, Any] = {}
+    for number, name in enumerate(names):
+        column = rows.column(name)
+        if pat.is_floating(column.type):  # Arrow would put NaN beside null
+            more[f"nan{number}"] = pc.is_nan(column)
+            keys.append((f"nan{number}", "ascending"))
+        more[f"key{number}"] = column
+        keys.append((f"key{number}", "ascending"))
+    if not keys or not rows.num_rows:
+        return rows
+    return rows.take(pc.sort_indices(pa.table(more), sort_keys=keys, null_placement="at_start"))
+
+
+def packed(row: pa.RecordBatch) -> str:
+    """One row as text, for a manifest."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, row.schema) as writer:
+        writer.write_batch(row)
+    return base64.b64encode(out.getvalue().to_pybytes()).decode("ascii")
+
+
+def unpacked(text: str) -> pa.RecordBatch:
+    """The row that `packed` was given."""
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return reader.read_next_batch()

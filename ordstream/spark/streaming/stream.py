@@ -1,0 +1,445 @@
+"""`stream`: a stateful pipeline over Structured Streaming, exactly once (docs/streaming.md)."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ordstream.errors import PlanError
+from ordstream.fragments import fragmenting
+from ordstream.ground.ordertags import TAG_NAMES, OrderTag
+from ordstream.ground.types import names_beside
+from ordstream.node.settings import OF_STATE, make_settings
+from ordstream.node.snapshotting import seconds_of
+from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.shedding import check_repeatable, set_aside, sheds
+from ordstream.reference.run_serial import refuse_suspend
+from ordstream.snapshots.fit import check_can_snapshot, fit
+from ordstream.snapshots.snapshot import Snapshot
+from ordstream.spark.columns import Carried, carry, place_in_source, slots, sortable
+from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE
+from ordstream.spark.streaming.epoch_functions import FINISH
+from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming.epoch_manifest import EpochManifest
+from ordstream.spark.streaming.epoch_runner import (
+    EpochRunner,
+    OnEpoch,
+    nothing,
+    output_schema,
+    read_columns,
+)
+from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
+from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
+from ordstream.spark.streaming.stored_state import stored
+
+#: Column by which our own sources say where a row stands in them.
+OFFSET = "_offset"
+
+Trigger = str | Mapping[str, Any] | None
+#: Streams of this process by checkpoint: `finish` needs the pipeline.
+_started: dict[Path, tuple[Pipeline, dict[str, Any]]] = {}
+
+
+def stream(
+    pipeline: Pipeline,
+    df: DataFrame,
+    *,
+    checkpoint: str | os.PathLike[str],
+    order_by: str | Sequence[str] = (),
+    sink: Sink | Sequence[Sink] | None = None,
+    slack: int | str | timedelta | None = None,
+    late: Literal["raise", "drop", "side_output"] = "raise",
+    trigger: Trigger = None,
+    nodes: int | None = None,
+    grouping: Any = "hash",
+    workers: int | str | None = None,
+    name: str | None = None,
+    on_epoch: OnEpoch | None = None,
+    **options: Any,
+) -> StreamQuery:
+    """Run a stateful pipeline over a streaming DataFrame, in order, exactly once.
+
+    Each micro-batch is one epoch: its rows are put in order and get serials, the operators go on from the
+    states of the epoch before, and states and outputs are committed together, by one manifest. After a crash
+    of anything the same call goes on. `read_output`, or a sink, gives the output.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    df : DataFrame
+        Streaming. Its source must give the same rows again when Spark asks for a micro-batch again (files,
+        Kafka, our sources), and so must what is computed from it: a batch that differs is refused.
+    checkpoint : path
+        A folder that driver and executors share; made where it is not there. Spark's own checkpoint is
+        inside.
+    order_by : str or sequence of str
+        Columns of `df` in which rows are ordered, as for `apply`. Default: the column ``_offset`` of our own
+        sources, else the place in the source. Equal rows of a batch follow their place in the source where
+        Spark knows it (Parquet), else ``_offset``, else their columns; those of a later batch follow.
+    sink : Sink or sequence of Sink, optional
+        Where committed epochs are delivered. Default: the files themselves, see `read_output`.
+    slack : int, str or timedelta, optional
+        How far a row's first column of `order_by` may lie behind the largest so far: rows wait so long for
+        others. A number in the column's units, or a time ("10s"). Default: none waits.
+    late : "raise", "drop" or "side_output"
+        What becomes of a row that comes before one that has its place already: an error, counted and
+        dropped, or kept for ``read_output(late=True)``.
+    trigger : str or mapping, optional
+        "5 seconds"; "available now": all that is there, then the query ends; or keywords of Spark's
+        ``trigger``. Default: a batch as soon as the last one is done.
+    nodes : int, optional
+        More than one: the pipeline is cut where the key changes, and each fragment runs in so many nodes.
+        Another number may be given when the query is started again.
+    grouping : "hash", KeyMap or mapping
+        What chooses a row's node: a deployed map for the keyed fragment, or operator names to maps. It stays
+        as it was committed first.
+    workers : int or "auto", optional
+        Threads of a node; default the processors of a Spark task.
+    name : str, optional
+        Of Spark's query.
+    on_epoch : callable, optional
+        Called on the driver with each epoch's figures, a dict (`StreamQuery.epochs`).
+    **options
+        Further options of a run (``scheduler``, ``partitioning``, ``punctuate``, ...).
+
+    Returns
+    -------
+    StreamQuery
+
+    Raises
+    ------
+    PlanError
+        An argument is out of range, an operator's state can't be written down, or the last operator emits at
+        the end only.
+    SchemaError
+        A column is missing or has a type that Spark can't carry.
+    CheckpointError
+        The folder is no stream's, or of another one, or damaged; or the stream is finished.
+    """
+    _check_frame(df)
+    pipeline = _checked(pipeline, options, nodes)
+    order = _names(order_by, df)
+    _check_order(df, order)
+    log = _opened(pipeline, checkpoint, order)
+    last = _check_last(log, pipeline)
+    prepared, keys, carried = _prepared(df, pipeline, order, options)
+    runner = _runner(
+        log,
+        pipeline,
+        carried.ordering,
+        _slack(slack, df, order),
+        late,
+        nodes,
+        grouping,
+        workers,
+        options,
+        last,
+    )
+    sinks = _sinks(sink)
+    delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
+    delivery.open(last)
+    spark = df.sparkSession
+    batches = Batches(log, runner, delivery, keys, tuple(carried.columns), slots(spark) == 1, last, on_epoch)
+    writer = prepared.writeStream.foreachBatch(batches).option("checkpointLocation", str(log.folder / SPARK))
+    if name is not None:
+        writer = writer.queryName(name)
+    keywords = _trigger(trigger)
+    writer = writer.trigger(**keywords) if keywords else writer
+    given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
+    _started[log.folder] = (pipeline, {**given, "options": options, "sink": sink, "query": None})
+    query = StreamQuery(writer.start(), batches)
+    _started[log.folder][1]["query"] = query
+    return query
+
+
+def finish(
+    checkpoint: str | os.PathLike[str],
+    pipeline: Pipeline | None = None,
+    *,
+    sink: Sink | Sequence[Sink] | None = None,
+    nodes: int | None = None,
+    workers: int | str | None = None,
+    spark: SparkSession | None = None,
+    **options: Any,
+) -> None:
+    """End a stream: rows that wait are processed, every operator emits what it emits at the end, and the
+    stream is sealed. Its output then equals `run_serial` over the rows in the order of their serials.
+
+    Parameters
+    ----------
+    checkpoint : path
+    pipeline : Pipeline, optional
+        The stream's. Default: that of the last `stream` of this process with this checkpoint, with its
+        arguments; no other argument is needed then.
+    sink, nodes, workers, **options
+        As for `stream`.
+    spark : SparkSession, optional
+        Default: the active one.
+
+    Raises
+    ------
+    PlanError
+        The stream still runs; there is no pipeline, or no session.
+    CheckpointError
+        As for `stream`; nothing was committed yet.
+    """
+    path = Path(checkpoint).absolute()
+    given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
+    known = _started.get(path)
+    if known is not None and known[1]["query"] is not None and known[1]["query"].isActive:
+        raise PlanError(f"the stream of {path} still runs: stop it (query.stop()), then finish it")
+    if pipeline is None:
+        if known is None:
+            raise PlanError(
+                f"finish needs the pipeline: this process has not run the stream of {path}, and a "
+                "checkpoint holds no code; give it as the second argument"
+            )
+        pipeline, remembered = known
+        given = remembered
+        sink = sink or remembered["sink"]
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise PlanError("finish needs a Spark session: start one (od.spark.local_session())")
+    pipeline = _checked(pipeline, given["options"], given["nodes"])
+    log = EpochLog(path)
+    log = _opened(pipeline, path, log.order_by)
+    last = _check_last(log, pipeline)
+    delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), _sinks(sink))
+    delivery.open(last)
+    try:
+        runner = _runner(
+            log,
+            pipeline,
+            _job_names(pipeline, log.order_by),
+            None,
+            RAISE,
+            given["nodes"] if given["nodes"] is not None else None if last is None else last.nodes,
+            given["grouping"],
+            given["workers"],
+            given["options"],
+            last,
+        )
+        number = 0 if last is None else last.number + 1
+        manifest = runner.epoch(nothing(session), number, last, "" if last is None else last.spark, FINISH)
+        log.publish(manifest)
+        delivery.deliver(log.read(number))
+        log.collect(number)
+    finally:
+        delivery.close()
+
+
+# ------------------------------------------------------------------------------------------ arguments
+
+
+def _check_frame(df: Any) -> None:
+    if not hasattr(df, "isStreaming") or not df.isStreaming:
+        raise PlanError(
+            "stream takes a streaming DataFrame (spark.readStream...); for one that is whole there is "
+            "od.spark.apply"
+        )
+    if not isinstance(df.sparkSession, SparkSession) or not hasattr(df, "_jdf"):
+        raise PlanError(
+            "stream needs a session of Spark on this machine or a cluster's driver: over Spark Connect the "
+            "function of a micro-batch runs in another process"
+        )
+
+
+def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) -> Pipeline:
+    """The pipeline as it runs.
+
+    Raises
+    ------
+    PlanError
+        It can't be a stream.
+    """
+    refused = {
+        **dict.fromkeys(OF_STATE, "the stream's checkpoint says where state comes from and goes to"),
+        "tags": "output files always have them",
+        "emit": "a stream emits updates; od.spark.finish ends it",
+        "shed_log": "only frozen shedding can be repeated",
+        "arrivals": "rows come when Spark has them",
+        "progress": "on_epoch= is called for each epoch",
+    }
+    for name, why in refused.items():
+        if options.get(name) is not None:
+            raise PlanError(f"{name} can't be combined with a stream: {why}")
+    make_settings(dict(options))
+    if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
+        raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")
+    check_can_snapshot(pipeline.plan)
+    refuse_suspend(pipeline.plan)
+    check_repeatable(pipeline.plan, None)
+    names_beside(pipeline.schema.names, TAG_NAMES, "a stream's output")
+    shedding = sheds(pipeline.plan)
+    if nodes not in (None, 1):
+        if shedding:
+            raise PlanError(f"{shedding[0].name}: a pipeline that sheds runs in one node: leave nodes out")
+        fragmenting.check_options(options, f"nodes={nodes}")
+    return Pipeline.of(set_aside(pipeline.plan, None)) if shedding else pipeline
+
+
+def _names(order_by: Any, df: DataFrame) -> tuple[str, ...]:
+    names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    if not all(isinstance(name, str) for name in names):
+        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
+    if not names and OFFSET in df.columns:
+        return (OFFSET,)
+    return names
+
+
+def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
+    nested = ("array", "map", "struct", "variant")
+    for name in order:
+        kinds = [one.dataType for one in df.schema.fields if one.name == name]
+        if kinds and kinds[0].typeName() in nested:
+            raise PlanError(
+                f"order_by column {name!r} has type {kinds[0].simpleString()}: rows of different "
+                "micro-batches are compared, which needs columns of plain values"
+            )
+
+
+def _opened(pipeline: Pipeline, checkpoint: Any, order: tuple[str, ...]) -> EpochLog:
+    text = os.fspath(checkpoint)
+    if "://" in text and not text.startswith("file:"):
+        raise PlanError(
+            f"checkpoint={text!r}: it must be a folder of a file system that driver and executors have "
+            "mounted (a local disk for local Spark, NFS for a cluster); object stores are not supported yet"
+        )
+    return EpochLog.begun(text.removeprefix("file://"), order, output_schema(pipeline))
+
+
+def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:
+    """The last committed epoch, whose states fit the pipeline."""
+    last = log.last()
+    if last is None:
+        return None
+    if last.finished:
+        raise PlanError(
+            f"{log.folder}: this stream was finished at epoch {last.number}: read it "
+            "(od.spark.read_output), or begin another one with another checkpoint"
+        )
+    states = stored(str(log.folder), last.number, last.states)
+    fit(pipeline.plan, Snapshot(last.serials[1], OrderTag(*last.emitted_through), None, None, states))
+    return last
+
+
+def _slack(slack: Any, df: DataFrame, order: tuple[str, ...]) -> int | None:
+    """In the units of the first column of `order_by`."""
+    if slack is None:
+        return None
+    kind = next((one.dataType.typeName() for one in df.schema.fields if order and one.name == order[0]), "")
+    whole = kind in ("tinyint", "smallint", "integer", "int", "long", "bigint", "short", "byte")
+    if isinstance(slack, int) and not isinstance(slack, bool) and slack >= 0 and whole:
+        return slack
+    if isinstance(slack, str | timedelta) and kind in ("timestamp", "timestamp_ntz"):
+        return round((seconds_of(slack) or 0.0) * 1e6)
+    raise PlanError(
+        f"slack={slack!r} says how far a row may lie behind in {order[0] if order else 'order_by'!r} "
+        f"({kind or 'no column'}): a whole number for a column of whole numbers, or a time such as '10s' "
+        "for a column of timestamps"
+    )
+
+
+def _sinks(sink: Any) -> list[Sink]:
+    if sink is None:
+        return []
+    sinks = list(sink) if isinstance(sink, list | tuple) else [sink]
+    for one in sinks:
+        if not all(callable(getattr(one, name, None)) for name in ("open", "delivered", "deliver", "close")):
+            raise PlanError(
+                f"sink takes a sink of ordstream.spark.streaming.sinks, or an object with open, delivered, "
+                f"deliver and close; got {type(one).__name__}"
+            )
+    return sinks
+
+
+def _trigger(trigger: Trigger) -> dict[str, Any]:
+    if trigger is None:
+        return {}
+    if isinstance(trigger, str):
+        if trigger.replace("_", " ") == "available now":
+            return {"availableNow": True}
+        return {"processingTime": trigger}
+    keywords = dict(trigger)
+    for name in ("continuous", "realTime"):
+        if name in keywords:
+            raise PlanError(
+                f"trigger={name}: Spark runs no Python operator and no foreachBatch in that mode; use micro-"
+                "batches (trigger='1 second', or none)"
+            )
+    return keywords
+
+
+def _prepared(
+    df: DataFrame, pipeline: Pipeline, order: tuple[str, ...], options: Mapping[str, Any]
+) -> tuple[DataFrame, tuple[str, ...], Carried]:
+    """The streaming frame with what a batch needs, the columns that it is sorted by, and what goes to the
+    tasks. A row's place in a file must be asked for here: in a micro-batch Spark does not know it any more.
+    """
+    carried = carry(df, pipeline.source_schema, read_columns(pipeline, options), order)
+    place = dict(place_in_source(carried.frame))
+    if not place and OFFSET in df.columns and OFFSET not in order:
+        place = {"__ordstream_offset": f"d{df.columns.index(OFFSET)}"}
+    ties = list(carried.columns) if place else list(carried.ties)
+    further = [name for name in ties if name not in carried.columns]
+    from pyspark.sql import functions as F
+
+    rows = carried.frame.select(
+        *(column.alias(name) for name, column in carried.columns.items()),
+        *(F.col(name) for name in further),
+        *(F.col(at).alias(name) for name, at in place.items()),
+    )
+    tied = [name for name in ties if name not in carried.ordering and sortable(rows.schema[name].dataType)]
+    if not order and not place:
+        raise PlanError(
+            "stream needs order_by: this source does not say where a row stands in it, and Spark keeps no "
+            "order inside a micro-batch"
+        )
+    return rows, (*carried.ordering, *place, *tied), carried
+
+
+def _job_names(pipeline: Pipeline, order: Sequence[str]) -> tuple[str, ...]:
+    """Names that columns of `order_by` have in waiting files, where they are columns of the source."""
+    names = pipeline.source_schema.names
+    return tuple(
+        f"c{names.index(name)}" if name in names else f"o{number}" for number, name in enumerate(order)
+    )
+
+
+def _runner(
+    log: EpochLog,
+    pipeline: Pipeline,
+    ordering: tuple[str, ...],
+    slack: int | None,
+    late: str,
+    nodes: int | None,
+    grouping: Any,
+    workers: int | str | None,
+    options: Mapping[str, Any],
+    last: EpochManifest | None,
+) -> EpochRunner:
+    if late not in LATE_ROWS:
+        raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
+    runner = EpochRunner.made(
+        log=log,
+        pipeline=pipeline,
+        ordering=ordering,
+        slack=slack,
+        late=late,
+        nodes=nodes or 1,
+        groupings={},
+        workers=workers,
+        options=dict(options),
+        run=uuid.uuid4().hex,
+    )
+    return runner if isinstance(grouping, str) and grouping == "hash" else _grouped(runner, grouping, last)
+
+
+def _grouped(runner: EpochRunner, grouping: Any, last: EpochManifest | None) -> EpochRunner:
+    raise PlanError("grouping= of a stream: only 'hash' is there yet")

@@ -1,0 +1,239 @@
+"""Streams that are killed and started again: the job, the faults, and the one comparison.
+
+A *job* is a stream from Parquet files (`tests/kills/stream_process.py`). Faults are tied to an epoch and a
+step of its protocol. One in a Python worker kills that worker, and Spark runs the task again; one in the
+driver kills the driver, and Java with it, and the process is started again. At the end the committed files
+must hold what `run_serial` gives over the rows in the order of their serials: every value, every order tag.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "tests" / "kills" / "stream_process.py"
+SCHEMA = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("cents", pa.int64())])
+FILE_ROWS = 120
+SLACK = 4
+PATIENCE_S = 240.0
+FAULTS = "ORDSTREAM_STREAM_FAULTS"  # the folder of a job's faults, for every process of it
+
+#: In a worker, before or after: `Files` of an attempt, and a row that is read.
+WORKER_STEPS = (
+    "row read",
+    "state created",
+    "state written",
+    "state synced",
+    "state folder synced",
+    "output written",
+    "output synced",
+    "output folder synced",
+    "waiting written",
+    "waiting synced",
+)
+#: In the driver.
+DRIVER_STEPS = (
+    "commit created",
+    "commit written",
+    "commit synced",
+    "commit linked",
+    "commits folder synced",
+    "state removed",
+    "batch returned",
+)
+
+
+@dataclass(frozen=True)
+class StreamFault:
+    """What happens at a step of an epoch, once.
+
+    Attributes
+    ----------
+    epoch : int
+    step : str
+    when : "before" or "after"
+    what : str
+        "kill"; "java": kill the Java process; "full": the disk is full; "zombie": the attempt goes on when
+        another one has won.
+    """
+
+    epoch: int
+    step: str
+    when: str = "before"
+    what: str = "kill"
+
+    @property
+    def ends(self) -> bool:
+        """The driver is gone then."""
+        return self.step in DRIVER_STEPS or self.what == "java"
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.when} {self.step} of epoch {self.epoch}"
+
+
+def pipeline() -> od.Pipeline:
+    """Python, keys that change, sessions open across epochs, a flush."""
+    from stream_faults import seen  # its import installs the faults in a worker
+
+    spent = od.Pipeline(SCHEMA).map(seen, schema=SCHEMA).key_by("user")
+    scanned = spent.scan(visits=od.count(), cents=od.sum("cents"), ts=od.last("ts"))
+    return scanned.key_by("visits").lag({"before": "cents"}).key_by("user").sessionize("ts", 6, ["before"])
+
+
+def rows(count: int, seed: int) -> pa.Table:
+    """The source as it comes: times up to `SLACK` behind the largest."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(count) // 3 - rng.integers(0, SLACK, count) + SLACK
+    users = pa.array(rng.integers(0, 25, count), mask=rng.integers(0, 25, count) == 0)
+    return pa.table({"ts": times, "user": users, "cents": rng.integers(0, 100, count)}, schema=SCHEMA)
+
+
+@dataclass
+class StreamJob:
+    """One stream in a folder of its own.
+
+    Attributes
+    ----------
+    files : int
+        Of the source: epochs, but for the end.
+    nodes : int
+    early : bool
+        The manifest is published before the output: the negative control.
+    """
+
+    folder: Path
+    files: int = 12
+    nodes: int = 1
+    seed: int = 1
+    early: bool = False
+    starts: int = 0
+    table: pa.Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = rows(self.files * FILE_ROWS, self.seed)
+        for name in ("source", "faults"):
+            (self.folder / name).mkdir(parents=True)
+        for number in range(self.files):
+            path = self.folder / "source" / f"{number:04}.parquet"
+            pq.write_table(self.table.slice(number * FILE_ROWS, FILE_ROWS), path)
+            os.utime(path, (1_000_000_000 + number,) * 2)
+
+    def run(self, faults: Sequence[StreamFault], forget: bool = False, to_the_end: bool = True) -> None:
+        """Run the stream through all faults; then, with `to_the_end`, to its end. `forget`: delete Spark's
+        last commit after each end of a driver.
+
+        Raises
+        ------
+        AssertionError
+            A fault did not fire, or a process ended badly by itself.
+        """
+        for number, fault in enumerate(faults):
+            said = [fault.epoch, fault.step, fault.when, fault.what]
+            (self.folder / "faults" / f"{number}.json").write_text(json.dumps(said))
+        for _ in range(sum(fault.ends for fault in faults)):
+            self._start(expected=(-signal.SIGKILL, 1))
+            if forget:
+                self._forget()
+        if to_the_end:
+            self._start(expected=(0,))
+        missed = [str(f) for k, f in enumerate(faults) if not self._fired(k)]
+        assert not missed, f"faults never fired: {missed}"
+
+    def _fired(self, number: int) -> bool:
+        return (self.folder / "faults" / f"{number}.fired").exists()
+
+    def _forget(self) -> None:
+        commits = self.folder / "checkpoint" / "spark" / "commits"
+        numbers = [int(path.name) for path in commits.glob("[0-9]*")] if commits.is_dir() else []
+        if numbers:
+            (commits / f"{max(numbers)}").unlink()
+
+    def _start(self, expected: Sequence[int]) -> None:
+        given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early}
+        log = self.folder / f"log-{self.starts}"
+        self.starts += 1
+        paths = [str(ROOT / "tests"), str(ROOT / "tests" / "kills"), *filter(None, sys.path)]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            FAULTS: str(self.folder / "faults"),
+        }
+        with log.open("wb") as errors:
+            ended = subprocess.run(
+                [sys.executable, str(PROGRAM), json.dumps(given)],
+                stdout=errors,
+                stderr=errors,
+                cwd=self.folder,
+                env=environment,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+        said = log.read_text(errors="replace")[-4000:]
+        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said}"
+        if ended.returncode == 1:  # Java was killed, or the disk was full: the driver told of it
+            assert "planned" in said, said
+
+    # ------------------------------------------------------------------------------------------ the answer
+
+    def committed(self) -> list[tuple[Any, ...]]:
+        """The rows of the files that the manifests name, one behind the other."""
+        from ordstream.spark.streaming.epoch_log import EpochLog
+
+        log = EpochLog(self.folder / "checkpoint")
+        found: list[tuple[Any, ...]] = []
+        for manifest in log.all():
+            for one in manifest.output:
+                path = log.folder / "output" / one["file"]
+                assert path.exists(), f"{path.name} is committed and missing"
+                found += [tuple(row.values()) for row in pq.ParquetFile(path).read().to_pylist()]
+        return found
+
+    def compare(self) -> None:
+        """What is committed is `run_serial`'s answer, values and tags."""
+        order = np.argsort(self.table["ts"].to_numpy(), kind="stable")
+        expected = run_serial(pipeline(), self.table.take(pa.array(order)))
+        assert expected.error is None
+        wanted = [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
+        got = self.committed()
+        for number, (mine, theirs) in enumerate(zip(got, wanted, strict=False)):
+            assert mine == theirs, f"output {number} is {mine}, and run_serial gives {theirs}"
+        assert len(got) == len(wanted) > self.files, f"{len(got)} outputs, run_serial gives {len(wanted)}"
+
+
+def drawn(kills: int, seed: int, files: int) -> list[StreamFault]:
+    """So many faults, one per epoch and place: three of four in workers, which cost no new Java."""
+    rng = random.Random(seed)
+    found: list[StreamFault] = []
+    taken: set[tuple[int, bool]] = set()
+    number = 0
+    while len(found) < kills:
+        in_driver = number % 4 == 3
+        steps = DRIVER_STEPS if in_driver else WORKER_STEPS
+        step = steps[(number // 4 if in_driver else number - number // 4) % len(steps)]
+        epoch = rng.randrange(2, files)
+        if (epoch, in_driver) in taken:
+            if len(taken) >= 2 * (files - 2):
+                break
+            if all((one, in_driver) in taken for one in range(2, files)):
+                number += 1
+            continue
+        taken.add((epoch, in_driver))
+        when = "after" if step == "row read" else rng.choice(("before", "after"))
+        found.append(StreamFault(epoch, step, when))
+        number += 1
+    return found

@@ -1,0 +1,78 @@
+"""The process that is killed: a stream from Parquet files, to its end.
+
+``python stream_process.py '{"folder": ..., "nodes": ..., "early": ...}'``; see `kill_streams.StreamJob`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import stream_faults
+from kill_streams import SLACK, pipeline
+
+import ordstream as od
+from ordstream.spark import local_session
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.query import Batches
+
+
+class Returned:
+    """`Batches`, with a moment behind it: Spark has not committed yet."""
+
+    def __init__(self) -> None:
+        self.plain = Batches.__call__
+
+    def install(self) -> None:
+        plain = self.plain
+
+        def call(batches: Batches, batch: Any, number: int) -> None:
+            plain(batches, batch, number)
+            stream_faults.reached(int(number), "before", "batch returned")
+
+        Batches.__call__ = call  # type: ignore[method-assign]
+
+
+def held_back() -> None:
+    """The negative control: an epoch's output gets its name after the manifest has its own."""
+    publish = EpochLog.publish
+
+    def early(log: EpochLog, manifest: Any) -> None:
+        files = [log.folder / "output" / one["file"] for one in manifest.output]
+        for path in files:
+            path.rename(path.with_suffix(".held"))
+        publish(log, manifest)
+        for path in files:
+            path.with_suffix(".held").rename(path)
+
+    EpochLog.publish = early  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run until the source ends, or a fault comes."""
+    given = json.loads(sys.argv[1])
+    folder = Path(given["folder"])
+    Returned().install()
+    if given["early"]:
+        held_back()
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.pollingDelay": "1ms"}
+    spark = local_session(2, node_cores=1, retries=8, memory="600m", settings=settings)
+    frame = spark.readStream.schema("ts long, user long, cents long").option("maxFilesPerTrigger", 1)
+    query = od.spark.stream(
+        pipeline(),
+        frame.parquet(str(folder / "source")),
+        order_by="ts",
+        slack=SLACK,
+        checkpoint=folder / "checkpoint",
+        trigger="available now",
+        nodes=given["nodes"],
+    )
+    query.awaitTermination()
+    od.spark.finish(folder / "checkpoint")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

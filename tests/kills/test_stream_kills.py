@@ -1,0 +1,63 @@
+"""A stream is killed at each step of an epoch's protocol, in its workers, its driver and Java, and started
+again: the committed output is `run_serial`'s.
+
+``make kills ARGS=stream`` is the long form: 100 kills (``ORDSTREAM_KILLS``) over jobs that differ.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from kill_streams import StreamFault, StreamJob, drawn
+
+KILLS = int(os.environ.get("ORDSTREAM_KILLS", "12"))
+SEED = int(os.environ.get("ORDSTREAM_KILLS_SEED", "1"))
+LONG = "ORDSTREAM_KILLS" in os.environ
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+#: One process lives through all of these but the last of each row.
+SHORT = [
+    StreamFault(2, "row read", "after"),
+    StreamFault(3, "state created"),
+    StreamFault(3, "output synced", "after"),
+    StreamFault(4, "state synced"),
+    StreamFault(4, "commit linked"),
+    StreamFault(5, "state folder synced", "after", "zombie"),
+    StreamFault(6, "output written", "before", "full"),
+    StreamFault(6, "commit linked", "after"),
+    StreamFault(7, "waiting synced"),
+    StreamFault(8, "state written", "after"),
+    StreamFault(9, "batch returned"),
+    StreamFault(10, "output folder synced"),
+]
+PER_JOB = 20
+
+
+def test_output_after_kills(java, tmp_path):
+    pytest.importorskip("pyspark")
+    job = StreamJob(tmp_path / "job", nodes=1, seed=SEED)
+    job.run(SHORT, forget=True)
+    job.compare()
+    assert (job.folder / "faults" / "lingered").exists()
+
+
+@pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
+@pytest.mark.parametrize("number", range(-(-max(KILLS - len(SHORT), 0) // PER_JOB)) if LONG else [0])
+def test_output_after_many_kills(java, tmp_path, number):
+    files = 14
+    job = StreamJob(tmp_path / "job", files=files, nodes=1 + number % 3, seed=SEED + number)
+    faults = drawn(PER_JOB, SEED + number, files)
+    faults.append(StreamFault(files - 1, "state synced", "before", "java"))
+    job.run(faults, forget=number % 2 == 1)
+    job.compare()
+
+
+def test_a_manifest_before_its_outputs_is_seen(java, tmp_path):
+    """The negative control: the driver dies between the manifest and the output's name."""
+    pytest.importorskip("pyspark")
+    job = StreamJob(tmp_path / "job", files=3, early=True)
+    job.run([StreamFault(1, "commits folder synced", "after")], to_the_end=False)
+    with pytest.raises(AssertionError, match="is committed and missing"):
+        job.compare()

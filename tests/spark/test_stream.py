@@ -1,0 +1,218 @@
+"""Streams: every form of a query gives what `run_serial` gives, unsorted, value for value."""
+
+import os
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ordstream as od
+from ordstream.errors import CheckpointError, PlanError, SourceError
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.testing import run_serial
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("item", pa.string()), ("n", pa.int64())])
+SPARK = "ts long, user long, item string, n long"
+
+
+def rows(numbers):
+    numbers = list(numbers)
+    user = [None if n % 11 == 0 else (n * n) % 37 for n in numbers]
+    return pa.table(
+        [[n // 7 for n in numbers], user, [f"é{n % 5}" for n in numbers], numbers], schema=SCHEMA
+    )
+
+
+def steps():
+    """Keys that change, sessions that are open across batches, a flush."""
+    paid = od.Pipeline(SCHEMA).filter(od.col("user").is_not_null())
+    spent = paid.key_by("user").scan(seen=od.count(), latest=od.last("ts"), most=od.max("n"))
+    return spent.key_by("seen").lag({"before": "most"}).key_by("user").sessionize("latest", 3, ["most"])
+
+
+class Source:
+    """A folder of files that a stream reads one by one, in order."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.folder, self.files = spark, folder / "in", 0
+        self.folder.mkdir()
+
+    def add(self, table):
+        path = self.folder / f"f{self.files:03}.parquet"
+        pq.write_table(table, path.with_suffix(".part"))
+        os.utime(path.with_suffix(".part"), (1_000_000_000 + self.files,) * 2)
+        path.with_suffix(".part").rename(path)
+        self.files += 1
+        return self
+
+    def frame(self):
+        reader = self.spark.readStream.schema(SPARK).option("maxFilesPerTrigger", 1)
+        return reader.option("pathGlobFilter", "*.parquet").parquet(str(self.folder))
+
+    def run(self, checkpoint, **options):
+        made = options.pop("pipeline", None) or steps()
+        query = od.spark.stream(
+            made,
+            self.frame(),
+            checkpoint=checkpoint,
+            trigger="available now",
+            **({"order_by": "ts"} | options),
+        )
+        query.awaitTermination(120)
+        assert not query.isActive
+        return query
+
+
+def output(checkpoint, **options):
+    return [tuple(row) for row in od.spark.read_output(checkpoint, **options).collect()]
+
+
+def answer(table, made=None):
+    found = run_serial(made or steps(), table)
+    assert found.error is None
+    return [(*row, *tag) for row, tag in zip(found.rows, found.tags, strict=True)]
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    return Source(spark, tmp_path)
+
+
+def test_a_stream_is_the_batch_answer_whatever_the_nodes(source, tmp_path):
+    table, checkpoint = rows(range(700)), tmp_path / "c"
+    source.add(table.slice(0, 200))
+    source.run(checkpoint, nodes=1)
+    source.add(table.slice(200, 150)).add(table.slice(350, 50))
+    told = []
+    query = source.run(checkpoint, nodes=3, on_epoch=told.append)
+    assert [one["epoch"] for one in told] == [1, 2]
+    assert query.lastProgress["ordstream"] == query.epochs[-1] == told[-1]
+    assert told[0]["serials"] == [201, 350]
+    source.add(table.slice(400))
+    query = source.run(checkpoint, nodes=2)
+    known = {row["user"]: row["seen"] for row in od.spark.state(checkpoint, "scan_2").collect()}
+    assert known[1] == sum(user == 1 for user in table["user"].to_pylist())
+    suspended = output(checkpoint, tags=True)
+    od.spark.finish(checkpoint)
+    expected = answer(table)
+    assert output(checkpoint, tags=True) == expected
+    assert 0 < len(suspended) < len(expected)
+    assert suspended == expected[: len(suspended)]
+    assert query.emitted_through.serial == 700
+    with pytest.raises(PlanError, match="was finished at epoch 4"):
+        source.run(checkpoint)
+
+
+def test_a_batch_that_spark_gives_again_is_skipped_and_another_one_refused(source, tmp_path):
+    table, checkpoint = rows(range(90)), tmp_path / "c"
+    source.add(table.slice(0, 40)).add(table.slice(40, 20))
+    source.run(checkpoint)
+    _forget(checkpoint, 1)
+    source.add(table.slice(60))
+    query = source.run(checkpoint)
+    assert [one["epoch"] for one in query.epochs] == [2]
+    od.spark.finish(checkpoint, steps())
+    assert output(checkpoint, tags=True) == answer(table)
+
+    again = tmp_path / "again"
+    shutil.copytree(checkpoint, again)
+    (again / "commits" / "000000000003.json").unlink()
+    _forget(again, 2)
+    changed = table.slice(60).set_column(3, "n", pa.array(range(30), pa.int64()))
+    source.files = 2
+    source.add(changed)
+    with pytest.raises(CheckpointError, match="micro-batch 2 again, with 30 rows that are not the 30"):
+        source.run(again)
+
+
+def _forget(checkpoint, number):
+    """Spark's own commit of a batch was not written."""
+    for name in (f"{number}", f".{number}.crc"):
+        (checkpoint / "spark" / "commits" / name).unlink()
+
+
+def test_what_does_not_follow_is_refused(source, tmp_path):
+    table, checkpoint = rows(range(60)), tmp_path / "c"
+    source.add(table.slice(0, 20)).add(table.slice(20, 20)).add(table.slice(40))
+    source.run(checkpoint)
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    shutil.rmtree(other / "spark")
+    with pytest.raises(CheckpointError, match="another query of Spark's"):
+        source.run(other)
+    ahead = tmp_path / "ahead"
+    shutil.copytree(checkpoint, ahead)
+    (ahead / "commits" / "000000000002.json").unlink()
+    source.add(rows(range(60, 70)))
+    with pytest.raises(
+        CheckpointError, match=r"gives micro-batch 3, and the last committed epoch is 1.*to=1"
+    ):
+        source.run(ahead)
+    assert od.spark.rewind(ahead, to=1) == 1
+    query = source.run(ahead)
+    assert [one["epoch"] for one in query.epochs] == [2, 3]
+    od.spark.finish(ahead)
+    assert output(ahead, tags=True) == answer(rows(range(70)))
+    with pytest.raises(CheckpointError, match="ordered by ts, not by user"):
+        source.run(checkpoint, order_by="user")
+    with pytest.raises(CheckpointError, match="output has the columns"):
+        source.run(checkpoint, pipeline=od.Pipeline(SCHEMA).key_by("user").count("c"))
+    with pytest.raises(PlanError, match="emits at the end of the stream only"):
+        source.run(checkpoint, pipeline=od.Pipeline(SCHEMA).count("c", emit="final"))
+
+
+def test_of_two_drivers_on_one_checkpoint_one_loses_and_stops(source, tmp_path, monkeypatch):
+    table, checkpoint = rows(range(80)), tmp_path / "c"
+    source.add(table.slice(0, 40))
+    source.run(checkpoint)
+    twin = tmp_path / "twin"
+    shutil.copytree(checkpoint, twin)
+    source.add(table.slice(40))
+    source.run(twin)  # the other driver, which commits epoch 1
+    publish = EpochLog.publish
+
+    def overtaken(log, manifest):
+        shutil.copytree(twin, log.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("spark"))
+        publish(log, manifest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochLog, "publish", overtaken)
+        with pytest.raises(CheckpointError, match="another driver has committed epoch 1 of this stream"):
+            source.run(checkpoint)
+    source.run(checkpoint)
+    od.spark.finish(checkpoint)
+    assert output(checkpoint, tags=True) == answer(table)
+
+
+def test_rows_wait_for_slack_and_late_ones_go_where_the_user_said(source, tmp_path):
+    table = rows(range(300))
+    order = [n + (13 if n % 5 == 0 else 0) for n in range(300)]  # some come up to 13 rows, 2 units, late
+    shuffled = table.take(sorted(range(300), key=lambda n: (order[n], n)))
+    for low in range(0, 300, 60):
+        source.add(shuffled.slice(low, 60))
+    checkpoint = tmp_path / "slack"
+    query = source.run(checkpoint, slack=3)
+    assert sum(one["waiting"] for one in query.epochs) > 0
+    od.spark.finish(checkpoint)
+    # ties come as they came: the answer to the rows in the order of their serials
+    order = sorted(range(300), key=lambda n: (shuffled["ts"][n].as_py(), n))
+    assert output(checkpoint, tags=True) == answer(shuffled.take(order))
+
+    with pytest.raises(SourceError, match=r"came too late: ts \d+ comes before ts \d+"):
+        _raised(source, tmp_path / "raise")
+    dropped = source.run(tmp_path / "drop", late="drop")
+    aside = source.run(tmp_path / "aside", late="side_output")
+    count = sum(one["late"] for one in dropped.epochs)
+    assert 0 < count == sum(one["late"] for one in aside.epochs)
+    assert od.spark.read_output(tmp_path / "aside", late=True).count() == count
+    assert output(tmp_path / "aside", tags=True) == output(tmp_path / "drop", tags=True)
+
+
+def _raised(source, checkpoint):
+    try:
+        source.run(checkpoint)
+    except Exception as error:
+        raise SourceError(str(error)) from None
