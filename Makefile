@@ -31,7 +31,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run run-stream develop java spin test test-quick lint mutants kills debug tsan asan wheel \
+.PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan wheel \
     clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
     bench-peers bench-paper bench-compare
 
@@ -68,7 +68,10 @@ java:
 spin:
 	@tools/bootstrap.sh spin
 
-test: java spin develop ## the whole suite, Spark included [ARGS=pytest options]
+servers:
+	@tools/bootstrap.sh servers
+
+test: java spin servers develop ## the whole suite, Spark included [ARGS=pytest options]
 	@$(JAVA) ORDSTREAM_REQUIRE="java$${ORDSTREAM_REQUIRE:+,$$ORDSTREAM_REQUIRE}" $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]

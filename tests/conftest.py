@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,6 +147,34 @@ def spin() -> tuple[str, str]:
         absent("spin", f"no {spin if program is None else compiler_too}")
         raise AssertionError("unreachable")
     return program, compiler
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """How to reach a PostgreSQL server of the tests' own."""
+    from servers import postgres_missing, postgres_server
+
+    if reason := postgres_missing():
+        absent("servers", f"{reason}: make test installs it")
+    with (
+        tempfile.TemporaryDirectory(prefix="ordstream-postgres-") as folder,
+        postgres_server(Path(folder)) as dsn,
+    ):
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The url of a Redis server of the tests' own."""
+    from servers import redis_server
+
+    if shutil.which("redis-server") is None:
+        absent("servers", "no redis-server: make test installs it")
+    with (
+        tempfile.TemporaryDirectory(prefix="ordstream-redis-") as folder,
+        redis_server(Path(folder)) as url,
+    ):
+        yield url
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

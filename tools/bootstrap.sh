@@ -5,6 +5,8 @@
 #   tools/bootstrap.sh java         the same, and a Java 17+ runtime
 #   tools/bootstrap.sh spin         the model checker SPIN, for tests/models; without it they are skipped,
 #                                   and the exit status is 0
+#   tools/bootstrap.sh servers      PostgreSQL and Redis, for the tests of streams; without them those are
+#                                   skipped, and the exit status is 0
 #   tools/bootstrap.sh java-home    print the JAVA_HOME to run with; nothing where the java on PATH will do
 #
 # What is missing is installed as the distribution's package where that may be done without asking (root, or
@@ -94,7 +96,15 @@ first_offered() { # the first of these packages that the distribution has, else 
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-list_missing() { # $1: java, spin or nothing
+# Debian keeps PostgreSQL's programs off the path.
+has_postgres() {
+    for program in "$(command -v initdb)" /usr/lib/postgresql/*/bin/initdb; do
+        if [ -x "$program" ] && [ -x "$(dirname "$program")/postgres" ]; then return 0; fi
+    done
+    return 1
+}
+
+list_missing() { # $1: java, spin, servers or nothing
     MISSING=; PACKAGES=
     if [ "${1:-}" = spin ]; then
         if have spin; then return; fi
@@ -103,6 +113,16 @@ list_missing() { # $1: java, spin or nothing
             *) MANAGER= ;; # no package that we know of
         esac
         lack "the model checker SPIN" spin
+        return
+    fi
+    if [ "${1:-}" = servers ]; then
+        case $MANAGER in
+            dnf) postgres=postgresql-server redis=redis ;;
+            apt-get) postgres=postgresql redis=redis-server ;;
+            *) postgres=postgresql redis=redis ;;
+        esac
+        has_postgres || lack "a PostgreSQL server" "$postgres"
+        have redis-server || lack "a Redis server" "$redis"
         return
     fi
     if py=$(find_python); then
@@ -158,7 +178,7 @@ install_command() {
     esac
 }
 
-complete() { # $1: java, spin or nothing. Install what is missing, or stop with the sentence.
+complete() { # $1: java, spin, servers or nothing. Install what is missing, or stop with the sentence.
     MANAGER=$(manager)
     list_missing "${1:-}"
     [ -n "$MISSING" ] || return 0
@@ -198,8 +218,12 @@ case ${1:-} in
         (complete spin) || printf 'without it the tests in tests/models are skipped\n' >&2
         exit 0
         ;;
+    servers)
+        (complete servers) || printf 'without them the tests that start one are skipped\n' >&2
+        exit 0
+        ;;
     "" | java) ;;
-    *) stop "usage: tools/bootstrap.sh [java | spin | java-home]" ;;
+    *) stop "usage: tools/bootstrap.sh [java | spin | servers | java-home]" ;;
 esac
 
 complete "${1:-}"

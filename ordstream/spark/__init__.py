@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ordstream.spark.progress import Channel, TaskKey
     from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session
+    from ordstream.spark.streaming import sinks, sources
     from ordstream.spark.streaming.reading import read_output, state
     from ordstream.spark.streaming.rewind import rewind
     from ordstream.spark.streaming.stream import finish, stream
@@ -47,6 +48,8 @@ __all__ = [
     "rewind",
     "shed_log",
     "shed_rows",
+    "sinks",
+    "sources",
     "spark_schema",
     "state",
     "stream",
@@ -63,6 +66,8 @@ _MODULES = {
     "streaming.rewind": ("rewind",),
     "streaming.stream": ("finish", "stream"),
 }
+#: Of `streaming`: ``od.spark.sinks.Postgres``.
+_FOLDERS = ("sinks", "sources")
 _LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -71,6 +76,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"ordstream.spark.{name}")
+    if name in _FOLDERS:
+        return importlib.import_module(f"ordstream.spark.streaming.{name}")
     raise AttributeError(f"module 'ordstream.spark' has no attribute {name!r}")
 
 

@@ -149,3 +149,23 @@ def test_without_the_model_checker_the_suite_goes_on(machine):
     command = "sudo apt-get install -y --no-install-recommends spin"
     told = [f"ordstream needs the model checker SPIN: type `{command}` and run the command again."]
     assert bootstrap(machine, "spin") == (0, told + skipped)
+
+
+def test_the_servers_are_installed_where_that_may_be_done(machine):
+    for name in ("initdb", "postgres"):  # at a place of its own, in case this machine has none
+        program(machine, name, "exit 0")
+    place = machine / "bin" / "redis-server"
+    program(machine, "id", "echo 0")
+    asked = '"$*" = "install -y --no-install-recommends redis-server"'
+    program(machine, "apt-get", f'if [ {asked} ]; then echo "#!/bin/sh" > {place}; chmod 755 {place}; fi')
+    told = ["installing a Redis server: apt-get install -y --no-install-recommends redis-server"]
+    assert bootstrap(machine, "servers") == (0, told)
+    assert bootstrap(machine, "servers") == (0, [])
+
+
+def test_without_the_servers_the_suite_goes_on(machine):
+    for name in ("initdb", "postgres"):
+        program(machine, name, "exit 0")
+    told = "ordstream needs a Redis server: install it with your system's package manager and run the "
+    told += "command again."
+    assert bootstrap(machine, "servers") == (0, [told, "without them the tests that start one are skipped"])

@@ -1,0 +1,80 @@
+"""What the sources share: options, the column `_offset`, and the limits that Spark sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from ordstream.errors import PlanError
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+except ImportError as error:
+    raise ImportError("the sources of ordstream need PySpark 4.2 or newer") from error
+
+OFFSET = "_offset"
+MAX_ROWS = "maxRows"
+#: Rows that one task reads, about.
+TASK_ROWS = 1 << 18
+
+
+def with_offset(columns: StructType) -> StructType:
+    """The user's columns, then `_offset`.
+
+    Raises
+    ------
+    PlanError
+        A column has that name.
+    """
+    if OFFSET in columns.names:
+        raise PlanError(
+            f"a column of the source is named {OFFSET!r}, which is the name of the row's position"
+        )
+    return StructType([*columns.fields, StructField(OFFSET, LongType(), False)])
+
+
+def required(options: Mapping[str, str], name: str, source: str) -> str:
+    """The value of an option that must be given."""
+    value = options.get(name)
+    if not value:
+        raise PlanError(f"{source}: .option({name!r}, ...) is missing")
+    return value
+
+
+def max_rows(options: Mapping[str, str], source: str) -> int | None:
+    """Most rows of a micro-batch; None: as many as there are."""
+    text = options.get(MAX_ROWS)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise PlanError(f"{source}: .option({MAX_ROWS!r}, ...) must be a number from 1, not {text!r}")
+    return int(text)
+
+
+def default_limit(rows: int | None) -> ReadLimit:
+    """The limit that Spark hands to `latestOffset` in the ordinary case."""
+    return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+
+def room(limit: ReadLimit) -> int | None:
+    """Most rows that may be planned now; None: all that are there."""
+    return int(limit.max_rows) if isinstance(limit, ReadMaxRows) else None
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What a reader must yield, exactly."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def numbered(first: int, count: int) -> pa.Array:
+    """Values of `_offset`."""
+    import numpy as np
+
+    return pa.array(np.arange(first, first + count, dtype=np.int64))
+
+
+Offset = dict[str, Any]

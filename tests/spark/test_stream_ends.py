@@ -1,0 +1,142 @@
+"""From our own sources into our own sinks, with restarts: the answer of `run_serial`, row for row."""
+
+import itertools
+import json
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+SCHEMA = pa.schema([("user", pa.int64()), ("word", pa.string()), ("_offset", pa.int64())])
+
+
+def pipeline():
+    """Keys that change, sessions that are open across batches, a flush."""
+    counted = od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count(), latest=od.last("_offset"))
+    before = counted.key_by("seen").lag({"before": "user"}).filter(od.col("seen") > 1)
+    return before.key_by("user").sessionize("latest", 90, ["before"])
+
+
+def rows(first, last):
+    numbers = range(first, last)
+    return pa.table([[n * n % 37 for n in numbers], [f"é{n % 5}" for n in numbers], numbers], schema=SCHEMA)
+
+
+def answer(count):
+    found = run_serial(pipeline(), rows(0, count))
+    assert found.error is None
+    return [(*row, *tag) for row, tag in zip(found.rows, found.tags, strict=True)]
+
+
+def run(df, checkpoint, sinks, through):
+    query = od.spark.stream(pipeline(), df, checkpoint=checkpoint, sink=sinks, trigger="available now")
+    query.awaitTermination(120)
+    assert query.emitted_through.serial <= through
+    return len(query.epochs)
+
+
+def forget(checkpoint):
+    """Spark's commit of the last batch is lost: it gives that batch again."""
+    commits = checkpoint / "spark" / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(newest)).unlink()
+    (commits / f".{newest}.crc").unlink(missing_ok=True)
+
+
+def tuples(table):
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_files_into_a_folder_and_a_function(spark, tmp_path):
+    source, folder, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
+    source.mkdir()
+    called = []
+
+    def add(name, first, last):
+        pq.write_table(rows(first, last).drop("_offset"), source / f".{name}")
+        (source / f".{name}").rename(source / name)
+
+    def go(through):
+        od.spark.sources.register(spark)
+        df = (
+            spark.readStream.format("ordstream.files")
+            .option("path", str(source))
+            .option("maxRows", "250")
+            .load()
+        )
+        assert df.columns == SCHEMA.names
+        sinks = [
+            od.spark.sinks.ParquetFolder(folder),
+            od.spark.sinks.Function(lambda *given: called.append(given)),
+        ]
+        return run(df, checkpoint, sinks, through)
+
+    add("a.parquet", 0, 300)
+    add("b.parquet", 300, 350)
+    assert go(350) == 2
+    forget(checkpoint)
+    add("c.parquet", 350, 600)
+    assert go(600) == 1
+    od.spark.finish(checkpoint)
+    expected = answer(600)
+    assert tuples(pq.read_table(folder)) == expected
+    read = spark.read.parquet(str(folder)).orderBy("_serial", "_index")
+    assert [tuple(row) for row in read.collect()] == expected
+    assert [tuple(row) for row in od.spark.read_output(checkpoint, tags=True).collect()] == expected
+    assert list(itertools.chain(*(tuples(given) for _, given, _ in called))) == expected
+    query = json.loads((folder / "_ordstream.json").read_text())["query"]
+    assert [key for _, _, key in called] == [f"{query}/{batch}" for batch, _, _ in called]
+
+
+def test_redis_into_postgres(spark, tmp_path, redis_url, postgres_dsn):
+    checkpoint = tmp_path / "checkpoint"
+
+    def go(through):
+        od.spark.sources.register(spark)
+        options = {
+            "url": redis_url,
+            "stream": "ends",
+            "columns": "user BIGINT, word STRING",
+            "maxRows": "250",
+        }
+        df = (
+            spark.readStream.format("ordstream.redis_streams")
+            .options(**options, **{"field.word": "w"})
+            .load()
+        )
+        assert df.columns == SCHEMA.names
+        return run(df, checkpoint, od.spark.sinks.Postgres(postgres_dsn, "ends"), through)
+
+    with redis.Redis.from_url(redis_url) as server:
+
+        def add(first, last):
+            with server.pipeline() as together:
+                for user, word, _ in tuples(rows(first, last)):
+                    together.xadd("ends", {"user": user, "w": word})
+                return together.execute()
+
+        ids = add(0, 350)
+        assert go(350) == 2
+        forget(checkpoint)
+        server.xtrim("ends", minid=ids[300], approximate=False)  # read, and still needed by nobody
+        add(350, 600)
+        assert go(600) == 1
+        od.spark.finish(checkpoint)
+        with psycopg.connect(postgres_dsn) as connection:
+            found = connection.execute("SELECT * FROM ends ORDER BY _serial, _index").fetchall()
+        assert found == answer(600)
+
+
+def test_an_entry_that_is_no_number_ends_the_query(spark, tmp_path, redis_url):
+    with redis.Redis.from_url(redis_url) as server:
+        bad = server.xadd("bad", {"user": "seven", "word": "x"}).decode()
+    od.spark.sources.register(spark)
+    options = {"url": redis_url, "stream": "bad", "columns": "user BIGINT, word STRING"}
+    df = spark.readStream.format("ordstream.redis_streams").options(**options).load()
+    with pytest.raises(Exception, match=rf"entry {bad}: field 'user' is b'seven', which is no int64"):
+        run(df, tmp_path / "checkpoint", None, 1)

@@ -1,0 +1,106 @@
+"""Function: what the user's function gets, and what comes again."""
+
+import pytest
+from sink_epochs import SCHEMA, commit, same, stream, whole
+
+from ordstream.errors import CheckpointError, PlanError, SinkError
+from ordstream.spark.streaming.sinks import Function, OutputFile
+from ordstream.spark.streaming.sinks.sink import Epoch
+
+SIZES = ([30], [], [5, 0, 20_000])
+
+
+@pytest.fixture
+def epochs(tmp_path):
+    return commit(tmp_path / "checkpoint", SIZES)
+
+
+@pytest.fixture
+def info(tmp_path):
+    return stream(tmp_path / "checkpoint")
+
+
+def run(info, epochs, function):
+    sink = Function(function)
+    sink.open(info)
+    for epoch in epochs:
+        sink.deliver(epoch)
+    sink.close()
+    return sink
+
+
+def test_batch_rows_and_key(info, epochs):
+    calls = []
+    run(info, epochs, lambda *given: calls.append(given))
+    assert [(batch, key) for batch, _, key in calls] == [(0, "2f1c9f0e-query/0"), (2, "2f1c9f0e-query/2")]
+    assert same(calls[0][1], whole(SIZES).slice(0, 30))
+    assert same(calls[1][1], whole(SIZES).slice(30))
+    assert calls[1][1].schema == SCHEMA
+    again = []
+    sink = run(info, epochs, lambda *given: again.append(given))
+    assert sink.delivered() == 2
+    assert not again
+    sink.back_to(0)
+    run(info, epochs, lambda *given: again.append(given[0]))
+    assert again == [2]
+    sink.back_to(None)
+    run(info, epochs, lambda *given: again.append(given[0]))
+    assert again == [2, 0, 2]
+
+
+def test_what_the_function_raises(info, epochs):
+    def fails(batch, rows, key):
+        if batch == 2:
+            raise ValueError("the queue is full")
+
+    with pytest.raises(SinkError, match=r"fails\) failed on epoch 2 \(20005 rows\): ValueError: the queue"):
+        run(info, epochs, fails)
+    seen = []
+    run(info, epochs, lambda batch, rows, key: seen.append(batch))
+    assert seen == [2]
+
+
+def test_refusals(info, epochs):
+    with pytest.raises(PlanError, match="needs a function"):
+        Function("print")
+    with pytest.raises(PlanError, match=r"not '../x'"):
+        Function(print, name="../x")
+    run(info, epochs[:1], print)
+    with pytest.raises(CheckpointError, match="another stream"):
+        run(stream(info.checkpoint, "other"), [], print)
+    note = info.checkpoint / "sinks" / "function.json"
+    note.write_bytes(note.read_bytes()[:-3])
+    with pytest.raises(CheckpointError, match="damaged: its end"):
+        run(info, [], print)
+
+
+def test_a_file_that_is_not_the_committed_one(info, epochs):
+    file = epochs[0].files[0]
+    wrong = Epoch(0, [OutputFile(file.path, 31, file.bytes)], epochs[0].emitted_through)
+    with pytest.raises(CheckpointError, match="the file has 30 rows, the manifest of epoch 0 says 31"):
+        run(info, [wrong], print)
+    file.path.write_bytes(b"PAR1")
+    with pytest.raises(CheckpointError, match="can't be read"):
+        run(info, epochs, print)
+    file.path.unlink()
+    with pytest.raises(CheckpointError, match="can't be read"):
+        run(info, epochs, print)
+
+
+def test_two_functions_of_one_stream(info, epochs):
+    """Each keeps its own note; of two with one name the second one can't know what it has had."""
+    seen = []
+    sinks = [
+        Function(lambda batch, *_: seen.append("a"), name="a"),
+        Function(lambda batch, *_: seen.append("b"), name="b"),
+    ]
+    for sink in sinks:
+        sink.open(info)
+        sink.deliver(epochs[0])
+    assert seen == ["a", "b"]
+    twins = [Function(lambda *_: seen.append("twin")) for _ in range(2)]
+    for twin in twins:
+        twin.open(info)
+    twins[0].deliver(epochs[0])
+    with pytest.raises(CheckpointError, match="Two functions need two names"):
+        twins[1].deliver(epochs[0])
