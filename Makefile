@@ -31,8 +31,8 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan wheel \
-    clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
+.PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan \
+    wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
     bench-peers bench-paper bench-compare
 
 help: ## print this list

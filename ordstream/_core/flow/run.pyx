@@ -47,8 +47,7 @@ cdef enum:
     LEFT = 2                   # nobody wants what is still being done: the run has ended already
 
 
-# Debug counters (make debug): read by debug_counts.
-cdef int64_t runs_open = 0
+cdef int64_t runs_open = 0        # debug counters (make debug): read by debug_counts
 cdef int64_t chunks_leaked = 0
 cdef int64_t bytes_leaked = 0
 
@@ -287,9 +286,8 @@ cdef class Run:
     # ------------------------------------------------------------ reading
 
     def take(self):
-        """(RecordBatch, serials as an int64 array or None), or None: no finished output batch is there
-        (those that are have rows). (None, (number, serial, index)): everything in front of this snapshot
-        marker was taken, and the last row had this order tag (index -1: there was none)."""
+        """(RecordBatch, serials as an int64 array or None); None where no output batch is finished.
+        (None, (number, serial, index)): a snapshot marker, behind the row with this tag (index -1: none)."""
         cdef int64_t[::1] into
         cdef Output* o = <Output*> as_pointer(spsc_try_take(&self.rt.egress.ready))
         if o == NULL:
@@ -482,8 +480,7 @@ cdef class Run:
         return self.rt.egress.failed_operator, self.rt.egress.failed_serial, f.code, message, exc
 
     def last_commit_point(self):
-        """Order tag (serial, index) of everything written, after the end of the run; None if some rows
-        cannot be taken any more."""
+        """Order tag of everything written, after the run; None if some rows can't be taken any more."""
         cdef int64_t serial
         cdef int64_t index
         if self.rt.egress.current != NULL and self.rt.egress.current.rows:
