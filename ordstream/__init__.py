@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ordstream.balance.dkg import DKG
+    from ordstream.balance.mixed.planners import Mixed
     from ordstream.balance.posg import POSG
     from ordstream.errors import (
         Cancelled,
@@ -52,6 +53,7 @@ __all__ = [
     "Frozen",
     "IpcSource",
     "KeyedPipeline",
+    "Mixed",
     "NodeLost",
     "OperatorError",
     "OrderTag",
@@ -86,6 +88,7 @@ __all__ = [
 #: Module: its names that are reached from here.
 _HOMES = {
     "balance.dkg": ("DKG",),
+    "balance.mixed.planners": ("Mixed",),
     "balance.posg": ("POSG",),
     "errors": (
         "Cancelled",

@@ -24,6 +24,7 @@ from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
+from ordstream.balance.sketches import scaled
 from ordstream.balance.space_saving import SpaceSaving
 from ordstream.errors import PlanError
 
@@ -247,11 +248,26 @@ class DKGLearner:
         self.summary.merge(other.summary)
         self.bucket_counts += other.bucket_counts
 
+    def fade(self, factor: float) -> None:
+        """Let what was learnt count less: every count times `factor` (0 to 1), in whole tuples."""
+        if factor == 1:
+            return
+        self.summary.fade(factor)
+        self.bucket_counts[:] = scaled(self.bucket_counts, factor, self.summary.total)
+
+    def copy(self) -> DKGLearner:
+        """An independent copy."""
+        made = DKGLearner(self.parameters, self.instances)
+        made.bucket_counts[:] = self.bucket_counts
+        made.summary = self.summary.copy()
+        return made
+
     def build(self) -> KeyMap:
         """BUILD of Listing 3.2: take the heavy hitters out of their buckets, schedule both, give the map.
 
-        Bucket counts are clamped at 0 (Space-Saving over-estimates). Before anything was learnt, buckets go
-        to instances in turn. Ties in the schedule: heavy hitters before buckets, each in their order.
+        Bucket counts are clamped at 0 (Space-Saving over-estimates). Empty buckets, of which nothing is
+        known, go to instances in turn, the least loaded one first; so before anything was learnt all do.
+        Ties in the schedule: heavy hitters before buckets, each in their order.
 
         Returns
         -------
@@ -284,12 +300,29 @@ class DKGLearner:
             return self._map(keys, placed, placed, np.arange(k, dtype=np.int32))
         if variant == "pkg":
             halves = np.repeat(load(frequency / 2), 2)
-            placed, _ = schedule(np.concatenate([halves, load(sparse.astype(np.float64))]), k)
-            return self._map(
-                keys, placed[0 : len(halves) : 2], placed[1 : len(halves) : 2], placed[len(halves) :]
-            )
-        placed, _ = schedule(np.concatenate([load(frequency), load(sparse.astype(np.float64))]), k)
-        return self._map(keys, placed[: len(keys)], placed[: len(keys)], placed[len(keys) :])
+            placed, sums = schedule(np.concatenate([halves, load(sparse.astype(np.float64))]), k)
+            buckets = _in_turn(placed[len(halves) :], sparse == 0, sums)
+            return self._map(keys, placed[0 : len(halves) : 2], placed[1 : len(halves) : 2], buckets)
+        placed, sums = schedule(np.concatenate([load(frequency), load(sparse.astype(np.float64))]), k)
+        buckets = _in_turn(placed[len(keys) :], sparse == 0, sums)
+        return self._map(keys, placed[: len(keys)], placed[: len(keys)], buckets)
+
+    def loads(self) -> npt.NDArray[np.float64]:
+        """What of the tuples learnt from each instance would get by `build`, as far as is known: float64
+        array (k), linear cost. No variant "pkg": PlanError.
+        """
+        if self.parameters.variant == "pkg":
+            raise PlanError("split keys go where fewer tuples went: their loads are not known before")
+        key_map = self.build()
+        found = self.summary.frequent(self.parameters.theta, guaranteed=self.parameters.guaranteed)
+        words = np.array([word for _, word, _, _ in found], dtype=np.uint64)
+        counts = np.array([count for _, _, count, _ in found], dtype=np.int64)
+        sparse = self.bucket_counts.copy()
+        np.subtract.at(sparse, self.hashes.cells(words), counts)
+        chosen = np.array([instance for _, instance in key_map.heavy], dtype=np.int64)
+        where = np.concatenate([key_map.buckets, chosen])
+        weights = np.concatenate([np.maximum(sparse, 0), counts]).astype(np.float64)
+        return np.bincount(where, weights=weights, minlength=self.instances).astype(np.float64)
 
     def _map(self, keys: list[Key], first: Instances, second: Instances, buckets: Instances) -> KeyMap:
         if self.parameters.variant == "pkg":
@@ -334,6 +367,14 @@ class DKGLearner:
         except (KeyError, ValueError, TypeError, OverflowError, PlanError) as error:
             raise SketchBytesError(f"the bytes of this DKGLearner cannot be read: {error}") from error
         return made
+
+
+def _in_turn(placed: Instances, empty: npt.NDArray[np.bool_], sums: npt.NDArray[np.float64]) -> Instances:
+    """Buckets with the empty ones dealt out: LPT would send all of them to one instance."""
+    turn = np.argsort(sums, kind="stable").astype(np.int32)
+    found = placed.copy()
+    found[empty] = turn[np.arange(int(empty.sum())) % len(turn)]
+    return found
 
 
 def _first(keys: Any, n: int) -> Any:

@@ -80,6 +80,22 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+def scaled(counts: npt.NDArray[np.int64], factor: float, to: int | None = None) -> npt.NDArray[np.int64]:
+    """Counts times a factor (0 to 1) as whole numbers: each rounded down or up, so that the sum is `to`,
+    by default the sum times the factor, rounded down.
+    """
+    exact = counts * factor
+    found: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    short = (int(int(counts.sum()) * factor) if to is None else to) - int(found.sum())
+    order = np.argsort(found - exact, kind="stable")  # what was lost most, first
+    if short < 0:  # rounding of large sums
+        order, short = order[found[order] > 0][::-1], -short
+        found[order[:short]] -= 1
+    else:
+        found[order[:short]] += 1
+    return found
+
+
 class CountMin:
     """How often each key occurred, from above: f <= f^ always, and f^ - f <= epsilon m with probability >= 1
     - delta for each key.
@@ -346,6 +362,24 @@ class ExecutionTimes:
             Size or hash functions differ.
         """
         self._matrices.merge(other._matrices)
+
+    def fade(self, factor: float) -> None:
+        """Let what was counted count less: F times `factor`, in whole tuples, every row with the same sum; a
+        cell's W/F stays (up to rounding) while its F is not 0.
+
+        Parameters
+        ----------
+        factor : float
+            0 to 1.
+        """
+        if factor == 1:
+            return
+        m = self._matrices
+        frequency = np.stack([scaled(row, factor) for row in m.frequency])
+        kept = np.divide(frequency, m.frequency, out=np.zeros(frequency.shape), where=m.frequency > 0)
+        tuples = int(frequency[0].sum())
+        total = m.total_time * tuples / m.tuples if m.tuples else 0.0
+        self._matrices = count_min.TimeMatrices(m.hashes, frequency, m.work * kept, total)
 
     def reset(self) -> None:
         """All cells to zero, as after the matrices were sent (POSG, Fig. 2.C)."""

@@ -196,6 +196,27 @@ class SpaceSaving:
             [m[3] for m in kept],
         )
 
+    def fade(self, factor: float) -> None:
+        """Let what was counted count less: every count, and the total, times `factor` (0 to 1), rounded
+        down.
+
+        The bounds above then hold within one tuple for the frequencies times `factor`.
+        """
+        total = int(self.total * factor)
+        kept = [
+            (key, word, int(count * factor), min(int(count * factor), math.ceil(error * factor)))
+            for key, word, count, error in reversed(self._entries())
+            if count * factor >= 1
+        ]
+        counts = np.array([one[2] for one in kept], dtype=np.int64)
+        self._load(
+            np.array([one[1] for one in kept], dtype=np.uint64),
+            counts,
+            np.array([one[3] for one in kept], dtype=np.int64),
+            max(total, int(counts.sum())),
+            [one[0] for one in kept],
+        )
+
     def _load(
         self,
         words: npt.NDArray[np.uint64],

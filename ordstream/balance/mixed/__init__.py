@@ -3,10 +3,13 @@
 Fang, Zhang, Fu, Zhang, Zhou, Zhu, "Parallel Stream Processing Against Workload Skewness and Variance"
 (2016).
 
-    ring = ConsistentHash(instances=15) assignment = Assignment(ring) nodes = assignment.route(keys) words,
-    statistics = assignment.statistics(met_keys, costs, state_sizes)     # what an interval measured, by key
-    plan = Mixed(theta_max=0.08, a_max=3_000).plan(statistics) assignment = assignment.after(words, plan)
-    # to be used once plan.moved has its state there
+    policy = Mixed(theta=0.08, table=3_000)
+    assignment = Assignment(policy.ring(15))
+    nodes = assignment.route(keys)
+    words, statistics = assignment.statistics(met_keys, costs, state_sizes)  # what an interval measured
+    assignment = assignment.after(words, policy.plan(statistics))  # once plan.moved has its state there
+
+`Controller` does this from the nodes' reports, interval after interval.
 
 | module | concept |
 |---|---|
@@ -17,10 +20,14 @@ Fang, Zhang, Fu, Zhang, Zhou, Zhu, "Parallel Stream Processing Against Workload 
 | `planners` | MinTable, MinMig, Mixed, brute force; the plan |
 | `discretise` | half-linear-half-exponential values whose deviations cancel |
 | `compact` | six-field records in place of keys |
+| `report` | what a node tells of its keys after an interval |
+| `evidence` | what the reports add up to, and whether it is enough |
+| `controller` | when keys move, which, and the table in force |
 | `readj` | the rival; PKG is in `ordstream.balance.baselines` |
 """
 
 from ordstream.balance.mixed.compact import Compact, plan_compact
+from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.discretise import discretised, representatives
 from ordstream.balance.mixed.planners import (
     PLANNERS,
@@ -32,6 +39,7 @@ from ordstream.balance.mixed.planners import (
     mixed_brute_force,
 )
 from ordstream.balance.mixed.readj import ReadjPlan, readj, readj_once
+from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import StateWindow, Statistics
 from ordstream.balance.mixed.table import Assignment
@@ -41,9 +49,12 @@ __all__ = [
     "Assignment",
     "Compact",
     "ConsistentHash",
+    "Controller",
     "Mixed",
+    "Move",
     "Plan",
     "ReadjPlan",
+    "Report",
     "StateWindow",
     "Statistics",
     "discretised",

@@ -12,7 +12,7 @@ the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,19 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream.balance.mixed.llfd import CANDIDATE, Positions, Rows, llfd
+from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload, summed_by
 from ordstream.errors import PlanError
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """Parameters; the defaults are those of Table 2.
+    """The policy as a value; the defaults are those of Table 2.
 
     Parameters
     ----------
-    theta_max : float
+    theta : float
         θ_max >= 0: no instance shall have more than (1 + θ_max) times the mean load.
-    a_max : int or None
+    table : int or None
         A_max >= 0: entries of the routing table. None: no bound.
     beta : float
         β >= 0, the migration selection factor in γ = c^β / S.
@@ -40,6 +41,8 @@ class Mixed:
         R = 2^r, the degree of discretisation where records are planned on (`compact.plan_compact`).
     window : int
         w >= 1: intervals whose state a key has, for the `StateWindow` that S(k, w) comes from.
+    points, seed : int
+        Of the ring of consistent hashing (`ConsistentHash`).
 
     Raises
     ------
@@ -47,19 +50,21 @@ class Mixed:
         A parameter is out of range.
     """
 
-    theta_max: float = 0.08
-    a_max: int | None = 3_000
+    theta: float = 0.08
+    table: int | None = 3_000
     beta: float = 1.5
     degree: int = 8
     window: int = 1
+    points: int = 1_024
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.theta_max < np.inf:
-            raise PlanError(f"theta_max must be finite and not negative, not {self.theta_max}")
-        if self.a_max is not None and (self.a_max < 0 or self.a_max != int(self.a_max)):
+        if isinstance(self.theta, bool) or not 0 <= self.theta < np.inf:
+            raise PlanError(f"theta must be finite and not negative, not {self.theta}")
+        if self.table is not None and (self.table < 0 or self.table != int(self.table)):
             raise PlanError(
-                "a_max, the size of the routing table, must be a whole number from 0, or None, not "
-                f"{self.a_max}"
+                "table, the size of the routing table, must be a whole number from 0, or None, not "
+                f"{self.table}"
             )
         if not 0 <= self.beta < np.inf:
             raise PlanError(f"beta must be finite and not negative, not {self.beta}")
@@ -69,6 +74,12 @@ class Mixed:
             )
         if self.window < 1:
             raise PlanError(f"the window w must be at least 1 interval, not {self.window}")
+        if self.points < 1:
+            raise PlanError(f"an instance needs at least 1 point on the ring, not {self.points}")
+
+    def ring(self, instances: int | Sequence[int]) -> ConsistentHash:
+        """h over these instances. PlanError where they are none."""
+        return ConsistentHash(instances, self.points, self.seed)
 
     def plan(self, statistics: Statistics) -> Plan:
         """`mixed` with these parameters."""
@@ -204,8 +215,8 @@ def mixed(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
     trials = _Trials(statistics, chosen, statistics.gamma(chosen.beta))
     entries, n = statistics.table_size, 0
     found = [trials.plan(0)]
-    while chosen.a_max is not None and not found[-1].table_fits and n < entries:
-        n = min(entries, n + found[-1].table_size - chosen.a_max)
+    while chosen.table is not None and not found[-1].table_fits and n < entries:
+        n = min(entries, n + found[-1].table_size - chosen.table)
         found.append(trials.plan(n))
     if found[-1].table_fits:  # Algorithm 4 returns the first trial whose table does
         return _summed(found, found[-1])
@@ -266,7 +277,7 @@ class _Trials:
 
     def __init__(self, statistics: Statistics, parameters: Mixed, psi: Floats) -> None:
         self.statistics, self.parameters, self.psi = statistics, parameters, psi
-        self.limit = statistics.limit(parameters.theta_max)
+        self.limit = statistics.limit(parameters.theta)
         self.rows = Rows(statistics)
 
     @cached_property
@@ -286,7 +297,7 @@ class _Trials:
         loads = rows.loads()
         for d in np.flatnonzero(loads > self.limit).tolist():
             self.prepare(rows, d, float(loads[d]))
-        counted = llfd(rows, self.psi, self.parameters.theta_max)
+        counted = llfd(rows, self.psi, self.parameters.theta)
         statistics = self.statistics
         dearest = int(np.argmax(statistics.cost)) if len(statistics) else None
         too_dear = dearest is not None and statistics.cost[dearest] > self.limit
@@ -295,8 +306,8 @@ class _Trials:
             rows.item,
             rows.destination,
             rows.number,
-            self.parameters.theta_max,
-            self.parameters.a_max,
+            self.parameters.theta,
+            self.parameters.table,
             cleaned=n,
             placements=counted.placements,
             evictions=counted.evictions,

@@ -597,3 +597,11 @@ EXPERIMENTS = [
         mixed_appendices.beta,
     ),
 ]
+#: Figures of the appendices: number -> the experiment that has it.
+APPENDICES = {17: "mixed-table", 18: "mixed-table", 19: "mixed-window", 20: "mixed-beta", 21: "mixed-beta"}
+EXPERIMENTS += [
+    replace(one, name=f"mixed-fig{number}", title=f"Mixed Fig. {number}: is in {one.name}, which this runs")
+    for number, name in APPENDICES.items()
+    for one in EXPERIMENTS
+    if one.name == name
+]

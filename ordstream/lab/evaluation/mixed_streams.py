@@ -132,7 +132,7 @@ MEASURES = (
 def planner(name: str) -> Planner:
     """A planner by its name in the figures."""
     if name == "Readj":
-        return lambda statistics, parameters: readj(statistics, parameters.theta_max)
+        return lambda statistics, parameters: readj(statistics, parameters.theta)
     return PLANNERS[name]
 
 
@@ -140,9 +140,9 @@ def measured(statistics: Statistics, parameters: Mixed, plan: Plan, cpu: float) 
     """The values of `MEASURES`. "fits": no single key exceeds L_max; "avoidable": the table exceeds
     A_max where MinTable's would not.
     """
-    bound = parameters.a_max
+    bound = parameters.table
     avoidable = bound is not None and plan.table_size > bound >= min_table(statistics, parameters).table_size
-    fits = float(statistics.cost.max()) <= statistics.limit(parameters.theta_max)
+    fits = float(statistics.cost.max()) <= statistics.limit(parameters.theta)
     return (
         statistics.theta(),
         plan.theta,

@@ -39,7 +39,7 @@ from ordstream.errors import PlanError
 # Figure 4: d1 has keys of cost 7, 4, 5, d2 of 2, 1, 1; the keys of cost 5 and 2 are in the routing table.
 TOY_COST = [7, 4, 5, 2, 1, 1]
 TOY = Statistics(TOY_COST, TOY_COST, [0, 0, 1, 0, 1, 1], 2, [0, 0, 0, 1, 1, 1])
-STRICT = Mixed(theta_max=0.0, a_max=2, beta=1.0)
+STRICT = Mixed(theta=0.0, table=2, beta=1.0)
 
 
 def costs_on(plan: Plan, d: int) -> list[float]:
@@ -112,7 +112,7 @@ def test_records() -> None:
     compact = Compact(given, 1)
     assert [tuple(row) for row in compact.as_array()] == [(0, 0, 0, 9, 1, 1), (0, 0, 1, 4, 2, 1), (0, 0, 1, 4, 4, 2)]
     assert compact.nbytes == 3 * 36 == 3 * RECORD.itemsize
-    back = min_table(compact.records, Mixed(theta_max=1.0))
+    back = min_table(compact.records, Mixed(theta=1.0))
     assert [tuple(row) for row in compact.as_array(back)] == [(0, 0, 0, 9, 1, 1), (1, 0, 1, 4, 2, 1), (1, 0, 1, 4, 4, 2)]
     assert compact.expand(back, given.cost).destination.tolist() == [1, 1, 1, 0]
     assert len(merged(np.zeros(0, RECORD))) == 0
@@ -129,7 +129,7 @@ def test_planning_on_records_is_building_planning_and_picking() -> None:
         assert plan_compact(given, parameters).destination.tolist() == by_hand.destination.tolist()
         assert by_hand.loads.tolist() == given.loads(by_hand.destination).tolist()
     assert plan_compact(given, Mixed(0.02, 50, degree=1)).table_size == mixed(given, Mixed(0.02, 50)).table_size
-    assert plan_compact(given).theta_max == Mixed().theta_max
+    assert plan_compact(given).theta_max == Mixed().theta
 
 
 def test_of_a_record_the_keys_with_the_largest_criterion_move() -> None:
@@ -168,7 +168,7 @@ def test_a_key_above_the_limit_is_named_and_has_its_instance_alone() -> None:
 
 def test_a_table_that_cannot_be_that_small_gives_the_smallest_found() -> None:
     given = Statistics([4, 4, 4, 4], [1, 1, 1, 1], [0, 0, 0, 0], 4)
-    plan = mixed(given, Mixed(0.0, a_max=1))
+    plan = mixed(given, Mixed(0.0, table=1))
     assert (plan.balanced, plan.table_size, plan.table_fits, plan.feasible) == (True, 3, False, False)
 
 
@@ -264,14 +264,15 @@ def test_an_entry_of_an_instance_that_left_is_dropped() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"theta_max": -0.1}, "theta_max"),
-        ({"theta_max": float("nan")}, "theta_max"),
-        ({"a_max": -1}, "a_max"),
-        ({"a_max": 1.5}, "a_max"),
+        ({"theta": -0.1}, "theta"),
+        ({"theta": float("nan")}, "theta"),
+        ({"table": -1}, "table"),
+        ({"table": 1.5}, "table"),
         ({"beta": -1}, "beta"),
         ({"degree": 3}, "power of 2"),
         ({"degree": 0}, "power of 2"),
         ({"window": 0}, "window"),
+        ({"points": 0}, "point"),
     ],
 )
 def test_parameters_out_of_range(wrong: dict[str, Any], said: str) -> None:

@@ -1,0 +1,321 @@
+"""The controller: hears every node's report after each interval, decides when keys move, and keeps the route
+table in force.
+
+It moves nothing itself. A decision is a `Move`: a new route table with a version, the keys that change
+their node, and the plan's figures. Whoever carries it out says `commit`, from when on the new table is in
+force, or `cancel` at any step before: then the old table is still in force, as if nothing had been decided.
+There is one move at a time.
+
+When keys move: there are as many tuples as the loads' estimate needs (`evidence.needed`); an instance is
+above L_max by more than what chance does; and the plan takes off more than that. A plan aims at half of
+θ_max, so that noise around a balanced state does not set off the next one. A θ_max below 2 % is as 2 %.
+
+Chance is what the number of tuples leaves open, each tuple costing by itself. What makes all tuples of a key
+dearer for an interval is a change.
+
+A decision is a function of the reports and of the calls before it: no clock, nothing random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ordstream.balance.grouping import Instances
+from ordstream.balance.keys import Words
+from ordstream.balance.mixed.evidence import FINEST, Evidence, needed
+from ordstream.balance.mixed.planners import Mixed, Plan
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Statistics, overload
+from ordstream.balance.mixed.table import Assignment
+from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
+from ordstream.errors import PlanError
+
+#: Standard deviations by which a load must be above its bound. Plans aim below it, so that a balanced
+#: stationary stream, whose loads are no nearer to it than half of θ_max, does not get there by chance.
+CHANCE = 4.0
+
+
+#: Of a move, beside its tables and columns.
+_FIGURES = ("version", "state", "theta_before", "theta_after", "limiting")
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """Keys that are to change their node, and the route table in force afterwards.
+
+    Attributes
+    ----------
+    version : int
+        Of the new table; higher than all before it, also those of moves that were cancelled.
+    before, after : Assignment
+    keys : uint64 array
+        Δ: the known keys that change their node, ascending. Unknown ones with state change theirs where the
+        ring changed: a node finds them with `changes`.
+    source, destination : int32 arrays
+        Of each key.
+    by_ring : bool array
+        The key moves because instances came or went; else by the plan.
+    state : float
+        Bytes that move, as last reported.
+    theta_before, theta_after : float
+        Overload of the fullest instance by the costs known.
+    limiting : int or None
+        Word of the key that keeps the plan from its bound.
+    """
+
+    version: int
+    before: Assignment
+    after: Assignment
+    keys: Words
+    source: Instances
+    destination: Instances
+    by_ring: npt.NDArray[np.bool_]
+    state: float
+    theta_before: float
+    theta_after: float
+    limiting: int | None = None
+
+    def changes(self, keys: Words) -> npt.NDArray[np.bool_]:
+        """Which of any keys change their node."""
+        return np.not_equal(self.before.route_words(keys), self.after.route_words(keys))
+
+    def __repr__(self) -> str:
+        ring = int(self.by_ring.sum())
+        return (
+            f"Move(version={self.version}, keys={len(self.keys)} ({ring} by the ring), "
+            f"state={self.state:.0f} bytes, theta {self.theta_before:.3f} -> {self.theta_after:.3f}, "
+            f"table={len(self.after)})"
+        )
+
+
+class Controller:
+    """Decides which keys move, from the nodes' reports. One caller.
+
+    Parameters
+    ----------
+    policy : Mixed
+    instances : int or sequence of int
+        N_D, or the nodes' numbers.
+
+    Attributes
+    ----------
+    assignment : Assignment
+        The route table in force.
+    version : int
+        Its version, from 0.
+    pending : Move or None
+        Decided, and neither committed nor cancelled.
+    why : str
+        What the last `decide` found, in words.
+    limiting : int or None
+        Word of the key that kept the last plan from its bound.
+    """
+
+    def __init__(self, policy: Mixed, instances: int | Sequence[int]) -> None:
+        self.policy = policy
+        self.assignment = Assignment(policy.ring(instances))
+        self.version = 0
+        self.pending: Move | None = None
+        self.why = "no report yet"
+        self.limiting: int | None = None
+        self.evidence = Evidence(needed(policy.theta, self.assignment.instances))
+        self._issued = 0  # versions given so far
+        self._last: dict[int, int] = {}  # node: its last interval
+        self._waiting: list[Report] = []  # of the interval that is being collected
+
+    # ------------------------------------------------------------------------------------------- reports
+
+    def report(self, one: Report) -> bool:
+        """Take in a node's report; False: it was taken in before, is older than one that was, or comes
+        late from a node that is gone.
+
+        Raises
+        ------
+        PlanError
+            The node is, and was, none of the ring's.
+        """
+        if one.node not in self.assignment.ring.members:
+            if one.node in self._last:
+                return False
+            members = ", ".join(map(str, self.assignment.ring.members))
+            raise PlanError(f"a report of node {one.node}, but the nodes are {members}")
+        if one.interval <= self._last.get(one.node, -1):
+            return False
+        self._last[one.node] = one.interval
+        self._waiting.append(one)
+        return True
+
+    def _collect(self) -> None:
+        for interval in sorted({one.interval for one in self._waiting}):
+            self.evidence.add([one for one in self._waiting if one.interval == interval])
+        self._waiting = []
+
+    # ------------------------------------------------------------------------------------------ decisions
+
+    def decide(self) -> Move | None:
+        """At the end of an interval, when its reports are in: what is to move now, None: nothing (`why`)."""
+        self._collect()
+        evidence, policy = self.evidence, self.policy
+        if self.pending is not None:
+            return self._nothing(f"the move to version {self.pending.version} is under way")
+        if not evidence.enough:
+            seen = min(evidence.total, evidence.fresh)
+            return self._nothing(f"{seen:,.0f} tuples of the {evidence.least:,} that a plan needs")
+        keys, given = self._statistics(self.assignment)
+        loads = given.loads()
+        noise = CHANCE * evidence.deviations(self._placed(given, evidence.keys), given.instances)
+        limit = given.limit(max(policy.theta, FINEST))
+        self.limiting = None
+        if not (loads - limit > noise).any():
+            return self._nothing(f"balanced: theta {overload(loads):.3f}")
+        plan = self._plan(given)
+        if plan.limiting is not None:
+            self.limiting = int(keys[plan.limiting])
+        gain = float(loads.max() - plan.loads.max())
+        if not plan.moved.any() or gain <= float(noise[int(np.argmax(loads))]):
+            return self._nothing(f"theta {overload(loads):.3f}: no plan takes off more than chance does")
+        return self._propose(self.assignment.after(keys, plan), self.assignment)
+
+    def resize(self, instances: int | Sequence[int]) -> Move | None:
+        """Nodes come or go: the keys that the ring moves, and in the same move those of a plan, if one is
+        due under the new ring. None: they are the nodes there are.
+
+        Raises
+        ------
+        PlanError
+            A move is under way: commit or cancel it first.
+        """
+        self._collect()
+        if self.pending is not None:
+            raise PlanError(f"the move to version {self.pending.version} is under way; cancel it first")
+        ring = self.policy.ring(instances)
+        if set(ring.members) == set(self.assignment.ring.members):
+            return self._nothing("the nodes are these already")
+        moved = self.assignment.on(ring)
+        after = moved
+        if self.evidence.total >= self.evidence.least * (1 - 1e-9):
+            keys, given = self._statistics(moved)
+            if overload(given.loads()) > max(self.policy.theta, FINEST):
+                after = moved.after(keys, self._plan(given))
+        return self._propose(after, moved)
+
+    def commit(self, move: Move) -> None:
+        """The move is done: its table is in force. PlanError where it is not the one under way."""
+        self._check(move)
+        self.assignment, self.version, self.pending = move.after, move.version, None
+        self.evidence.least = needed(self.policy.theta, self.assignment.instances)
+        self.evidence.restart()
+
+    def cancel(self, move: Move) -> None:
+        """The move is given up, at whatever step: the table before it stays in force. Its version is not
+        used again, and the next plan waits for as many new tuples as a plan needs.
+        """
+        self._check(move)
+        self.pending = None
+        self.evidence.restart()
+
+    # ------------------------------------------------------------------------------------------- as bytes
+
+    def to_bytes(self) -> bytes:
+        """The tables, the evidence and the move under way as bytes, for a manifest. Not the policy."""
+        self._collect()
+        values: dict[str, Any] = {
+            "assignment": self.assignment.to_bytes().hex(),
+            "evidence": self.evidence.to_bytes().hex(),
+            "version": self.version,
+            "issued": self._issued,
+            "last": sorted(self._last.items()),
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        move = self.pending
+        if move is not None:
+            values["move"] = {name: getattr(move, name) for name in _FIGURES}
+            values["after"] = move.after.to_bytes().hex()
+            arrays = {name: getattr(move, name) for name in ("keys", "source", "destination")}
+            arrays["by_ring"] = move.by_ring.astype(np.int32)
+        return packed("Controller", values, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, policy: Mixed) -> Controller:
+        """The controller that `to_bytes` was called on. It goes on as that one would: the same move is
+        under way.
+
+        Raises
+        ------
+        SketchBytesError
+            These are not such bytes, or the policy has another ring.
+        """
+        values, arrays = unpacked("Controller", data)
+        try:
+            assignment = Assignment.from_bytes(bytes.fromhex(values["assignment"]))
+            ring = assignment.ring
+            if (ring.points, ring.seed) != (policy.points, policy.seed):
+                raise ValueError(f"its ring has {ring.points} points, seed {ring.seed}")
+            made = cls(policy, ring.members)
+            made.assignment, made.version = assignment, int(values["version"])
+            made.evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
+            made._last = {int(node): int(at) for node, at in values["last"]}
+            made._issued = int(values["issued"])
+            if "move" in values:
+                after = Assignment.from_bytes(bytes.fromhex(values["after"]))
+                columns: dict[str, Any] = arrays | {"by_ring": arrays["by_ring"].astype(np.bool_)}
+                made.pending = Move(before=assignment, after=after, **columns, **values["move"])
+        except (KeyError, ValueError, TypeError, PlanError) as error:
+            raise SketchBytesError(f"the bytes of this Controller cannot be read: {error}") from error
+        return made
+
+    # ---------------------------------------------------------------------------------------------- parts
+
+    def _statistics(self, assignment: Assignment) -> tuple[Words, Statistics]:
+        known = self.evidence
+        return assignment.statistics(known.keys, known.cost, known.state)
+
+    def _placed(self, given: Statistics, keys: Words) -> npt.NDArray[np.int32]:
+        return given.placed[: len(keys)]  # `Assignment.statistics` puts keys that were not met behind
+
+    def _plan(self, given: Statistics) -> Plan:
+        """Mixed's plan for half of θ_max; for θ_max itself where that has no plan within its bounds."""
+        theta = max(self.policy.theta, FINEST)
+        plan = replace(self.policy, theta=theta / 2).plan(given)
+        if plan.feasible:
+            return plan
+        plans, limit = (plan, replace(self.policy, theta=theta).plan(given)), given.limit(theta)
+        return min(plans, key=lambda plan: (not plan.table_fits, plan.loads.max() > limit, plan.loads.max()))
+
+    def _nothing(self, why: str) -> Move | None:
+        self.why = why
+        return None
+
+    def _propose(self, after: Assignment, on: Assignment) -> Move | None:
+        """`on`: the table in force, on the ring that is to be."""
+        keys, before = self._statistics(self.assignment)
+        source, between, to = (one.route_words(keys) for one in (self.assignment, on, after))
+        moved = np.flatnonzero(source != to)
+        moved = moved[np.argsort(keys[moved], kind="stable")]
+        self._issued += 1
+        _, then = self._statistics(after)
+        self.pending = Move(
+            version=self._issued,
+            before=self.assignment,
+            after=after,
+            keys=keys[moved],
+            source=source[moved],
+            destination=to[moved],
+            by_ring=(source != between)[moved],
+            state=float(before.state[moved].sum()),
+            theta_before=overload(before.loads()),
+            theta_after=overload(then.loads()),
+            limiting=self.limiting,
+        )
+        self.why = repr(self.pending)
+        return self.pending
+
+    def _check(self, move: Move) -> None:
+        if self.pending is None or move.version != self.pending.version:
+            under_way = "none" if self.pending is None else f"version {self.pending.version}"
+            raise PlanError(f"the move to version {move.version} is not under way: {under_way} is")

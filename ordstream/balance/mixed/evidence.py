@@ -1,0 +1,128 @@
+"""What the reports of all nodes add up to, by key: cost and state, how sure the loads are, and whether there
+is enough to plan by.
+
+Costs fade as in `ordstream.balance.memory`: by half for every so many new tuples and every so many
+intervals, but never below what an estimate needs. So with many tuples an interval it is the last interval
+that counts, as in the paper, and with few it is as many intervals as it takes. A key's state is what was
+last reported.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ordstream.balance.keys import Words
+from ordstream.balance.memory import HalfLife
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Floats, summed_by
+from ordstream.balance.serial_form import packed, unpacked
+
+#: Standard deviations within which a load is known where a plan is made.
+SURE = 2.0
+#: θ below which more tuples are not asked for: whole keys seldom allow a better balance.
+FINEST = 0.02
+#: Old costs count half after so many times the tuples that an estimate needs, and after so many intervals.
+TIMES, INTERVALS = 4.0, 8.0
+
+
+def needed(theta: float, instances: int) -> int:
+    """Tuples from which every instance's load is known within θ (`SURE` standard deviations): with tuples
+    of like cost an instance's N / N_D tuples tell its load within sqrt(N_D / N).
+    """
+    return math.ceil(instances * (SURE / max(theta, FINEST)) ** 2)
+
+
+class Evidence:
+    """Statistics by key, over the reports so far. One writer.
+
+    Parameters
+    ----------
+    least : int
+        Tuples that a plan needs (`needed`).
+
+    Attributes
+    ----------
+    keys : uint64 array (K), ascending
+    tuples, cost : float arrays (K)
+        Tuples looked at, and seconds of all tuples, faded.
+    state : float array (K)
+        Bytes as last reported.
+    fresh : float
+        Tuples since `restart`.
+    """
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.keys: Words = np.zeros(0, dtype=np.uint64)
+        self.tuples, self.cost, self.state = (np.zeros(0) for _ in range(3))
+        self.square: Floats = np.zeros(0)  # of the costs' variances: Σ (cost of a tuple)^2
+        self.fresh = 0.0
+
+    @property
+    def total(self) -> float:
+        """Tuples that the costs stand for, old ones for less."""
+        return float(self.tuples.sum())
+
+    @property
+    def enough(self) -> bool:
+        """There are as many tuples as a plan needs, and as many were seen since the last restart."""
+        return self.total >= self.least * (1 - 1e-9) and self.fresh >= self.least
+
+    def restart(self) -> None:
+        """No plan before as many new tuples were seen as a plan needs."""
+        self.fresh = 0.0
+
+    def add(self, reports: list[Report]) -> None:
+        """Take in the reports of one interval, of different nodes."""
+        new = float(sum(int(one.tuples.sum()) for one in reports))
+        if new:
+            left = HalfLife(TIMES * self.least, INTERVALS).left(self.total, new, self.least)
+            self.tuples, self.cost = self.tuples * left, self.cost * left
+            self.square = self.square * left**2
+            self.fresh += new
+        met = [one.keys for one in reports]
+        keys = np.unique(np.concatenate([self.keys, *met])) if met else self.keys
+        old = np.searchsorted(keys, self.keys)
+        columns = []
+        for held in (self.tuples, self.cost, self.square, self.state):
+            column = np.zeros(len(keys))
+            column[old] = held
+            columns.append(column)
+        tuples, cost, square, state = columns
+        if met:
+            state[np.searchsorted(keys, np.unique(np.concatenate(met)))] = 0
+        for one in reports:
+            at = np.searchsorted(keys, one.keys)
+            tuples[at] += one.tuples
+            cost[at] += one.seconds / one.sampled
+            # of equal tuples: n (s/n)^2, times the square of what each stands for
+            each = np.divide(one.seconds**2, one.tuples, out=np.zeros(len(at)), where=one.tuples > 0)
+            square[at] += each / one.sampled**2
+            state[at] += one.state
+        kept = (tuples >= 0.01) | (state > 0)
+        self.keys = keys[kept]
+        self.tuples, self.cost, self.square, self.state = (
+            one[kept] for one in (tuples, cost, square, state)
+        )
+
+    def deviations(self, destination: npt.NDArray[np.int32], instances: int) -> Floats:
+        """Standard deviation of each instance's load, from how many tuples it is known by."""
+        return np.sqrt(summed_by(destination, self.square, instances))
+
+    def to_bytes(self) -> bytes:
+        """All of it as bytes (`ordstream.balance.serial_form`)."""
+        arrays = {name: getattr(self, name) for name in ("keys", "tuples", "cost", "square", "state")}
+        return packed("Evidence", {"least": self.least, "fresh": self.fresh}, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Evidence:
+        """What `to_bytes` was called on. SketchBytesError for other bytes."""
+        values, arrays = unpacked("Evidence", data)
+        made = cls(int(values["least"]))
+        made.fresh = float(values["fresh"])
+        for name, array in arrays.items():
+            setattr(made, name, array)
+        return made
