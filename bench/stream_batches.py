@@ -10,7 +10,7 @@ besides meets all alike. Each batch's time is Spark's own `triggerExecution`. Jo
 * `floor`, `empty`: one row per batch through the floor; one row per batch through `od.spark.stream` with a
   single-piece pipeline and 1,000 keys of state;
 * `floor-100k`, `keys-1m`: 100,000 rows per batch; the second on 1,000,000 keys of state;
-* `one-row`, `rows-100k`: one row, and 100,000 rows, on 1,000 keys;
+* `rows-100k`: 100,000 rows on 1,000 keys (`empty` is one row on as many);
 * `tws-rows-*`, `tws-pandas-*`, `apply-in-pandas-*`: the same by transformWithState (rows and pandas,
   RocksDB) and applyInPandasWithState, 5 batches each.
 

@@ -356,7 +356,7 @@ class Snapshotting:
             position(serial),
             states,
             models,
-            max(last_output, self.begin.last_output),
+            last_output if last_output.index >= 0 else self.begin.last_output,
         )
         with self._lock:
             self.last = snapshot

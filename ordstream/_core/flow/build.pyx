@@ -181,8 +181,8 @@ cdef int begin_at(Runtime* rt, object options) except -1:
     store_relaxed(&rt.ingress.issued_serial, base)            # published with the threads, as all here
     store_relaxed(&rt.ingress.emitted_serial, base)
     store_relaxed(&rt.ingress.queued_tuples, base)
-    rt.egress.row_serial = options.begin.last_output.serial
-    rt.egress.row_index = options.begin.last_output.index
+    rt.egress.row_serial = options.begin.emitted_through.serial
+    rt.egress.row_index = options.begin.emitted_through.index
     if options.begin.latest_time is not None and options.time_column is not None:
         rt.ingress.time_started = 1
         rt.ingress.time_last = options.begin.latest_time
