@@ -29,13 +29,16 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run develop java spin servers test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
+.PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream bench-peers bench-paper bench-compare debug tsan asan wheel clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: java develop ## the main job in Spark on this machine [DATA=folder of real rows] [ROWS=generated rows]
 	@$(JAVA) exec $(BIN)/ordstream demo $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
+
+run-stream: java develop ## the main job as a stream in Spark, killed in the middle and started again [DATA=folder] [ROWS=generated rows]
+	@$(JAVA) exec $(BIN)/ordstream demo --stream $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
 
 develop: $(VENV)/.core ## make .venv, install the package editable with all extras, build the core
 	@:
@@ -109,6 +112,9 @@ bench-grouping: java develop ## hash against DKG, even split against POSG in Spa
 
 bench-snapshots: develop ## export, files, restore; throughput and latency beside a snapshot every second [ARGS="--rounds 3"]
 	@PYTHONPATH="$(CURDIR)" $(PY) bench/snapshots.py $(ARGS)
+
+bench-stream: java develop ## a micro-batch of a stream beside the floor and Spark's own stateful operators [ARGS="--batches 30"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/stream_batches.py $(ARGS)
 
 bench-compare: develop ## compare the saved benchmark runs
 	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name --columns=min,median,iqr,rounds

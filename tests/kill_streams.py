@@ -92,8 +92,9 @@ def pipeline() -> od.Pipeline:
     from stream_faults import seen  # its import installs the faults in a worker
 
     spent = od.Pipeline(SCHEMA).map(seen, schema=SCHEMA).key_by("user")
-    scanned = spent.scan(visits=od.count(), cents=od.sum("cents"), ts=od.last("ts"))
-    return scanned.key_by("visits").lag({"before": "cents"}).key_by("user").sessionize("ts", 6, ["before"])
+    scanned = spent.scan(visits=od.count(), spent=od.sum("cents"))
+    behind = scanned.key_by("visits").lag({"before": "spent"}).filter(od.col("before").is_not_null())
+    return behind.key_by("user").sessionize("ts", 6, ["before"])
 
 
 def rows(count: int, seed: int) -> pa.Table:

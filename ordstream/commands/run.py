@@ -81,7 +81,14 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument(
         "--data", type=Path, help="folder with web_clickstreams files, Parquet or CSV (default: generate)"
     )
-    demo.add_argument("--rows", type=int, default=DEMO_ROWS, help="rows to generate (default: %(default)s)")
+    demo.add_argument(
+        "--rows", type=int, help=f"rows to generate (default: {DEMO_ROWS}; with --stream 200000)"
+    )
+    demo.add_argument(
+        "--stream",
+        action="store_true",
+        help="as a stream in Spark that is killed in the middle, and goes on",
+    )
     demo.add_argument("--json", type=Path, metavar="FILE", help="write answer and report there")
     _add_node_options(demo)
     demo.set_defaults(
@@ -137,6 +144,11 @@ def _count(text: str) -> int:
 
 
 def _demo(chosen: argparse.Namespace) -> int:
+    if chosen.stream:
+        from ordstream.commands.stream_demo import run
+
+        return run(chosen, chosen.rows)
+    chosen.rows = chosen.rows or DEMO_ROWS
     if chosen.data is None:
         out = Path("data") / f"clicks-{chosen.rows}"
         chosen.data = generated(out, Sizes.for_rows(chosen.rows), chosen.rows, seed=1)

@@ -47,14 +47,17 @@ def in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     more: dict[str, Any] = {}
     for number, name in enumerate(names):
         column = rows.column(name)
-        if pat.is_floating(column.type):  # Arrow would put NaN beside null
+        if column.null_count:  # Arrow puts null last, and NaN beside it
+            more[f"valid{number}"] = pc.is_valid(column)
+            keys.append((f"valid{number}", "ascending"))
+        if pat.is_floating(column.type):
             more[f"nan{number}"] = pc.is_nan(column)
             keys.append((f"nan{number}", "ascending"))
         more[f"key{number}"] = column
         keys.append((f"key{number}", "ascending"))
     if not keys or not rows.num_rows:
         return rows
-    return rows.take(pc.sort_indices(pa.table(more), sort_keys=keys, null_placement="at_start"))
+    return rows.take(pc.sort_indices(pa.table(more), sort_keys=keys))
 
 
 def packed(row: pa.RecordBatch) -> str:
