@@ -7,14 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ordstream.errors import PlanError
-
-try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-except ImportError as error:
-    raise ImportError("the sources of ordstream need PySpark 4.2 or newer") from error
 
 OFFSET = "_offset"
 MAX_ROWS = "maxRows"

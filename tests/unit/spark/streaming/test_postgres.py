@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import threading
+import time
 from decimal import Decimal
 
 import psycopg
@@ -260,8 +261,10 @@ def test_two_drivers(opened, epochs, ask, table, monkeypatch):
                 "SELECT count(*) FROM pg_stat_activity "
                 "WHERE wait_event_type = 'Lock' AND query LIKE '%%FOR UPDATE%%'"
             )
+            end = time.monotonic() + 60
             while not ask(waiting)[0][0]:
                 assert other.is_alive()
+                assert time.monotonic() < end, "the second driver does not wait for the first one"
         return plain(batch)
 
     monkeypatch.setattr(second, "_lock", waits)
