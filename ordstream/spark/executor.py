@@ -14,19 +14,20 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
 from ordstream.errors import SourceError
-from ordstream.fragments.exchange import Route
+from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordercheck import OrderCheck
 from ordstream.ground.ordertags import TAG, RunningIndex, source_serials, source_tags
@@ -37,6 +38,7 @@ from ordstream.spark.shipped import Shipped
 
 if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
+    from ordstream.balance.sketches import ExecutionTimes
 
 SERIAL = "__ordstream_serial"
 
@@ -235,6 +237,8 @@ class FragmentFunction(Shipped):
         leave.
     learns : DKG, optional
         Parameters of the learner of keys.
+    weighs : bool
+        Keys are learnt by what their tuples cost, not by their number; `costs`: as known so far.
     unread : tuple of str
         Columns of the fragment's source that neither it nor a later one reads. They need not arrive at the
         first fragment, are null behind it then, and not shown in a failing row.
@@ -248,11 +252,13 @@ class FragmentFunction(Shipped):
     workers: int | str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     door: Door | None = None
-    tell_times: Tell | None = None
+    tell_times: Callable[[bytes], None] | None = None
     tell_keys: Tell | None = None
     learns: DKG | None = None
     unread: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
+    weighs: bool = False
+    costs: ExecutionTimes | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output with its tags.
@@ -267,7 +273,8 @@ class FragmentFunction(Shipped):
         options = worker_options(self.workers) | self.options | {"absent": self.unread}
         route: Any = self.route
         if route is not None and self.learns is not None:
-            route = _LearningRoute(route, self.learns.learner(route.nodes))
+            learner = self.learns.learner(route.nodes)
+            route = _LearningRoute(route, learner, self.weighs, self.costs)
         node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
         yield from _watched(node, self.output, self.door, {"fragment": self.number})
         if self.tell_times is not None:
@@ -333,23 +340,28 @@ class Tell:
 class _LearningRoute:
     """A route that also learns the keys of the rows it sends. One per task."""
 
-    def __init__(self, route: Route, learner: DKGLearner) -> None:
-        self._route, self.learner = route, learner
+    def __init__(
+        self, route: Route, learner: DKGLearner, weighs: bool = False, costs: ExecutionTimes | None = None
+    ) -> None:
+        self._route, self.learner, self._weighs, self._costs = route, learner, weighs, costs
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        self.learner.learn(self._route.keys(batch))
+        from ordstream.balance.memory import weights
+
+        keys = self._route.keys(batch)
+        self.learner.learn(keys, weights(self._costs, keys) if self._weighs else None)
         return self._route(batch)
 
 
 @dataclass(frozen=True)
 class LearnFunction(Shipped):
     """Learn the keys of the rows that leave a fragment (`DataFrame.mapInArrow`): one row per partition, a
-    learner's bytes.
+    learner's bytes and how many of the rows each node would have by the hash.
 
     Parameters
     ----------
     function : FragmentFunction
-        The fragment; without route.
+        The fragment; without route. It weighs keys where `weighs`.
     key : tuple of int
         Key columns of its output.
     parameters : DKG
@@ -363,11 +375,46 @@ class LearnFunction(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row."""
-        learner = self.parameters.learner(self.nodes)
         route = Route(self.function.fragment.output, self.key, self.nodes)
-        for batch in self.function(batches):
-            learner.learn(route.keys(batch))
-        yield pa.RecordBatch.from_arrays([pa.array([learner.to_bytes()], pa.binary())], names=["learnt"])
+        learning = _LearningRoute(route, self.parameters.learner(self.nodes), self.function.weighs)
+        by_hash = np.zeros(self.nodes, dtype=np.int64)
+        sparks = np.zeros(self.nodes, dtype=np.int64)
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                at = batch.schema.get_field_index(NODE)
+                if at >= 0:  # Spark's hash, where it would send the rows itself
+                    sparks[:] += np.bincount(batch.column(at).to_numpy(), minlength=self.nodes)
+                yield batch
+
+        for batch in self.function(counted()):
+            by_hash += np.bincount(learning(batch), minlength=self.nodes)
+        learnt = learning.learner.to_bytes()
+        loads = (sparks if sparks.any() else by_hash).tobytes()
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([one], pa.binary()) for one in (learnt, loads)], names=["learnt", "by_hash"]
+        )
+
+
+@dataclass(frozen=True)
+class TimeFunction(Shipped):
+    """Measure execution times in a fragment (`DataFrame.mapInArrow`): one row per partition, the matrices'
+    bytes; what the fragment makes is dropped.
+
+    Parameters
+    ----------
+    function : FragmentFunction
+        With a stage that measures (`ordstream.spark.grouping.with_costs`); without route.
+    """
+
+    function: FragmentFunction
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row, none where there were no rows."""
+        found: list[bytes] = []
+        for _ in replace(self.function, tell_times=found.append)(batches):
+            pass
+        yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], names=["times"])
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,13 @@ docs/balance.md, "In Spark".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -24,10 +27,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructType
 
 from ordstream.balance.baselines import PKG, Modulo
-from ordstream.balance.dkg import DKG
+from ordstream.balance.dkg import DKG, DKGLearner
 from ordstream.balance.grouping import KeyMap, SplitKeyMap
 from ordstream.balance.keys import key_words
+from ordstream.balance.memory import COSTS
 from ordstream.balance.posg import POSG, FrozenPosg
+from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE
@@ -38,10 +43,12 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
 from ordstream.spark.arrival import cast_column
 from ordstream.spark.balancer import Balancer, merged_learner, unbounded
-from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, carried_name
+from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, TimeFunction, carried_name
 from ordstream.spark.shipped import Shipped
 
 NAMES = ("hash", "dkg", "posg", "pkg")
+LOG = logging.getLogger("ordstream.spark.grouping")
+WORTH = 1.1  # of the largest load: what a map must bring
 
 Single: TypeAlias = (
     "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
@@ -65,13 +72,17 @@ class Choice:
     given : DKG, POSG, KeyMap, Modulo, FrozenPosg or "pkg"
     balancer : Balancer or None
     key : tuple of str
-        POSG: source columns.
+        Source columns of the fragment that a tuple's execution time depends on, where it is measured.
+    measured : str
+        The operator whose execution time is measured: POSG's, or that of a keyed fragment with a `Balancer`
+        where a function runs; "": none.
     """
 
     operator: str
     given: Any
     balancer: Balancer | None = None
     key: tuple[str, ...] = ()
+    measured: str = ""
 
     def held(self, nodes: int) -> KeyMap | None:
         """The balancer's map for so many nodes."""
@@ -83,6 +94,12 @@ class Choice:
         if not isinstance(self.given, DKG) or self.held(nodes) is not None:
             return False
         return self.balancer is None or self.balancer.learn != "previous"
+
+    def may_be_hash(self, nodes: int) -> bool:
+        """The map is for this job alone: where a hash is as good, it is kept. With a balancer rows always
+        go by the map, since who sends them learns the next one.
+        """
+        return self.balancer is None and self.learns(nodes) and self.given.variant != "pkg"
 
     def key_map(self, nodes: int) -> Any:
         """The frozen grouping of a keyed fragment, where nothing has to be learnt."""
@@ -97,11 +114,16 @@ class Choice:
             return held.fresh() if isinstance(held, SplitKeyMap) else held
         return self.given.learner(nodes).build()
 
-    def scheduler(self, nodes: int) -> FrozenPosg:
-        """The frozen scheduler of the stateless fragment."""
+    def learns_times(self) -> bool:
+        """POSG without a balancer: execution times have to be learnt before the job."""
+        return isinstance(self.given, POSG) and self.balancer is None
+
+    def scheduler(self, nodes: int, times: ExecutionTimes | None = None) -> FrozenPosg:
+        """The frozen scheduler of the stateless fragment. `times`: learnt from the job's first slice."""
         if isinstance(self.given, FrozenPosg):
             return self.given
-        times = None if self.balancer is None else self.balancer.times
+        if self.balancer is not None:
+            times = self.balancer.times
         return FrozenPosg(nodes, times, seed=self.given.seed)
 
     def text(self, columns: str, nodes: int) -> str:
@@ -125,7 +147,17 @@ class Choice:
                 "previous": "learnt from the job before" if known else "not learnt yet: buckets in turn",
             }[source]
             kind = {"dkg": "DKG", "wosim": "DKG_WOSIM", "pkg": "DKG_PKG"}[given.variant]
+            if self.may_be_hash(nodes):
+                learnt += "; by hash where that spreads them as evenly"
+            if self.measured:
+                learnt += f", keys weighed by the time that {self.measured} takes"
             return f"by {kind} over {columns} (Θ={given.theta:g}, µ={given.mu}), {learnt}"
+        if self.learns_times():
+            return (
+                f"by POSG, estimated time of {self.operator} per {', '.join(self.key)}, learnt from the "
+                f"first {first_slice(given):,} rows; in turn (Round-Robin) where there are fewer than four "
+                "times as many"
+            )
         model = self.scheduler(nodes).models
         if not model:
             return "by POSG, in turn (Round-Robin): no execution times known yet"
@@ -193,6 +225,7 @@ def resolve(
         if position:
             choice.operator = fragments[position].operators[0].name
             _check_keys(fragments[position])
+            _weighed(choice, fragments[position])
         else:
             _measured(choice, fragments[0], order_by)
     return _split(tuple(fragments), chosen)
@@ -326,7 +359,23 @@ def _measured(choice: Choice, fragment: Fragment, order_by: Sequence[str]) -> No
             "POSG: no column can tell what a tuple's execution time depends on; name one: "
             "Balancer(od.POSG(), key=...)"
         )
-    choice.operator, choice.key = operators[at].name, key
+    choice.operator = choice.measured = operators[at].name
+    choice.key = key
+
+
+def _weighed(choice: Choice, fragment: Fragment) -> None:
+    """Fill in what is measured in a keyed fragment: its first function, by the key, where a balancer can
+    weigh keys by it. Operators without functions take much the same time for every row.
+    """
+    if choice.balancer is None or not isinstance(choice.given, DKG) or _splits(choice) or not fragment.key:
+        return
+    at = next((k for k, operator in enumerate(fragment.operators) if operator.runs_user_code), None)
+    if at is None or any(operator.sheds for operator in fragment.operators):
+        return
+    places = _places(fragment, at)
+    if all(index in places for index in fragment.key):
+        choice.measured = fragment.operators[at].name
+        choice.key = tuple(fragment.source.names[index] for index in fragment.key)
 
 
 def _may_be_key(column: pa.Field) -> bool:
@@ -382,14 +431,14 @@ def _split(fragments: tuple[Fragment, ...], chosen: dict[int, Choice]) -> Groupe
 
 
 def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
-    """The stateless fragment with its operator's execution times measured: a shed operator in front,
-    which sheds nothing, learns them.
+    """A fragment with an operator's execution times measured: a shed operator in front, which sheds
+    nothing, learns them.
     """
     plan = fragment.plan
-    at = next(k for k, operator in enumerate(plan.operators) if operator.name == choice.operator)
+    at = next(k for k, operator in enumerate(plan.operators) if operator.name == choice.measured)
     places = _places(fragment, at)
     names = plan.schema_in_front(at).names
-    parameters = choice.given if isinstance(choice.given, POSG) else POSG()
+    parameters = choice.given if isinstance(choice.given, POSG) else COSTS
     measuring = Pipeline.of(plan.part(0, at)).shed(
         "inf s",
         [names[places[fragment.source.names.index(one)]] for one in choice.key],
@@ -400,7 +449,7 @@ def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
         delta=parameters.delta,
         seed=parameters.seed,
         sync_every=0,
-        name=plan.free_name(f"{choice.operator} (times)"),
+        name=plan.free_name(f"{choice.measured} (times)"),
     )
     return replace(fragment, plan=Plan.line(plan.source, (*measuring.plan.operators, *plan.operators[at:])))
 
@@ -436,12 +485,14 @@ class ScheduleFunction(Shipped):
             )
 
 
-def scheduled(rows: DataFrame, choice: Choice, fragment: Fragment, nodes: int) -> DataFrame:
-    """Numbered rows in the nodes that POSG sends them to, in order."""
+def scheduled(
+    rows: DataFrame, choice: Choice, fragment: Fragment, nodes: int, times: ExecutionTimes | None = None
+) -> DataFrame:
+    """Numbered rows in the nodes that POSG sends them to, in order. `times`: of `learnt_times`."""
     places = [fragment.source.names.index(name) for name in choice.key]
     key = tuple(fragment.source.field(place).with_name(carried_name(place)) for place in places)
     schema = StructType([*rows.schema.fields]).add(NODE, IntegerType(), False)
-    sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes), key), schema)
+    sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes, times), key), schema)
     return sent.repartitionById(nodes, F.col(NODE)).drop(NODE).sortWithinPartitions(SERIAL)
 
 
@@ -458,10 +509,10 @@ def sample_of(df: DataFrame, choice: Choice) -> DataFrame:
     )
 
 
-def learnt_map(
+def learnt_keys(
     rows: DataFrame, function: FragmentFunction, choice: Choice, key: tuple[int, ...], nodes: int
-) -> KeyMap:
-    """Learn from the rows that reach a fragment, on the executors, merge on the driver, and build.
+) -> tuple[DKGLearner, npt.NDArray[np.int64]]:
+    """Learn from the rows that reach a fragment, on the executors, and merge on the driver.
 
     Parameters
     ----------
@@ -469,7 +520,56 @@ def learnt_map(
         What `function`, the fragment in front, takes.
     key : tuple of int
         Key columns of its output.
+
+    Returns
+    -------
+    (DKGLearner, int64 array)
+        What was learnt, and how many of the rows each node would have by the hash.
     """
     learn = LearnFunction(function, key, unbounded(choice.given), nodes)
-    parts = [bytes(row[0]) for row in rows.mapInArrow(learn, "learnt binary").collect()]
-    return merged_learner(parts, choice.given).build() if parts else choice.given.learner(nodes).build()
+    parts = rows.mapInArrow(learn, "learnt binary, by_hash binary").collect()
+    if not parts:
+        return unbounded(choice.given).learner(nodes), np.zeros(nodes, dtype=np.int64)
+    by_hash = np.sum([np.frombuffer(row[1], dtype=np.int64) for row in parts], axis=0)
+    return merged_learner([bytes(row[0]) for row in parts], choice.given), by_hash
+
+
+def hash_is_as_good(
+    choice: Choice, learner: DKGLearner, by_hash: npt.NDArray[np.int64], nodes: int, kept: str
+) -> bool:
+    """Whether the largest load by hash is within `WORTH` of that by the map: the map is not worth the
+    pass through Python that rows then make. Says so in the log.
+    """
+    if not choice.may_be_hash(nodes) or not learner.learnt:
+        return False
+    mean = learner.learnt / nodes
+    mine, other = float(learner.loads().max()) / mean, float(by_hash.max()) / mean
+    good = other <= mine * WORTH
+    LOG.info(
+        "%s: rows go by %s; of the %s rows learnt from the fullest of %d nodes has %.2f times the mean by "
+        "hash, %.2f times by DKG's map",
+        choice.operator, kept if good else "DKG's map", f"{learner.learnt:,}", nodes, other, mine,
+    )  # fmt: skip
+    return good
+
+
+def first_slice(parameters: POSG) -> int:
+    """Rows that POSG learns from where nothing is known: 2 N, as many as an instance takes before it may
+    send matrices.
+    """
+    return 2 * parameters.window
+
+
+def learnt_times(rows: DataFrame, function: FragmentFunction, parameters: POSG) -> ExecutionTimes | None:
+    """Execution times of the rows of a first slice, measured on the executors and added up on the driver;
+    None: there were none to measure.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        What `function`, the stateless fragment with a stage that measures, takes.
+    """
+    found = parameters.times()
+    for (data,) in rows.mapInArrow(TimeFunction(function), "times binary").collect():
+        found.merge(ExecutionTimes.from_bytes(bytes(data)))
+    return found if found.tuples else None

@@ -36,7 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ordstream.balance.dkg import DKG
+from ordstream.balance.dkg import DKG, DKGLearner
+from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
@@ -53,7 +54,10 @@ from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, 
 from ordstream.spark.grouping import (
     Choice,
     Grouping,
-    learnt_map,
+    first_slice,
+    hash_is_as_good,
+    learnt_keys,
+    learnt_times,
     resolve,
     sample_of,
     scheduled,
@@ -210,29 +214,34 @@ def over_nodes(
         workers = 0
     spark = ordered.sparkSession
     for balancer in {choice.balancer for choice in choices.values() if choice.balancer is not None}:
-        balancer._begin(spark, layout.nodes)
-    first = with_costs(fragments[0], choices[0]) if _measures(choices.get(0)) else fragments[0]
-    fragments = (first, *fragments[1:])
-    rows = ordered.zipWithIndex(SERIAL)
-    direct = (
-        len(fragments) > 1
-        and not fragments[0].operators
-        and not choices
-        and _hashes_alike(rows, fragments[1])
+        mine = [choice for choice in choices.values() if choice.balancer is balancer]
+        balancer._begin(spark, [one.operator for one in mine if one.measured])
+    fragments = tuple(
+        with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
+    rows = ordered.zipWithIndex(SERIAL)
+    hashed = len(fragments) > 1 and not fragments[0].operators and _hashes_alike(rows, fragments[1])
     checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
-    job = Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
+    job = Job(fragments, choices, layout, *checked, workers, chosen, door, direct=hashed and not choices)
     for number in range(2, len(fragments) + 1):
         choice = choices.get(number - 1)
         if choice is None:
             continue
         if choice.learns(layout.nodes):
-            learnt = job.learn(number, sample_of(carried.frame, choice), carried, presorted)
+            learner, by_hash = job.learn(
+                number, sample_of(carried.frame, choice), carried, presorted, hashed and number == 2
+            )
             if choice.balancer is not None:
-                choice.balancer._maps[choice.operator] = learnt
-            job.groupings[number] = learnt
+                choice.balancer._learnt(choice.operator, learner)
+            if hash_is_as_good(choice, learner, by_hash, layout.nodes, "a hash of the key, as before"):
+                del choices[number - 1]
+                continue
+            job.groupings[number] = learner.build()
         else:
             job.groupings[number] = choice.key_map(layout.nodes)
+    job.direct = hashed and not choices
+    if 0 in choices and choices[0].learns_times():
+        job.learn_times(carried)
     numbered, rows = rows, job.through(rows, len(fragments))
     schema = carriers(fragments[-1].output, last=True)
     one = fragments[-1].nodes(layout.nodes) == 1 and fragments[-1].key is not None
@@ -256,14 +265,14 @@ def over_nodes(
 
 
 def _measures(choice: Choice | None) -> bool:
-    """The stateless fragment is to measure execution times: there is a balancer to learn them."""
-    return choice is not None and choice.balancer is not None
+    """The fragment is to measure execution times: there is a balancer to learn them."""
+    return choice is not None and choice.balancer is not None and bool(choice.measured)
 
 
 @dataclass
 class Job:
     """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from
-    1, where not the hash.
+    1, where not the hash; `times`: what POSG learnt from a first slice.
     """
 
     fragments: tuple[Fragment, ...]
@@ -277,6 +286,7 @@ class Job:
     # nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own
     direct: bool
     groupings: dict[int, Any] = field(default_factory=dict)
+    times: ExecutionTimes | None = None
 
     def through(self, rows: DataFrame, last: int) -> DataFrame:
         """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
@@ -302,28 +312,49 @@ class Job:
             rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
         return rows
 
-    def learn(self, number: int, sample: DataFrame, carried: Carried, presorted: bool) -> Any:
-        """The map of the keyed fragment `number`, from what a sample of the source becomes in front of
-        it.
+    def learn(
+        self, number: int, sample: DataFrame, carried: Carried, presorted: bool, sparks_hash: bool
+    ) -> tuple[DKGLearner, Any]:
+        """What the keys of the keyed fragment `number` are, from what a sample of the source becomes in
+        front of it; and the rows per node by the hash that would send them (`sparks_hash`: Spark's).
         """
         if number == 2 or presorted:  # with stateless operators only the rows' order is of no account
-            return self.learn_from(number, carried.of(sample))
-        return self.learn_from(number, carried.sorted(sample, everywhere=True))
+            return self.learn_from(number, carried.of(sample), sparks_hash)
+        return self.learn_from(number, carried.sorted(sample, everywhere=True), sparks_hash)
 
-    def learn_from(self, number: int, rows: DataFrame) -> Any:
+    def learn_from(self, number: int, rows: DataFrame, sparks_hash: bool = False) -> tuple[DKGLearner, Any]:
         """The same from carried rows, in order where there are fragments between."""
-        key = self.fragments[number - 1].key or ()
+        key, nodes = self.fragments[number - 1].key or (), self.layout.nodes
         before = self.fragments[number - 2]
         if number == 2:
             rows = rows.withColumn(SERIAL, F.monotonically_increasing_id())
+            if sparks_hash:
+                rows = rows.withColumn(NODE, _node(self.fragments[1], nodes))
         else:
             rows = self._arriving(self.through(rows.zipWithIndex(SERIAL), number - 2), number - 1)
-        output = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
-        function = self._function(number - 1, None, output)
-        function = replace(
-            function, order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None
-        )
-        return learnt_map(rows, function, self.choices[number - 1], key, self.layout.nodes)
+        function = self._alone(number - 1, pa.schema([*before.output, pa.field(TAG, pa.binary(), False)]))
+        return learnt_keys(rows, function, self.choices[number - 1], key, nodes)
+
+    def learn_times(self, carried: Carried) -> None:
+        """POSG's model, from the first rows of the source; none where these are much of all: they run
+        twice.
+        """
+        choice, nodes = self.choices[0], self.layout.nodes
+        rows = first_slice(choice.given)
+        if carried.frame.limit(4 * rows).count() < 4 * rows:
+            return
+        sample = carried.of(carried.frame.limit(rows)).repartition(nodes)
+        fragment = with_costs(self.fragments[0], choice)
+        function = self._alone(1, pa.schema([*fragment.output, pa.field(TAG, pa.binary(), False)]))
+        numbered = sample.withColumn(SERIAL, F.monotonically_increasing_id())
+        self.times = learnt_times(numbered, replace(function, fragment=fragment), choice.given)
+
+    def _alone(self, number: int, output: pa.Schema) -> FragmentFunction:
+        """A fragment whose rows go nowhere, in any order."""
+        return replace(
+            self._function(number, None, output),
+            order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None,
+        )  # fmt: skip
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
         """The rows where fragment `number` takes them."""
@@ -337,7 +368,7 @@ class Job:
             )
         choice = self.choices.get(0)
         if choice is not None:
-            return scheduled(rows, choice, fragment, nodes)
+            return scheduled(rows, choice, fragment, nodes, self.times)
         if not fragmenting.uses_python(fragment.plan):
             return rows
         # Spark makes few partitions of few bytes, however long the functions take.
@@ -349,12 +380,14 @@ class Job:
         return rows.sortWithinPartitions(SERIAL) if by_place else rows
 
     def _function(self, number: int, route: Route | None, output: pa.Schema) -> FragmentFunction:
-        measured, following = self.choices.get(0) if number == 1 else None, self.choices.get(number)
-        times = keys = learns = None
-        if measured is not None and measured.balancer is not None:
-            times = measured.balancer._tell(measured.operator)
+        measured, following = self.choices.get(number - 1), self.choices.get(number)
+        times = keys = learns = costs = None
+        weighs = False
+        if measured is not None and measured.balancer is not None and measured.measured:
+            times = measured.balancer._tell_times(measured.operator)
         if following is not None and following.balancer is not None and isinstance(following.given, DKG):
             keys, learns = following.balancer._tell(following.operator), unbounded(following.given)
+            weighs, costs = bool(following.measured), following.balancer._costs(following.operator)
         fragment = self.fragments[number - 1]
         rest = [operator for later in self.fragments[number - 1 :] for operator in later.operators]
         used = used_source_columns(Plan.line(fragment.source, rest))
@@ -376,6 +409,8 @@ class Job:
             tell_times=times,
             tell_keys=keys,
             learns=learns,
+            weighs=weighs,
+            costs=costs,
         )
 
 

@@ -210,6 +210,137 @@ def test_the_posg_stage_is_balanced_by_time(spark, tmp_path):
     assert max(dear[1]) < 3 * min(dear[1])
 
 
+def test_posg_alone_learns_from_the_first_slice_of_the_job(spark, tmp_path):
+    """Nobody gives execution times. Round-Robin sends all dear rows to one node."""
+    frame = spark.createDataFrame(
+        [tuple(r.values()) for r in stream(range(600)).to_pylist()],
+        "ts long, user long, item string, n long",
+    )
+
+    def slow(row, folder=tmp_path):
+        if row.item == "é0":
+            time.sleep(0.01)
+            with (folder / str(TaskContext.get().partitionId())).open("a") as file:
+                file.write(f"{row.n}\n")
+        return tuple(row)
+
+    pipeline = od.Pipeline(SOURCE).map(slow, schema=SOURCE, name="look up")
+    order, dear = ["ts", "n", "user"], {}
+    for rows, window in (("few", 100), ("enough", 50)):  # 4 times 2 N rows have to be there
+        result = apply(pipeline, frame, order_by=order, nodes=5, grouping=od.POSG(window=window))
+        for file in tmp_path.iterdir():  # of the slice
+            file.unlink()
+        assert rows_of(result.toArrow()) == rows_of(
+            run_serial(od.Pipeline(SOURCE), stream(range(600))).table
+        )
+        dear[rows] = [len(set(file.read_text().split())) for file in tmp_path.iterdir()]
+    assert dear["few"] == [120]
+    assert len(dear["enough"]) == 5
+    assert max(dear["enough"]) < 3 * min(dear["enough"])
+    assert "learnt from the first 100 rows" in explain(
+        pipeline, spark, nodes=5, grouping=od.POSG(window=50), order_by=order
+    )
+
+
+def test_jobs_built_before_the_first_one_runs_all_count(spark):
+    tables = [
+        pa.table({"ts": range(400), "key": [heavy if n % 2 else 1_000 + n for n in range(400)]})
+        for heavy in (7, 9)
+    ]
+    balancer = Balancer("dkg", learn="previous", half_life=(float("inf"), float("inf")))
+    pipeline = od.Pipeline(tables[0].schema).key_by("key").scan(seen=od.count())
+    results = [
+        apply(pipeline, spark.createDataFrame(table), order_by="ts", nodes=3, grouping=balancer)
+        for table in tables
+    ]
+    for result, table in zip([*results, results[0]], [*tables, tables[0]], strict=True):  # one of them twice
+        assert rows_of(result.toArrow()) == rows_of(run_serial(pipeline, table).table)
+    assert {key for key, _ in balancer.maps["scan_1"].heavy} == {7, 9}
+    again = Balancer("dkg")
+    again.load(balancer.to_bytes())
+    assert again.maps["scan_1"].to_bytes() == balancer.maps["scan_1"].to_bytes()
+
+
+def test_where_hash_is_as_good_it_is_kept_and_the_log_says_so(spark, caplog):
+    caplog.set_level("INFO", "ordstream.spark.grouping")
+    even = pa.table({"ts": range(6_000), "key": [n * 7_919 % 2_003 for n in range(6_000)]})
+    spread = {}
+    for name, table in (("even", even), ("skewed", skewed(6_000).select(["ts", "key"]))):
+        pipeline, frame = (
+            od.Pipeline(table.schema).key_by("key").scan(seen=od.count(), name="seen"),
+            spark.createDataFrame(table),
+        )
+        for grouping in ("hash", "dkg"):
+            channel = Channel()
+            found = apply(pipeline, frame, order_by="ts", nodes=4, grouping=grouping, report=channel)
+            assert rows_of(found.toArrow()) == rows_of(run_serial(pipeline, table).table)
+            spread[name, grouping] = tuples_of(channel, 2)
+    assert spread["even", "dkg"] == spread["even", "hash"]
+    assert spread["skewed", "dkg"] != spread["skewed", "hash"]
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.split(";")[0] for line in said] == [
+        "seen: rows go by a hash of the key, as before",
+        "seen: rows go by DKG's map",
+    ]
+    assert f"{max(spread['even', 'hash']) / 1_500:.2f} times the mean by hash" in said[0]
+    assert "by hash where that spreads them as evenly" in explain(pipeline, spark, nodes=4, grouping="dkg")
+
+
+def test_a_balancer_weighs_keys_by_what_they_cost(spark):
+    """One row in 40 takes time, the others none: by rows its key is no heavy hitter."""
+    table = pa.table({"ts": range(2_000), "key": [n % 40 for n in range(2_000)]})
+
+    def work(row):
+        if row.key == 7:
+            time.sleep(0.004)
+        return tuple(row)
+
+    counted = od.Pipeline(table.schema).key_by("key").scan(seen=od.count(), name="seen")
+    pipeline, frame = counted.map(work, schema=counted.schema, name="work"), spark.createDataFrame(table)
+    balancer, heavy = Balancer("dkg", learn="previous"), []
+    assert "keys weighed by the time that work takes" in explain(pipeline, spark, nodes=3, grouping=balancer)
+    for _ in range(3):
+        found = apply(pipeline, frame, order_by="ts", nodes=3, grouping=balancer)
+        assert rows_of(found.toArrow()) == rows_of(run_serial(counted, table).table)
+        heavy.append([key for key, _ in balancer.maps["seen"].heavy])
+    assert heavy[0] == []
+    assert heavy[-1] == [7]
+    again = Balancer("dkg")
+    again.load(balancer.to_bytes())
+    assert again.to_bytes() == balancer.to_bytes()
+
+
+def test_a_model_is_loaded_by_what_learnt_it_alone():
+    """No Spark needed."""
+    balancer = Balancer("dkg")
+    learner = od.DKG(m=1 << 62).learner(4)
+    learner.learn(skewed(5_000)["key"])
+    balancer._learnt("seen", learner)
+    data = balancer.to_bytes()
+    for other in (
+        od.POSG(),
+        od.DKG(theta=0.3),
+        od.DKG(mu=9),
+        od.DKG(seed=1),
+        od.DKG(variant="wosim"),
+        od.DKG(cost="quadratic"),
+    ):
+        refusing = Balancer(other)
+        with pytest.raises(ValueError, match=r"was learnt for DKG\(theta=0.1"):
+            refusing.load(data)
+        assert refusing.maps == {}
+    with pytest.raises(
+        ValueError, match=r"learnt for POSG\(rows=4, columns=55, seed=0\), not for POSG\(rows=4, columns=272"
+    ):
+        Balancer(od.POSG(epsilon=0.01)).load(Balancer("posg").to_bytes())
+    same = Balancer(od.DKG(m=5))  # how many rows a first sample has says nothing about the model
+    same.load(data)
+    assert same.maps["seen"].to_bytes() == balancer.maps["seen"].to_bytes()
+    for arguments, words in ((("dkg", (1,)), "half_life is"), (("dkg", (0, 1)), "half-life in rows")):
+        with pytest.raises(od.PlanError, match=words):
+            Balancer(arguments[0], half_life=arguments[1])
+
+
 KEYED = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count(), name="seen")
 STATELESS = od.Pipeline(SOURCE).map(tuple, schema=SOURCE, name="look up")
 BOTH = STATELESS.key_by("user").scan(seen=od.count(), name="seen").map(tuple, schema=KEYED.schema, name="after")

@@ -151,7 +151,8 @@ class EpochRunner:
             if choice.learns(self.nodes) and begin.end == SUSPEND:
                 layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
                 job = Job(self.fragments, one, layout, (), (), 0, {}, None, False, maps)
-                maps[position + 1] = job.learn_from(position + 1, self._with_all(rows))
+                learner, _ = job.learn_from(position + 1, self._with_all(rows))
+                maps[position + 1] = learner.build()
             else:
                 maps[position + 1] = choice.key_map(self.nodes)
         return replace(self, groupings=maps)
