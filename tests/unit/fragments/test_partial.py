@@ -8,26 +8,13 @@ import pytest
 from plan_tools import final
 
 import ordstream as od
-from ordstream.fragments import fragmenting, processes
+from ordstream.fragments import fragmenting, same_process
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.ground.ordertags import TAG, merge_sorted, source_tags
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("a", pa.int64()), ("u", pa.uint64()), ("x", pa.float64()), ("d", pa.date32()), ("t", pa.bool_())])
 LARGE = 2**62
-
-
-class Noted(processes.SameProcess):
-    """Which operators ran, and how many rows each fragment's nodes took."""
-
-    def __init__(self):
-        self.fragments, self.rows = [], []
-
-    def run(self, works, source):
-        outcomes = super().run(works, source)
-        self.fragments.append([stage.name for stage in works[0].fragment.operators])
-        self.rows.append(sum(outcome.report.tuples for outcome in outcomes))
-        return outcomes
 
 
 def source(values):
@@ -37,13 +24,22 @@ def source(values):
 
 
 def spread(pipeline, values, n=3, *, whole=False, **options):
-    """The result over n nodes, and what ran; `whole`: the first halves in the fragments in front, as in
-    Spark.
+    """The result over n nodes, and the operators of each fragment that gave it; `whole`: the first halves in
+    the fragments in front and no second run, as in Spark.
     """
-    fragments, chosen, tags = processes.prepare(pipeline, {"emit": "final", **options}, "nodes")
-    nodes = Noted()
-    fragments = fragmenting.combined(fragments) if whole else fragments
-    return processes.run_fragments(fragments, source(values), n, chosen, nodes, tags, 1), nodes
+    ran = []
+
+    class Noted(same_process.SameProcess):
+        def run(self, topology, *rest):
+            ran.append([[one.name for one in fragment.operators] for fragment in topology.fragments])
+            return super().run(topology, *rest)
+
+    cut = fragmenting.combined(fragmenting.fragments_of(final(pipeline).plan)) if whole else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(same_process, "SameProcess", Noted)
+        chosen = {"emit": "final", **options}
+        found = same_process.run_here(pipeline, source(values), n, chosen, block_rows=1, fragments=cut)
+    return found, ran
 
 
 def totals(pipeline=None, **more):
@@ -103,29 +99,29 @@ def test_explain_says_it():
 def test_each_node_gives_one_row(whole):
     values = [5, None, -3, 7, 7, 2, -9, 0, 1, 1]
     pipeline = totals(mean=od.mean("a"), least=od.min("a"), none=od.mean("a", where=od.col("a") > 99), day=od.max("d"))
-    found, nodes = spread(pipeline, values, whole=whole, tags=True)
+    found, ran = spread(pipeline, values, whole=whole, tags=True)
     expected = run_serial(final(pipeline), source(values))
     assert found.table.drop(["_serial", "_index"]).equals(expected.table)
     assert list(zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)) == expected.tags == [(10, 0)]
-    assert nodes.rows == [10, 3] if whole else [10, 10, 3]
-    if not whole:
-        (_, operator) = found.report.operators
-        assert (operator.name, operator.tuples_in, operator.tuples_out, found.report.rows_out) == ("totals", 10, 1, 1)
+    assert ran == [[["kept", "totals"], ["totals", "totals (values)"]]]
+    (_, operator) = found.report.operators
+    assert (operator.name, operator.tuples_in, operator.tuples_out, found.report.rows_out) == ("totals", 10, 1, 1)
 
 
 @pytest.mark.parametrize("above", [None, 0, 9, 10])
 def test_a_count_and_its_bound(above):
     pipeline = od.Pipeline(SOURCE).filter(od.col("t")).count("n", above=above, operator="all")
     for whole in (False, True):
-        found, nodes = spread(pipeline, range(10), whole=whole)
+        found, ran = spread(pipeline, range(10), whole=whole)
         assert found.table.equals(run_serial(final(pipeline), source(range(10))).table)
-        assert nodes.rows[-1] == 3
+        assert [len(fragments) for fragments in ran] == [2]
+        assert ran[0][0][-1] == "all"
         assert spread(pipeline, [], whole=whole)[0].table.num_rows == 0
 
 
 def test_one_node_has_nothing_to_combine():
-    found, nodes = spread(totals(), range(10), n=1)
-    assert nodes.rows == [10, 10]
+    found, ran = spread(totals(), range(10), n=1)
+    assert ran == [[["kept"], ["totals"]]]
     assert found.table.to_pylist() == [{"total": 45, "n": 10}]
 
 
@@ -142,12 +138,12 @@ BELOW = [-LARGE, 1, -LARGE, -2, LARGE]
 def test_an_overflow_is_an_error_at_the_row_where_a_sequential_run_meets_it(values, n):
     expected = run_serial(final(totals()), source(values))
     if expected.error is None:
-        found, nodes = spread(totals(), values, n)
+        found, ran = spread(totals(), values, n)
         assert found.table.equals(expected.table)
         if values is LOWEST:
-            assert nodes.fragments == [["kept"], ["totals"], ["totals", "totals (values)"]]
+            assert ran == [[["kept", "totals"], ["totals", "totals (values)"]]]
         else:
-            assert nodes.fragments[-1] == ["totals"]  # the halves could not decide
+            assert ran[1:] == [[["kept"], ["totals"]]]  # the halves could not decide
         return
     with pytest.raises(od.OperatorError) as raised:
         spread(totals(), values, n)
