@@ -31,9 +31,6 @@ class Link(Protocol):
     def low(self, tag: bytes) -> None:
         """Say that nothing below this tag comes any more. A later one may overtake it."""
 
-    def marker(self, number: int, place: bytes) -> None:
-        """Send a snapshot marker, in front of the tag `place`."""
-
     def end(self, cut: bytes) -> None:
         """Say that nothing comes any more (`TagMerge.end`)."""
 
@@ -147,12 +144,6 @@ class Outbox:
     def acknowledged(self, receiver: int, size: int) -> None:
         """The receiver has handed so many bytes on."""
         self._channels[receiver].outstanding -= size
-
-    def marker(self, number: int, place: bytes) -> None:
-        """Send a snapshot marker to all; not while rows wait."""
-        for channel in self._channels:
-            channel.link.marker(number, place)
-            channel.low = channel.told = max(channel.low, place)
 
     def end(self, cut: bytes = END) -> None:
         """Say to all that nothing comes any more; not while rows wait."""

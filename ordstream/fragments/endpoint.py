@@ -16,7 +16,6 @@ from ordstream.fragments.wire import (
     CALLER,
     END_OF_ROWS,
     LOW,
-    MARKER,
     NUMBER,
     ROWS,
     SCHEMA,
@@ -84,8 +83,5 @@ class Endpoint:
             self.merges[edge].set_low(other, bytes(body))
         elif kind == END_OF_ROWS:
             self.merges[edge].end(other, bytes(body))
-        elif kind == MARKER:
-            data = bytes(body)
-            self.merges[edge].marker(other, NUMBER.unpack(data[:8])[0], data[8:])
         elif kind == ACK:
             self.outs[edge].acknowledged(other, NUMBER.unpack(bytes(body))[0])

@@ -142,8 +142,5 @@ class DirectLink:
     def low(self, tag: bytes) -> None:
         self._merge().set_low(self._sender, tag)
 
-    def marker(self, number: int, place: bytes) -> None:
-        self._merge().marker(self._sender, number, place)
-
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)

@@ -38,30 +38,15 @@ class _Rows:
         self.last: bytes = tags[-1].as_py()
 
 
-class _Marker:
-    """A snapshot marker between rows: `first` is the tag that it stands in front of."""
-
-    __slots__ = ("first", "number")
-
-    def __init__(self, number: int, place: bytes) -> None:
-        self.number, self.first = number, place
-
-
 class _Inbox:
     """What came from one sender and was not handed on."""
 
-    __slots__ = ("bytes", "ended", "low", "markers", "queue")
+    __slots__ = ("ended", "low", "queue")
 
     def __init__(self) -> None:
-        self.queue: deque[_Rows | _Marker] = deque()
-        self.markers: deque[bytes] = deque()  # their places, of those in the queue
+        self.queue: deque[_Rows] = deque()
         self.low = b""
         self.ended = False
-
-    @property
-    def bound(self) -> bytes:
-        """A tag below which nothing comes that is not in front of the first marker."""
-        return self.markers[0] if self.markers else self.low
 
     @property
     def first(self) -> bytes:
@@ -109,18 +94,11 @@ class TagMerge(Iterator[pa.RecordBatch]):
         inbox = self._inboxes[sender]
         inbox.low, inbox.ended = cut, True
 
-    def marker(self, sender: int, number: int, place: bytes) -> None:
-        """A snapshot marker, in front of the tag `place`."""
-        self.set_low(sender, place)
-        if not self._dropping:
-            self._inboxes[sender].queue.append(_Marker(number, place))
-            self._inboxes[sender].markers.append(place)
-
     # ------------------------------------------------------------------------------------ to the node
 
     @property
     def _bound(self) -> bytes:
-        return min(inbox.bound for inbox in self._inboxes)
+        return min(inbox.low for inbox in self._inboxes)
 
     @property
     def _first(self) -> bytes:
@@ -153,19 +131,16 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """A tag such that about so many rows of the sender are below it; END: fewer are here."""
         count = 0
         for item in self._inboxes[sender].queue:
-            if isinstance(item, _Marker):
-                break
             count += item.batch.num_rows
             if count >= rows:
                 return behind(item.last)
         return END
 
     def _taken(self, sender: int, bound: bytes) -> Iterator[pa.RecordBatch]:
-        """The sender's rows below a tag that no marker is in front of, taken out."""
+        """The sender's rows below a tag, taken out."""
         queue = self._inboxes[sender].queue
         while queue and queue[0].first < bound:
             rows = queue.popleft()
-            assert isinstance(rows, _Rows)
             if rows.last < bound:
                 self._consumed(sender, rows.size)
                 yield rows.batch
@@ -174,26 +149,12 @@ class TagMerge(Iterator[pa.RecordBatch]):
             queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
             yield rows.batch.slice(0, n)
 
-    def pop_marker(self) -> tuple[int, bytes] | None:
-        """Number and place of the next snapshot marker, once every sender has sent it and all rows in front
-        of it were handed on.
-        """
-        heads = [inbox.queue[0] if inbox.queue else None for inbox in self._inboxes]
-        markers = [head for head in heads if isinstance(head, _Marker)]
-        if len(markers) < len(heads):
-            return None
-        for inbox in self._inboxes:
-            inbox.queue.popleft()
-            inbox.markers.popleft()
-        assert len({marker.number for marker in markers}) == 1
-        return markers[0].number, markers[0].first
-
     @property
     def cut(self) -> bytes | None:
         """Once every row that counts was handed on: the tag at which the rows end, `END` at the end of the
         stream. None: more is to come.
         """
-        bound = min(inbox.low for inbox in self._inboxes)
+        bound = self._bound
         if self._first < bound or not any(inbox.ended and inbox.low == bound for inbox in self._inboxes):
             return None
         return bound
@@ -202,9 +163,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """Take no more rows: what is here and what comes is dropped."""
         self._dropping = True
         for sender, inbox in enumerate(self._inboxes):
-            size = sum(item.size for item in inbox.queue if isinstance(item, _Rows))
+            size = sum(item.size for item in inbox.queue)
             inbox.queue.clear()
-            inbox.markers.clear()
             if size:
                 self._consumed(sender, size)
 

@@ -39,7 +39,6 @@ class PolledNode(FragmentNode):
         self._input_over = False
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
-        self.holds_back = False  # takes no rows in: a snapshot is due
         super().__init__(fragment, self._given(), route, options)
 
     def _make_stream(self, options: Mapping[str, Any]) -> PolledStream:
@@ -57,9 +56,7 @@ class PolledNode(FragmentNode):
 
     def _ready(self) -> bool:
         """Whether the core gets rows, or the end, without waiting."""
-        if self._fitted or self.holds_back:
-            return bool(self._fitted)
-        return self._merge.ready() or self._merge.cut is not None
+        return bool(self._fitted) or self._merge.ready() or self._merge.cut is not None
 
     def _given(self) -> Iterator[pa.RecordBatch]:
         """The rows as they come, in batches that the core takes as they are. Asked only where `_ready`."""

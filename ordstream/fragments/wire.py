@@ -20,7 +20,7 @@ import pyarrow as pa
 
 #: The caller's number among the processes.
 CALLER = -1
-ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, MARKER, CALL = range(7)
+ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL = range(6)
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.
@@ -224,9 +224,6 @@ class SocketLink:
 
     def low(self, tag: bytes) -> None:
         self._mesh.low(*self._to, tag)
-
-    def marker(self, number: int, place: bytes) -> None:
-        self._post(MARKER, NUMBER.pack(number) + place)
 
     def end(self, cut: bytes) -> None:
         self._post(END_OF_ROWS, cut)
