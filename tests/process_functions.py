@@ -68,6 +68,22 @@ def sleeps(row):
     return tuple(row)
 
 
+def slow_for_some(row):
+    if row.user is not None and row.user % 4 == 1:
+        time.sleep(0.0002)
+    return tuple(row)
+
+
+def holds_gil(row):
+    """Tells its process over a pipe that stays open as long as that lives, and never ends."""
+    import re
+
+    pipe = os.open(os.environ["ORDSTREAM_TEST_PIDS"], os.O_WRONLY)
+    os.write(pipe, f"{os.getpid()}\n".encode())
+    re.match(r"(a+)+$", "a" * 64 + "b")  # takes longer than the universe has, in C
+    return tuple(row)
+
+
 def build(*steps):
     pipeline = od.Pipeline(SOURCE).filter(od.col("user").is_not_null())
     for step in steps:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from ordstream.ground.ordertags import (
     with_index,
 )
 from ordstream.operators.halves import UNDECIDED
+
+if TYPE_CHECKING:
+    from ordstream.node.node import Stream
 
 Int64s = npt.NDArray[np.int64]
 
@@ -75,8 +78,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         options: Mapping[str, Any],
         before: bytes | None = None,
     ) -> None:
-        from ordstream.node import node  # the compiled core, which a driver need not load
-
         self.fragment = fragment
         self._rows = rows
         self._route = route
@@ -89,11 +90,15 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._skips: dict[str, tuple[int, int | None]] = {}
         # first serial, tags; what outputs may still refer to
         self._tags: deque[tuple[int, pa.Array]] = deque()
-        self._stream = node.stream(
-            fragment.plan,
-            self._arrivals(),
-            **{**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"},
+        self._stream = self._make_stream(
+            {**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
         )
+
+    def _make_stream(self, options: Mapping[str, Any]) -> Stream:
+        """The core's run of the fragment."""
+        from ordstream.node import node  # the compiled core, which a driver need not load
+
+        return node.stream(self.fragment.plan, self._arrivals(), **options)
 
     # ---------------------------------------------------------------------------------------- in
 
@@ -147,6 +152,10 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             raise StopIteration from None
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
+        return self._tagged(batch)
+
+    def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the core as this node gives it."""
         serials, index = (batch.column(batch.num_columns - k).to_numpy() for k in (2, 1))
         columns = batch.columns[:-2]
         fields = list(self.fragment.output)

@@ -67,12 +67,11 @@ class _Options(TypedDict, total=False):
     emitted_through: OrderTag | None
     end: Literal["finish", "suspend"] | None
     snapshots: bool | None
+    processes: int | Literal["auto"] | None
 
 
 class RunOptions(_Options, total=False):
     """Keyword options of `run`."""
-
-    processes: int | None
 
 
 class StreamOptions(_Options, total=False):
@@ -173,12 +172,12 @@ snapshots : bool, default False
     `stream.request_snapshot()` may be called, without a `checkpoint`.
 """
 
-_RUN_ONLY = """\
-processes : int, default None
+_OF_PIPELINE = """\
+processes : int or "auto", default None
     Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
-    (`ordstream.fragments.processes`). `workers`, then 0 by default, is per process. They are spawned: a
-    script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that shed. None: this
-    process only.
+    (`ordstream.fragments.processes`). "auto": one per core. `workers`, then 0 by default, is per process.
+    They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that
+    shed. None: this process only.
 """
 
 _STREAM_ONLY = """\
@@ -221,7 +220,8 @@ def documented(*, stream: bool, pipeline: bool) -> Callable[[F], F]:
     pipeline : bool
         The function takes the pipeline as its first parameter.
     """
-    parameters = (_PIPELINE if pipeline else "") + _DATA + (_STREAM_ONLY if stream else _RUN_ONLY) + OPTIONS
+    parameters = (_PIPELINE if pipeline else "") + _DATA + (_STREAM_ONLY if stream else "")
+    parameters += OPTIONS + _OF_PIPELINE
 
     def decorate(function: F) -> F:
         if function.__doc__ is not None:  # python -OO drops it

@@ -94,8 +94,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     known = {field.name for field in fields(Settings)}
     if options.get("processes") is not None:
         raise PlanError(
-            "processes is an option of Pipeline.run: not of stream, nor in Spark, where nodes= spreads the "
-            "work"
+            "processes is an option of Pipeline.run and Pipeline.stream: not in Spark, where nodes= spreads "
+            "the work"
         )
     if "order_by" in options:
         raise PlanError(
@@ -191,9 +191,9 @@ def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise PlanError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
+def whole(name: str, value: Any, low: int, high: int, more: str = "") -> int:
     """The value if it is a whole number from `low` to `high`; PlanError naming it otherwise."""
-    _whole(name, value, low, high)
+    _whole(name, value, low, high, more)
     return int(value)
 
 

@@ -12,12 +12,13 @@ leaves the state as it was, and reports it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, cast
 
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
+from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import whole
@@ -414,21 +415,35 @@ class Pipeline(StatefulOperators):
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
         given: dict[str, Any] = {**options}
-        processes = given.pop("processes", None)
-        if processes is None or whole("processes", processes, 1, 1024) == 1:
+        processes = _processes(given)
+        if processes == 1:
             return node.run(self, data, **given)
-        from ordstream.fragments import processes as spread
+        from ordstream.fragments import process_stream
 
         node.check_whole(given)
-        result: Result = spread.run(self, data, int(processes), given)
-        return result
+        return process_stream.run(self, data, processes, given)
 
     @documented(stream=True, pipeline=False)
     def stream(self, data: Any, **options: Unpack[StreamOptions]) -> Stream:
         """Run on this machine: an iterator of output batches as they are ready."""
         from ordstream.node import node  # as in `run`
 
-        return node.stream(self, data, **options)
+        given: dict[str, Any] = {**options}
+        processes = _processes(given)
+        if processes == 1:
+            return node.stream(self, data, **given)
+        from ordstream.fragments import process_stream
+
+        # read as a Stream is; what only one node has (markers, shed) it lacks
+        return cast("Stream", process_stream.stream(self, data, processes, given))
+
+
+def _processes(options: dict[str, Any]) -> int:
+    """Take out `processes`: how many."""
+    processes = options.pop("processes", None)
+    if processes is None:
+        return 1
+    return allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

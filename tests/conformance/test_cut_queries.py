@@ -7,7 +7,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ordstream.fragments import processes
+from ordstream.fragments.fragmenting import fragments_of
+from ordstream.fragments.same_process import run_here
 from ordstream.tpcxbb import DataFolder
 from ordstream.tpcxbb.queries import QUERIES
 
@@ -21,8 +22,7 @@ def test_a_query_over_nodes_is_the_query(shared_data, name, profile, emit):
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(list(rows))
     pipeline = query.build(data.side_tables(), **query.profiles[profile])
     expected = pipeline.run(table, workers=0, tags=True, emit=emit).table
-    fragments, options, tags = processes.prepare(pipeline, {"tags": True, "emit": emit}, "nodes")
-    assert len(fragments) > 1
-    assert processes.run_fragments(fragments, table, 3, options, processes.SameProcess(), tags).table.equals(
+    assert len(fragments_of(pipeline.plan)) > 1
+    assert run_here(pipeline, table, 3, {"tags": True, "emit": emit}, channel_bytes=50_000).table.equals(
         expected
     )

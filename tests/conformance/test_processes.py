@@ -1,4 +1,4 @@
-"""`run(..., processes=N)`: spawned processes give the output, the order and the errors of one."""
+"""`processes=N`: spawned processes give the output, the order and the errors of one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,28 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from process_functions import SOURCE, build, dies, doubled, fails_late, refuses, rows, totals, totals_at_end
+from process_functions import (
+    SOURCE,
+    build,
+    dies,
+    doubled,
+    fails_late,
+    refuses,
+    rows,
+    slow_for_some,
+    totals,
+    totals_at_end,
+)
 
 import ordstream as od
 from ordstream.fragments import processes
+from ordstream.fragments.process_stream import ProcessStream
+from ordstream.node.result import Result
 from ordstream.reference.run_serial import run_serial
 from ordstream.tpcxbb import DataFolder
 from ordstream.tpcxbb.queries import QUERIES
+
+FOLDER = str(Path(od.__file__).parents[1])
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +42,21 @@ def two():
         yield started
 
 
-def spread(pipeline, data, nodes, **options):
-    fragments, chosen, tags = processes.prepare(pipeline, options, "processes")
-    return processes.run_fragments(fragments, data, 2, chosen, nodes, tags)
+@pytest.fixture(scope="module")
+def four():
+    with processes.Processes(4) as started:
+        yield started
+
+
+def spread(pipeline, data, nodes, *, channel_bytes=None, **options):
+    options = {"partial": False, **options}
+    with ProcessStream(pipeline, data, nodes, options, channel_bytes=channel_bytes) as out:
+        batches = list(out)
+        return Result(batches, out.schema, out.report)
+
+
+def tags_of(result):
+    return list(zip(result.table["_serial"].to_pylist(), result.table["_index"].to_pylist(), strict=True))
 
 
 def test_output_and_tags_are_those_of_a_sequential_run(two):
@@ -37,12 +64,16 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     expected = run_serial(pipeline, rows())
     result = spread(pipeline, rows(), two, tags=True)
     assert result.table.drop(["_serial", "_index"]).equals(expected.table)
-    assert list(zip(result.table["_serial"].to_pylist(), result.table["_index"].to_pylist(), strict=True)) == expected.tags
+    assert tags_of(result) == expected.tags
     assert result.report.tuples == 20_000
     names = [stage.name for stage in pipeline.plan.operators]
     assert [o.name for o in result.report.operators] == names
-    updates = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).key_by("item").scan(at=od.last("seen"))
-    assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(run_serial(updates, rows()).table)
+    updates = (
+        od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).key_by("item").scan(at=od.last("seen"))
+    )
+    assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(
+        run_serial(updates, rows()).table
+    )
 
 
 def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
@@ -54,13 +85,39 @@ def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
         od.Pipeline(SOURCE)
         .map(refuses, schema=SOURCE, on_error="skip", name="refusing")
         .key_by("user")
-        .process(totals, schema=total, state={"n": int}, fan_out=2, on_flush=totals_at_end, on_error="skip", name="totals")
+        .process(
+            totals,
+            schema=total,
+            state={"n": int},
+            fan_out=2,
+            on_flush=totals_at_end,
+            on_error="skip",
+            name="totals",
+        )
     )
-    ending = od.Pipeline(SOURCE).key_by("user").process(
-        totals, schema=total, state={"n": int}, fan_out=2, on_flush=totals_at_end, on_error="skip", name="totals"
+    ending = (
+        od.Pipeline(SOURCE)
+        .key_by("user")
+        .process(
+            totals,
+            schema=total,
+            state={"n": int},
+            fan_out=2,
+            on_flush=totals_at_end,
+            on_error="skip",
+            name="totals",
+        )
     )
     kept = od.Pipeline(SOURCE).filter(od.col("n") % 3 != 1).key_by("user").scan(seen=od.count())
-    cases = [(pipeline, 20_000), (pipeline, 20_001), (ending, 9_000), (ending, 9_001), (kept, 5_001), (kept, 5_002), (kept, 0)]
+    cases = [
+        (pipeline, 20_000),
+        (pipeline, 20_001),
+        (ending, 9_000),
+        (ending, 9_001),
+        (kept, 5_001),
+        (kept, 5_002),
+        (kept, 0),
+    ]
     for tested, count in cases:
         expected = run_serial(tested, rows(count))
         report = spread(tested, rows(count), two).report
@@ -69,51 +126,72 @@ def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
         skips = {}
         for (name, serial), reason in zip(expected.skipped, expected.reasons, strict=True):
             skips.setdefault(name, []).append((serial, reason))
-        assert {o.name: o.skipped for o in report.operators if o.skipped} == {name: len(of) for name, of in skips.items()}
-        first = {o.name: (o.first_skipped.serial, o.first_skipped.reason) for o in report.operators if o.first_skipped}
+        assert {o.name: o.skipped for o in report.operators if o.skipped} == {
+            name: len(of) for name, of in skips.items()
+        }
+        first = {
+            o.name: (o.first_skipped.serial, o.first_skipped.reason)
+            for o in report.operators
+            if o.first_skipped
+        }
         assert first == {name: of[0] for name, of in skips.items()}
         assert str(report).count("(on_error=") == len(skips)
 
 
 def test_string_views_as_of_polars_pass_between_processes(two):
-    table = rows(3_000).append_column("name", pa.array([f"name {n % 37} of several" for n in range(3_000)], pa.string_view()))
-    pipeline = od.Pipeline(table.schema).filter(od.col("n") > 5).key_by("name").scan(seen=od.count()).key_by("user").scan(of=od.count())
-    for tested in (pipeline, od.Pipeline(table.schema).key_by("user").scan(seen=od.count()).select("name", "seen")):
+    table = rows(3_000).append_column(
+        "name", pa.array([f"name {n % 37} of several" for n in range(3_000)], pa.string_view())
+    )
+    pipeline = (
+        od.Pipeline(table.schema)
+        .filter(od.col("n") > 5)
+        .key_by("name")
+        .scan(seen=od.count())
+        .key_by("user")
+        .scan(of=od.count())
+    )
+    for tested in (
+        pipeline,
+        od.Pipeline(table.schema).key_by("user").scan(seen=od.count()).select("name", "seen"),
+    ):
         found = spread(tested, table, two).table
         assert found.schema.field("name").type == pa.string_view()
         assert found.equals(run_serial(tested, table).table)
 
 
 @pytest.mark.parametrize("emit", ["updates", "final"])
-def test_query_4_is_that_of_one_node_and_its_answer_is_combined_in_each_process_first(shared_data, two, emit):
+def test_query_4_is_that_of_one_node_and_its_answer_is_combined_in_each_process_first(
+    shared_data, two, emit
+):
     data, query = DataFolder(shared_data), QUERIES["q4"]
     pipeline = query.build(data.side_tables(), **query.profiles["batch"])
     clicks = data.clicks()
     table = clicks if isinstance(clicks, pa.Table) else pa.Table.from_batches(list(clicks))
-    taken = []
-
-    class Noted:
-        def run(self, works, source):
-            outcomes = two.run(works, source)
-            taken.append([outcome.report.tuples for outcome in outcomes])
-            return outcomes
-
-    result = spread(pipeline, table, Noted(), tags=True, emit=emit)
-    assert result.table.equals(pipeline.run(table, workers=0, tags=True, emit=emit).table)
+    result = spread(pipeline, table, two, tags=True, emit=emit)
+    expected = pipeline.run(table, workers=0, tags=True, emit=emit)
+    assert result.table.equals(expected.table)
     assert result.table.num_rows > 0
-    if emit == "final":
-        assert taken[-1] == [2]  # one row of each process
-        assert len(taken[-2]) == 2
-        assert result.report.operators[-1].tuples_in == sum(taken[-2]) > 2
+    operators = [operator for operator in expected.report.operators if not operator.is_split]
+    assert result.report.operators[-1].tuples_in == operators[-1].tuples_in
 
 
 def test_the_first_failure_in_order_is_raised(two):
-    pipeline = build(lambda p: p.key_by("user").scan(a=od.count(), name="spread").select("user", "item", "n").map(
-        fails_late, schema=SOURCE, name="late"))
+    pipeline = build(
+        lambda p: (
+            p.key_by("user")
+            .scan(a=od.count(), name="spread")
+            .select("user", "item", "n")
+            .map(fails_late, schema=SOURCE, name="late")
+        )
+    )
     expected = run_serial(pipeline, rows()).error
     with pytest.raises(od.OperatorError) as found:
         spread(pipeline, rows(), two)
-    assert (found.value.operator, found.value.serial, found.value.row) == ("late", expected.serial, expected.row)
+    assert (found.value.operator, found.value.serial, found.value.row) == (
+        "late",
+        expected.serial,
+        expected.row,
+    )
     assert repr(found.value.__cause__) == "ValueError('no 15000')"
 
 
@@ -129,45 +207,90 @@ def test_an_error_of_the_source_comes_after_what_it_gave(two):
 def test_rows_that_meet_a_key_first_are_sent_by_the_caller(two):
     pipeline = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count(), latest=od.last("n"), name="seen")
     expected = run_serial(pipeline, rows())
-    taken = []
-
-    class Noted:
-        def run(self, works, source):
-            taken.append(len(works))
-            assert source() is None, "the rows are with the nodes already"
-            return two.run(works, source)
-
-    result = spread(pipeline, rows(), Noted(), tags=True)
-    assert taken == [2]
+    result = spread(pipeline, rows(), two, tags=True)
     assert result.table.drop(["_serial", "_index"]).equals(expected.table)
     assert result.table["_serial"].to_pylist() == [serial for serial, _ in expected.tags]
     assert [(o.name, o.tuples_in) for o in result.report.operators] == [("seen", 20_000)]
 
-    def source():
-        yield from rows(100).to_batches()
-        raise OSError("gone")
 
-    with pytest.raises(od.SourceError, match="the source failed after 100 tuples: OSError: gone"):
-        spread(pipeline, source(), Noted())
+def test_what_an_idle_stream_has_is_shown(two):
+    """Rows of one key: one node never gets any, and nothing comes behind them."""
+    pipeline = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).key_by("item").scan(of=od.count())
+    seen, asked = threading.Event(), []
+
+    def source():
+        for k in range(3):
+            yield pa.RecordBatch.from_pylist([{"user": 1, "item": "a", "n": k}], schema=SOURCE)
+            asked.append(seen.wait(60))
+            seen.clear()
+
+    found = []
+    with ProcessStream(pipeline, source(), two, {"tags": True}) as out:
+        for batch in out:
+            found += batch.to_pylist()
+            assert out.emitted_through == od.OrderTag(len(found), 0)
+            seen.set()
+    assert [(row["_serial"], row["of"]) for row in found] == [(1, 1), (2, 2), (3, 3)]
+    assert asked == [True] * 3
+    assert out.report.emitted_through == od.OrderTag(3, 0)
+
+
+@pytest.mark.parametrize("shape", ["a hot key", "one slow node", "a node without rows"])
+def test_channels_of_next_to_nothing(four, shape):
+    table = rows(300)
+    numbers = range(300)
+    users = {
+        "a hot key": [7 if n % 50 else n for n in numbers],
+        "a node without rows": [n % 2 for n in numbers],
+    }
+    if shape in users:
+        table = table.set_column(0, SOURCE.field("user"), pa.array(users[shape]))
+    slow = [lambda p: p.map(slow_for_some, schema=SOURCE)] if shape == "one slow node" else []
+    pipeline = build(*slow, lambda p: p.flat_map(doubled, schema=SOURCE))
+    found = spread(pipeline, table, four, channel_bytes=300, chunk_rows=7, tags=True)
+    expected = run_serial(pipeline, table)
+    assert found.table.drop(["_serial", "_index"]).equals(expected.table)
+    assert tags_of(found) == expected.tags
+
+
+def test_processes_that_stay_serve_one_stream_after_another(two):
+    """Left in the middle, failed or cancelled, a stream leaves nothing behind for the next."""
+    pipeline = build(lambda p: p.flat_map(doubled, schema=SOURCE)).key_by("item").scan(of=od.count())
+    expected = run_serial(pipeline, rows(5_000))
+    with ProcessStream(pipeline, rows(), two, {}, block_rows=100) as out:
+        next(out)
+    assert spread(pipeline, rows(5_000), two).table.equals(expected.table)
+    with ProcessStream(pipeline, rows(), two, {}, block_rows=100) as out:
+        next(out)
+        out.cancel()
+        with pytest.raises(od.Cancelled):
+            list(out)
+    assert spread(pipeline, rows(5_000), two).table.equals(expected.table)
 
 
 def test_run_takes_processes_and_a_killed_one_is_named():
     pipeline = build(lambda p: p.map(dies, schema=SOURCE))
     small = rows(2_000)
     told = []
-    found = pipeline.run(small, processes=2, emit="final", progress=lambda issued, through: told.append((issued, through)))
+    found = pipeline.run(
+        small, processes=2, emit="final", progress=lambda issued, through: told.append((issued, through))
+    )
     assert found.table.equals(run_serial(pipeline, small).table)
     assert told[-1] == (2_000, 2_000)
     with pytest.raises(od.NodeLost, match=r"process . of 2 .* ended before its work did: signal SIGKILL"):
-        pipeline.run(rows(), processes=2)
+        list(pipeline.stream(rows(), processes=2))
     assert not [t for t in threading.enumerate() if t.name.startswith("ordstream-worker")]
 
 
 def test_wrong_numbers_and_functions_that_cannot_travel_are_named(monkeypatch):
-    with pytest.raises(od.PlanError, match="processes must be a whole number from 1 to 1024, got 0"):
+    with pytest.raises(
+        od.PlanError, match='processes must be a whole number from 1 to 1024 or "auto", got 0'
+    ):
         build().run(rows(3), processes=0)
     monkeypatch.setattr(processes.by_value, "library", lambda: None)
-    with pytest.raises(od.PlanError, match="define its functions at the top of a module, or install cloudpickle"):
+    with pytest.raises(
+        od.PlanError, match="define its functions at the top of a module, or install cloudpickle"
+    ):
         build(lambda p: p.map(lambda row: tuple(row), schema=SOURCE)).run(rows(3), processes=2)
 
 
@@ -181,8 +304,45 @@ def test_functions_that_a_process_cannot_import_are_named(monkeypatch):
     nowhere = types.ModuleType("nowhere")
     exec("def kept(row):\n    return tuple(row)\n", nowhere.__dict__)
     monkeypatch.setitem(sys.modules, "nowhere", nowhere)
-    with pytest.raises(od.PlanError, match=r"can.t find the pipeline.s functions .*nowhere.*; define them at the top of a module"):
+    with pytest.raises(
+        od.PlanError,
+        match=r"can.t find the pipeline.s functions .*nowhere.*; define them at the top of a module",
+    ):
         build(lambda p: p.map(nowhere.kept, schema=SOURCE)).run(rows(3), processes=2)
+
+
+KILLED = """
+import multiprocessing, os, signal, sys, threading
+sys.path.insert(0, sys.argv[1])
+from process_functions import *
+
+if __name__ == "__main__":
+    def kill():
+        if sys.stdin.readline():
+            os.kill(os.getpid(), signal.SIGKILL)
+    threading.Thread(target=kill, daemon=True).start()
+    with build(lambda p: p.map(holds_gil, schema=SOURCE)).stream(rows(), processes=2) as out:
+        list(out)
+"""
+
+
+def test_a_caller_that_is_killed_leaves_no_process(tmp_path):
+    """Also where a function of a node process never gives the GIL back; the kernel takes their sockets."""
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    fifo = tmp_path / "pids"
+    os.mkfifo(fifo)
+    environment = os.environ | {"ORDSTREAM_TEST_PIDS": str(fifo), "PYTHONPATH": FOLDER}
+    command = [sys.executable, str(script), str(Path(__file__).parents[1])]
+    with (
+        subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True) as caller,
+        fifo.open() as pids,  # its end comes when the last process that has it open is gone
+    ):
+        assert int(pids.readline()) > 0
+        caller.stdin.write("now\n")
+        caller.stdin.flush()
+        assert caller.wait(60) == -9
+        pids.read()
 
 
 CTRL_C = """
@@ -207,11 +367,13 @@ if __name__ == "__main__":
 
 def test_ctrl_c_ends_all_processes_at_once(tmp_path):
     beat = tmp_path / "beat"
-    environment = os.environ | {"ORDSTREAM_TEST_BEAT": str(beat), "PYTHONPATH": str(Path(od.__file__).parents[1])}
+    environment = os.environ | {"ORDSTREAM_TEST_BEAT": str(beat), "PYTHONPATH": FOLDER}
     script = tmp_path / "script.py"
     script.write_text(CTRL_C)
     command = [sys.executable, str(script), str(Path(__file__).parents[1])]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     before, after = map(float, ended.stdout.split())
     assert after - before < processes.JOIN_S + 10  # a run of this takes minutes

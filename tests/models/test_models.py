@@ -79,6 +79,8 @@ RIGHT: list[tuple[str, Defines]] = [
     ("park", {"W": 1, "S": 2, "N": 4}),
     ("park", {"W": 2, "S": 2, "N": 5}),
     ("park", {"W": 3, "S": 2, "N": 4}),
+    ("exchange", {"N": 4}),
+    ("exchange", {"N": 3, "CAP": 2}),
 ]
 
 MUTANTS: list[tuple[str, str, Defines]] = [
@@ -103,6 +105,11 @@ MUTANTS: list[tuple[str, str, Defines]] = [
     ("park", "BLOCK", {"W": 1}),
     ("park", "NO_RESUME", {"W": 2}),
     ("park", "DROP", {"W": 2}),
+    ("exchange", "WITH_ROWS", {}),
+    ("exchange", "NO_IDLE", {}),
+    ("exchange", "SHARED", {}),
+    ("exchange", "EAGER", {}),
+    ("exchange", "NO_LAST", {}),
 ]
 
 

@@ -1,6 +1,6 @@
 """A pipeline cut over nodes gives what `run_serial` gives, order tags and errors included: random pipelines,
-inputs and options, through the very functions that run in Spark's tasks and in the processes of `run(...,
-processes=N)`."""
+inputs and options, through the very nodes that run in Spark's tasks and in the processes of `run(...,
+processes=N)`, which take turns here in a random order, with channels that hold next to nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from property import strategies as s
 from property.compare import Outcome, agree, exact_rows, run_reference
 
 from ordstream.errors import OperatorError
-from ordstream.fragments import fragmenting, processes
+from ordstream.fragments import fragmenting
+from ordstream.fragments.processes import prepare
+from ordstream.fragments.same_process import run_here
 from ordstream.operators.halves import UNDECIDED
 
 LARGE = settings(
@@ -21,19 +23,20 @@ LARGE = settings(
 NODES = st.sampled_from((1, 2, 3, 5))
 
 
-def check(case: s.Case, nodes: int, block_rows: int, emit: str = "updates") -> None:
+def check(
+    case: s.Case, nodes: int, block_rows: int, turns: tuple[int | None, int | None], emit: str = "updates"
+) -> None:
     options = {
         name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
     }
     expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
-    fragments, chosen, tags = processes.prepare(
-        case.pipeline, options | {"tags": True, "emit": emit}, "nodes"
-    )
+    seed, channel_bytes = turns
     rows, found_tags, error, report, schema = [], [], None, None, case.pipeline.schema
     try:
-        result = processes.run_fragments(
-            fragments, case.source, nodes, chosen, processes.SameProcess(), tags, block_rows
-        )
+        result = run_here(
+            case.pipeline, case.source, nodes, options | {"tags": True, "emit": emit},
+            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes,
+        )  # fmt: skip
     except OperatorError as failure:
         error = failure
         if expected.error is not None:  # a failed run has no output
@@ -48,36 +51,37 @@ def check(case: s.Case, nodes: int, block_rows: int, emit: str = "updates") -> N
 
 
 BLOCKS = st.sampled_from((1, 3, 1000))
+TURNS = st.tuples(st.none() | st.integers(0, 1000), st.sampled_from((None, 1, 200)))
 
 
 @LARGE
-@given(s.cases(vocabulary=s.BUILTIN), NODES, BLOCKS)
-def test_built_in_operators(case, nodes, block_rows):
-    check(case, nodes, block_rows)
+@given(s.cases(vocabulary=s.BUILTIN), NODES, BLOCKS, TURNS)
+def test_built_in_operators(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
 
 
 @LARGE
-@given(s.cases(), NODES, BLOCKS)
-def test_all_operators(case, nodes, block_rows):
-    check(case, nodes, block_rows)
+@given(s.cases(), NODES, BLOCKS, TURNS)
+def test_all_operators(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
 
 
 @LARGE
-@given(s.cases(vocabulary=s.FAILING, most=4), NODES, BLOCKS)
-def test_the_first_failure_in_order_is_the_one_that_is_raised(case, nodes, block_rows):
-    check(case, nodes, block_rows)
+@given(s.cases(vocabulary=s.FAILING, most=4), NODES, BLOCKS, TURNS)
+def test_the_first_failure_in_order_is_the_one_that_is_raised(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
 
 
 @LARGE
-@given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k"), most=5), NODES, BLOCKS)
-def test_chains_of_states(case, nodes, block_rows):
-    check(case, nodes, block_rows)
+@given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k"), most=5), NODES, BLOCKS, TURNS)
+def test_chains_of_states(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
 
 
 @LARGE
-@given(s.answers(), NODES, BLOCKS)
-def test_answers_that_are_combined_in_each_node_first(case, nodes, block_rows):
-    check(case, nodes, block_rows, "final")
+@given(s.answers(), NODES, BLOCKS, TURNS)
+def test_answers_that_are_combined_in_each_node_first(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns, "final")
 
 
 @LARGE
@@ -87,12 +91,12 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
     is not.
     """
     expected = run_reference(final(case.pipeline), case.batches)
-    fragments, chosen, _ = processes.prepare(case.pipeline, {"emit": "final"}, "nodes")
+    fragments, _, _ = prepare(case.pipeline, {"emit": "final"}, "nodes")
     error = None
     try:
         early = fragmenting.combined(fragments)
-        result = processes.run_fragments(
-            early, case.source, nodes, chosen, processes.SameProcess(), False, block_rows
+        result = run_here(
+            case.pipeline, case.source, nodes, {"emit": "final"}, block_rows=block_rows, fragments=early
         )
     except OperatorError as failure:
         error = failure

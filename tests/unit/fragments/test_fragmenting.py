@@ -36,7 +36,12 @@ def test_a_fragment_ends_where_the_key_changes():
         .top_k(3, by="m", name="top")
         .rename({"b": "letter"}, name="renamed")
     )
-    assert keys(pipeline) == [(["positive"], None), (["first", "chosen"], ["a"]), (["second"], ["b"]), (["top", "renamed"], [])]
+    assert keys(pipeline) == [
+        (["positive"], None),
+        (["first", "chosen"], ["a"]),
+        (["second"], ["b"]),
+        (["top", "renamed"], []),
+    ]
     text = pipeline.explain(nodes=4)
     assert "cut: rows to nodes by hash of b" in text
     assert "fragment 4, in one node" in text
@@ -49,14 +54,24 @@ def test_operators_of_one_partitioning_stay_together():
     # equal (k, b) have equal k: they are in one node already
     finer = same.key_by("k", "b").count(operator="two")
     assert keys(finer) == [([], None), (["one", "renamed", "two"], ["a"])]
-    computed = same.with_columns((od.col("k") + 0).alias("k"), name="computed").key_by("k").count(operator="two")
+    computed = (
+        same.with_columns((od.col("k") + 0).alias("k"), name="computed").key_by("k").count(operator="two")
+    )
     assert keys(computed)[-1] == (["two"], ["k"])
-    coarser = od.Pipeline(SOURCE).key_by("a", "b").scan(n=od.count(), name="one").key_by("a").count(operator="two")
+    coarser = (
+        od.Pipeline(SOURCE).key_by("a", "b").scan(n=od.count(), name="one").key_by("a").count(operator="two")
+    )
     assert keys(coarser) == [([], None), (["one"], ["a", "b"]), (["two"], ["a"])]
 
 
 def test_one_state_for_all_runs_in_one_node_and_what_follows_it_too():
-    pipeline = od.Pipeline(SOURCE).count(operator="all").scan(n=od.count(), name="again").key_by("n").count("m", operator="keyed")
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .count(operator="all")
+        .scan(n=od.count(), name="again")
+        .key_by("n")
+        .count("m", operator="keyed")
+    )
     assert keys(pipeline) == [([], None), (["all", "again"], []), (["keyed"], ["n"])]
     assert [fragment.nodes(4) for fragment in fragmenting.fragments_of(pipeline.plan)] == [4, 1, 4]
 
@@ -72,7 +87,9 @@ def test_without_operators_there_is_one_empty_fragment():
 )
 def test_what_does_not_cross_nodes_is_refused(option):
     (name,) = option
-    with pytest.raises(od.PlanError, match=f"{name} can't be combined with processes=2: .*; run in one node"):
+    with pytest.raises(
+        od.PlanError, match=f"{name} can't be combined with processes=2: .*; run in one node"
+    ):
         od.Pipeline(SOURCE).run(pa.table([[], [], []], schema=SOURCE), processes=2, **option)
 
 
@@ -108,8 +125,14 @@ def test_an_index_that_does_not_fit_is_an_error():
 )
 def test_step_keys_order_as_arrow_sorts(kind, values):
     """What the end of the stream emits comes by ascending key; its tags must say the same."""
-    ascending = pa.array(values, kind) if not pa.types.is_timestamp(kind) else pa.array(values, pa.int64()).cast(kind)
-    table = pa.table({"k": pa.concat_arrays([ascending[::-1], ascending]), "j": pa.concat_arrays([ascending] * 2)})
+    ascending = (
+        pa.array(values, kind)
+        if not pa.types.is_timestamp(kind)
+        else pa.array(values, pa.int64()).cast(kind)
+    )
+    table = pa.table(
+        {"k": pa.concat_arrays([ascending[::-1], ascending]), "j": pa.concat_arrays([ascending] * 2)}
+    )
     pipeline = od.Pipeline(table.schema).key_by("k", "j").count(emit="final")
     with pipeline.stream(table, tags=True, steps=True, workers=0) as out:
         batches = list(out)
@@ -136,7 +159,10 @@ def test_rows_out_of_the_order_of_their_tags_are_an_error():
 def test_equal_keys_go_to_one_node_and_nodes_share_the_keys():
     schema = pa.schema([("k", pa.float64()), ("s", pa.string())])
     route = Route(schema, (0, 1), 4)
-    batch = pa.record_batch([[0.0, -0.0, math.nan, -math.nan, None, None, 1.0], ["a", "a", "b", "b", None, None, "a"]], schema=schema)
+    batch = pa.record_batch(
+        [[0.0, -0.0, math.nan, -math.nan, None, None, 1.0], ["a", "a", "b", "b", None, None, "a"]],
+        schema=schema,
+    )
     nodes = route(batch).tolist()
     assert nodes[0] == nodes[1]
     assert nodes[2] == nodes[3]

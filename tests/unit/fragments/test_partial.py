@@ -8,26 +8,15 @@ import pytest
 from plan_tools import final
 
 import ordstream as od
-from ordstream.fragments import fragmenting, processes
+from ordstream.fragments import fragmenting, same_process
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.ground.ordertags import TAG, merge_sorted, source_tags
 from ordstream.reference.run_serial import run_serial
 
-SOURCE = pa.schema([("a", pa.int64()), ("u", pa.uint64()), ("x", pa.float64()), ("d", pa.date32()), ("t", pa.bool_())])
+SOURCE = pa.schema(
+    [("a", pa.int64()), ("u", pa.uint64()), ("x", pa.float64()), ("d", pa.date32()), ("t", pa.bool_())]
+)
 LARGE = 2**62
-
-
-class Noted(processes.SameProcess):
-    """Which operators ran, and how many rows each fragment's nodes took."""
-
-    def __init__(self):
-        self.fragments, self.rows = [], []
-
-    def run(self, works, source):
-        outcomes = super().run(works, source)
-        self.fragments.append([stage.name for stage in works[0].fragment.operators])
-        self.rows.append(sum(outcome.report.tuples for outcome in outcomes))
-        return outcomes
 
 
 def source(values):
@@ -37,13 +26,22 @@ def source(values):
 
 
 def spread(pipeline, values, n=3, *, whole=False, **options):
-    """The result over n nodes, and what ran; `whole`: the first halves in the fragments in front, as in
-    Spark.
+    """The result over n nodes, and the operators of each fragment that gave it; `whole`: the first halves in
+    the fragments in front and no second run, as in Spark.
     """
-    fragments, chosen, tags = processes.prepare(pipeline, {"emit": "final", **options}, "nodes")
-    nodes = Noted()
-    fragments = fragmenting.combined(fragments) if whole else fragments
-    return processes.run_fragments(fragments, source(values), n, chosen, nodes, tags, 1), nodes
+    ran = []
+
+    class Noted(same_process.SameProcess):
+        def run(self, topology, *rest):
+            ran.append([[one.name for one in fragment.operators] for fragment in topology.fragments])
+            return super().run(topology, *rest)
+
+    cut = fragmenting.combined(fragmenting.fragments_of(final(pipeline).plan)) if whole else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(same_process, "SameProcess", Noted)
+        chosen = {"emit": "final", **options}
+        found = same_process.run_here(pipeline, source(values), n, chosen, block_rows=1, fragments=cut)
+    return found, ran
 
 
 def totals(pipeline=None, **more):
@@ -65,14 +63,26 @@ def test_exact_aggregations_have_halves_and_others_have_not():
     for aggregation in exact:
         (stage,) = final(od.Pipeline(SOURCE).aggregate(v=aggregation)).plan.operators
         assert stage.halves() is not None, aggregation
-    for aggregation in (od.sum("x"), od.mean("x"), od.min("x"), od.max("x"), od.first("a"), od.last("d"), od.last("t")):
+    for aggregation in (
+        od.sum("x"),
+        od.mean("x"),
+        od.min("x"),
+        od.max("x"),
+        od.first("a"),
+        od.last("d"),
+        od.last("t"),
+    ):
         (stage,) = final(od.Pipeline(SOURCE).aggregate(n=od.count(), v=aggregation)).plan.operators
         assert stage.halves() is None, aggregation
 
 
 def test_only_the_answer_of_a_last_operator_without_key_is_combined():
     rows = od.Pipeline(SOURCE)
-    yes = [final(rows.count()), rows.count(above=3, emit="final"), final(rows.key_by("a").scan(m=od.count()).aggregate(s=od.sum("m")))]
+    yes = [
+        final(rows.count()),
+        rows.count(above=3, emit="final"),
+        final(rows.key_by("a").scan(m=od.count()).aggregate(s=od.sum("m"))),
+    ]
     no = [
         rows.count(),  # every update
         final(rows.key_by("a").count()),
@@ -92,9 +102,15 @@ def test_only_the_answer_of_a_last_operator_without_key_is_combined():
 
 def test_explain_says_it():
     text = totals().explain(nodes=3, emit="final")
-    assert "in every node: totals is combined first, and only one row goes on (combined early, exactly)" in text
+    assert (
+        "in every node: totals is combined first, and only one row goes on (combined early, exactly)" in text
+    )
     assert "cut: one row of each node to one node\n" in text
-    for other in (totals().explain(nodes=3), totals().explain(nodes=1, emit="final"), totals(on_error="skip").explain(3, emit="final")):
+    for other in (
+        totals().explain(nodes=3),
+        totals().explain(nodes=1, emit="final"),
+        totals(on_error="skip").explain(3, emit="final"),
+    ):
         assert "combined" not in other
         assert "cut: all rows to one node, in the order of their tags" in other
 
@@ -102,30 +118,41 @@ def test_explain_says_it():
 @pytest.mark.parametrize("whole", [False, True])
 def test_each_node_gives_one_row(whole):
     values = [5, None, -3, 7, 7, 2, -9, 0, 1, 1]
-    pipeline = totals(mean=od.mean("a"), least=od.min("a"), none=od.mean("a", where=od.col("a") > 99), day=od.max("d"))
-    found, nodes = spread(pipeline, values, whole=whole, tags=True)
+    pipeline = totals(
+        mean=od.mean("a"), least=od.min("a"), none=od.mean("a", where=od.col("a") > 99), day=od.max("d")
+    )
+    found, ran = spread(pipeline, values, whole=whole, tags=True)
     expected = run_serial(final(pipeline), source(values))
     assert found.table.drop(["_serial", "_index"]).equals(expected.table)
-    assert list(zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)) == expected.tags == [(10, 0)]
-    assert nodes.rows == [10, 3] if whole else [10, 10, 3]
-    if not whole:
-        (_, operator) = found.report.operators
-        assert (operator.name, operator.tuples_in, operator.tuples_out, found.report.rows_out) == ("totals", 10, 1, 1)
+    assert (
+        list(zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True))
+        == expected.tags
+        == [(10, 0)]
+    )
+    assert ran == [[["kept", "totals"], ["totals", "totals (values)"]]]
+    (_, operator) = found.report.operators
+    assert (operator.name, operator.tuples_in, operator.tuples_out, found.report.rows_out) == (
+        "totals",
+        10,
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize("above", [None, 0, 9, 10])
 def test_a_count_and_its_bound(above):
     pipeline = od.Pipeline(SOURCE).filter(od.col("t")).count("n", above=above, operator="all")
     for whole in (False, True):
-        found, nodes = spread(pipeline, range(10), whole=whole)
+        found, ran = spread(pipeline, range(10), whole=whole)
         assert found.table.equals(run_serial(final(pipeline), source(range(10))).table)
-        assert nodes.rows[-1] == 3
+        assert [len(fragments) for fragments in ran] == [2]
+        assert ran[0][0][-1] == "all"
         assert spread(pipeline, [], whole=whole)[0].table.num_rows == 0
 
 
 def test_one_node_has_nothing_to_combine():
-    found, nodes = spread(totals(), range(10), n=1)
-    assert nodes.rows == [10, 10]
+    found, ran = spread(totals(), range(10), n=1)
+    assert ran == [[["kept"], ["totals"]]]
     assert found.table.to_pylist() == [{"total": 45, "n": 10}]
 
 
@@ -142,12 +169,12 @@ BELOW = [-LARGE, 1, -LARGE, -2, LARGE]
 def test_an_overflow_is_an_error_at_the_row_where_a_sequential_run_meets_it(values, n):
     expected = run_serial(final(totals()), source(values))
     if expected.error is None:
-        found, nodes = spread(totals(), values, n)
+        found, ran = spread(totals(), values, n)
         assert found.table.equals(expected.table)
         if values is LOWEST:
-            assert nodes.fragments == [["kept"], ["totals"], ["totals", "totals (values)"]]
+            assert ran == [[["kept", "totals"], ["totals", "totals (values)"]]]
         else:
-            assert nodes.fragments[-1] == ["totals"]  # the halves could not decide
+            assert ran[1:] == [[["kept"], ["totals"]]]  # the halves could not decide
         return
     with pytest.raises(od.OperatorError) as raised:
         spread(totals(), values, n)
@@ -160,7 +187,9 @@ def test_an_overflow_is_an_error_at_the_row_where_a_sequential_run_meets_it(valu
 @pytest.mark.parametrize("values", [FITS_IN_ORDER, OVERFLOWS, BELOW])
 @pytest.mark.parametrize("n", [2, 6])  # in a node, and in the merge
 def test_where_nothing_else_decides_the_error_says_what_to_do(values, n):
-    with pytest.raises(od.OperatorError, match=r"'totals' failed .* combined in each node first.*: run in one node, or with") as found:
+    with pytest.raises(
+        od.OperatorError, match=r"'totals' failed .* combined in each node first.*: run in one node, or with"
+    ) as found:
         spread(totals(), values, n, whole=True)
     assert isinstance(found.value.__cause__, OverflowError)
     assert spread(totals(), LOWEST, n, whole=True)[0].table.to_pylist() == [{"total": 3 - 2**63, "n": 4}]
@@ -194,7 +223,13 @@ def test_parts_of_a_key_in_several_nodes_are_merged(n):
     pipelines = [
         rows.count("m", emit="final").filter(od.col("m") != 4),
         rows.count(above=2, emit="final"),
-        rows.aggregate(part_1=od.sum("a"), mean=od.mean("a"), low=od.min("d"), high=od.max("a", where=od.col("a") > 3), emit="final"),
+        rows.aggregate(
+            part_1=od.sum("a"),
+            mean=od.mean("a"),
+            low=od.min("d"),
+            high=od.max("a", where=od.col("a") > 3),
+            emit="final",
+        ),
         rows.count("m", emit="final").key_by("u", "m").count("k", emit="final"),
     ]
     data = source([5, None, -3, 7, 7, 2, -9, 0, 1, 1, 14, -14, 6, 6, 6, 6])

@@ -101,7 +101,7 @@ def test_description_has_plain_values():
     assert not {"progress", "arrivals", "punctuate"} & set(described)
 
 
-def test_processes_are_for_run_only():
+def test_processes_are_an_option_of_pipelines_only():
     with pytest.raises(od.PlanError, match=r"processes is an option of Pipeline\.run"):
         make_settings({"processes": 2})
     assert make_settings({"processes": None}) == make_settings({})

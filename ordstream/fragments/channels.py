@@ -1,0 +1,177 @@
+"""What a node sends: each row to the node that its route names, over one channel per receiver.
+
+A channel has a credit in bytes: what was sent and not yet handed on by the receiver. Where it is used up,
+rows for that receiver wait here, and the node makes no more; the other receivers get theirs, and all of them
+hear how far the node is. docs/architecture.md says why nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordstream.fragments.merging import END, behind
+from ordstream.ground.ordertags import tags_of
+from ordstream.node.source import parts
+
+
+class Link(Protocol):
+    """The way to one receiver. Nothing here waits; what is sent arrives in this order."""
+
+    def rows(self, batch: pa.RecordBatch) -> int:
+        """Send rows; the bytes that the receiver gives back in all when it has handed them on."""
+
+    def low(self, tag: bytes) -> None:
+        """Say that nothing below this tag comes any more. A later one may overtake it."""
+
+    def end(self, cut: bytes) -> None:
+        """Say that nothing comes any more (`TagMerge.end`)."""
+
+
+@dataclass
+class ChannelFigures:
+    """What went over one channel so far.
+
+    Attributes
+    ----------
+    rows, bytes : int
+    waited : float
+        Seconds for which rows waited here for the receiver.
+    most : int
+        Largest number of bytes that the receiver had and had not handed on.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    waited: float = 0.0
+    most: int = 0
+
+
+class _Channel:
+    """The sender's side of one channel."""
+
+    __slots__ = ("cap", "figures", "held", "link", "low", "outstanding", "since", "told")
+
+    def __init__(self, link: Link, cap: int) -> None:
+        self.link, self.cap = link, cap
+        self.held: deque[pa.RecordBatch] = deque()
+        self.outstanding = 0
+        self.low = self.told = b""
+        self.figures = ChannelFigures()
+        self.since = 0.0
+
+    def pump(self) -> bool:
+        """Send what there is credit for, then how far the sender is."""
+        sent = False
+        while self.held and self.outstanding < self.cap:
+            batch = self.held.popleft()
+            size = self.link.rows(batch)
+            self.outstanding += size
+            self.figures.rows += batch.num_rows
+            self.figures.bytes += size
+            self.figures.most = max(self.figures.most, self.outstanding)
+            self.told = behind(tags_of(batch)[-1].as_py())
+            sent = True
+        if self.held:
+            self.since = self.since or time.monotonic()
+            low = tags_of(self.held[0])[0].as_py()
+        else:
+            if self.since:
+                self.figures.waited += time.monotonic() - self.since
+                self.since = 0.0
+            low = self.low
+        if low > self.told:
+            self.told = low
+            self.link.low(low)
+            sent = True
+        return sent
+
+
+class Outbox:
+    """The channels of one sender.
+
+    Parameters
+    ----------
+    links : sequence of Link
+        One per receiver.
+    cap : int
+        Bytes that one receiver may have and not have handed on, but for the batch that exceeds them.
+    """
+
+    def __init__(self, links: Sequence[Link], cap: int) -> None:
+        self._channels = [_Channel(link, cap) for link in links]
+        self._cap = cap
+
+    @property
+    def blocked(self) -> bool:
+        """Rows wait for a receiver."""
+        return any(channel.held for channel in self._channels)
+
+    def free(self) -> list[int]:
+        """The receivers that may be sent more, the one with the least to do first."""
+        found = [k for k, channel in enumerate(self._channels) if channel.outstanding < self._cap]
+        return sorted(found, key=lambda k: self._channels[k].outstanding)
+
+    @property
+    def figures(self) -> list[ChannelFigures]:
+        """Per receiver."""
+        return [channel.figures for channel in self._channels]
+
+    def offer(self, batch: pa.RecordBatch, nodes: npt.NDArray[np.int32] | int = 0) -> None:
+        """Send rows, in the order of their tags, to the receiver of each, or all to one."""
+        batch = _without_views(batch)
+        last = behind(tags_of(batch)[-1].as_py())
+        for receiver, rows in _divided(batch, nodes, len(self._channels)):
+            self._channels[receiver].held.extend(parts(rows, rows.num_rows, self._cap))
+        self.set_low(last)
+
+    def set_low(self, low: bytes) -> None:
+        """Nothing below this tag is offered any more."""
+        for channel in self._channels:
+            channel.low = max(channel.low, low)
+
+    def pump(self) -> bool:
+        """Send what there is credit for. Returns whether anything was sent."""
+        return any([channel.pump() for channel in self._channels])
+
+    def acknowledged(self, receiver: int, size: int) -> None:
+        """The receiver has handed so many bytes on."""
+        self._channels[receiver].outstanding -= size
+
+    def end(self, cut: bytes = END) -> None:
+        """Say to all that nothing comes any more; not while rows wait."""
+        for channel in self._channels:
+            channel.link.end(cut)
+
+
+def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each receiver that gets any."""
+    if isinstance(nodes, int):
+        yield nodes, batch
+        return
+    counts = np.bincount(nodes, minlength=receivers)
+    if counts.max() == len(nodes):
+        yield int(nodes[0]), batch
+        return
+    batch = batch.take(pa.array(np.argsort(nodes, kind="stable")))
+    start = 0
+    for receiver, count in enumerate(counts.tolist()):
+        if count:
+            yield receiver, batch.slice(start, count)
+        start += count
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with string views as strings: Arrow does not take some of them."""
+    if pa.string_view() not in batch.schema.types:
+        return batch
+    return batch.cast(
+        pa.schema([f.with_type(pa.string()) if f.type == pa.string_view() else f for f in batch.schema])
+    )

@@ -1,0 +1,235 @@
+"""The caller's side of a run over several nodes: it sends the source's rows, merges what the last fragment
+gives into the output, and says which failure comes first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence, Sized
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.errors import OperatorError
+from ordstream.fragments import fragmenting
+from ordstream.fragments.channels import Link, Outbox
+from ordstream.fragments.live_node import Outcome
+from ordstream.fragments.merging import END, TagMerge, Tags
+from ordstream.fragments.source_blocks import SourceBlocks, tagged
+from ordstream.fragments.topology import Topology
+from ordstream.ground.ordertags import (
+    AT_END,
+    TAG_NAMES,
+    OrderTag,
+    RunningIndex,
+    source_serial,
+    source_serials,
+    source_tags,
+    tags_of,
+)
+
+
+def tag_of_serial(serial: int) -> bytes:
+    """The tag of a source tuple."""
+    tag: bytes = source_tags(np.array([serial]))[0].as_py()
+    return tag
+
+
+class Driver:
+    """See the module. Its owner calls `step`, takes `output`, and lets it hear what comes (`merge`,
+    `out.acknowledged`, `ended`).
+
+    Parameters
+    ----------
+    topology : Topology
+    blocks : SourceBlocks
+    links : sequence of Link
+        To the nodes of the first edge.
+    consumed : callable
+        As of `TagMerge`.
+    schema : pyarrow.Schema
+        Of the output; with `tags` its order tags are in the last two columns.
+    tags : bool
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        blocks: SourceBlocks,
+        links: Sequence[Link],
+        consumed: Callable[[int, int], None],
+        schema: pa.Schema,
+        tags: bool,
+    ) -> None:
+        self.topology, self.blocks = topology, blocks
+        self.out = Outbox(links, topology.cap)
+        self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
+        self.emitted_through = OrderTag(0)
+        self.rows_out = 0
+        self._route = topology.route(topology.first)
+        self._any = topology.first == 0 and topology.receivers(0) > 1  # any node may have a row
+        self._schema, self._tags = schema, tags
+        self._running = RunningIndex()
+        self._source_ended = False
+        self._outcomes: list[Outcome] = []
+        self._expected = sum(
+            topology.fragments[k].nodes(topology.processes)
+            for k in range(topology.first, topology.last_edge)
+        )
+
+    # ---------------------------------------------------------------------------------------- the source
+
+    def step(self) -> bool:
+        """Send what the source has and nodes have credit for. Returns whether anything was done."""
+        progressed = self.out.pump()
+        if self._source_ended or self.out.blocked:
+            return progressed
+        if self._stopping:
+            # everything in front of the failure was sent: rows are sent in order
+            return self._end(tag_of_serial(self.blocks.rows + 1))
+        free = self.out.free()
+        if not self.blocks.ready() or not free:
+            return progressed
+        block = self.blocks.next()
+        if block is not None:
+            rows = tagged(*block)
+            if self._route is not None:
+                self.out.offer(rows, self._route(rows))
+            else:
+                self.out.offer(rows, free[0] if self._any else 0)
+            self.out.set_low(tag_of_serial(self.blocks.rows + 1))
+        if self.blocks.over:
+            error = self.blocks.error
+            return self._end(END if error is None else tag_of_serial(self.blocks.rows + 1))
+        self.out.pump()
+        return block is not None or progressed
+
+    @property
+    def _stopping(self) -> bool:
+        """A failure is known, or the output is over: nothing more of the source counts."""
+        return any(outcome.error is not None for outcome in self._outcomes) or self.merge.cut is not None
+
+    def _end(self, cut: bytes) -> bool:
+        self.out.pump()
+        if not self.out.blocked:
+            self.out.end(cut)
+            self._source_ended = True
+        return True
+
+    # ---------------------------------------------------------------------------------------- the output
+
+    def output(self) -> pa.RecordBatch | None:
+        """The next rows of the output; None: none are there now."""
+        if not self.merge.ready():
+            return None
+        rows = next(self.merge)
+        self._count(tags_of(rows))
+        self.rows_out += rows.num_rows
+        fields = self._schema if not self._tags else list(self._schema)[:-2]
+        columns = [rows.column(k).cast(field.type) for k, field in enumerate(fields)]
+        if self._tags:
+            serials, at_end = source_serials(tags_of(rows))
+            serials[at_end] = self.blocks.rows
+            columns += [pa.array(serials), pa.array(self._running(serials))]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _count(self, tags: pa.Array) -> None:
+        """The commit point at the end of these rows."""
+        last = source_serial(tags[-1].as_py())
+        serial = self.blocks.rows if last is None else last
+        first = bisect_left(Tags(tags), tag_of_serial(serial))
+        same = self.emitted_through.serial == serial and self.emitted_through.index >= 0
+        before = self.emitted_through.index + 1 if same and first == 0 else 0
+        self.emitted_through = OrderTag(serial, before + len(tags) - first - 1)
+
+    # ---------------------------------------------------------------------------------------- the end
+
+    def ended(self, outcome: Outcome) -> None:
+        """A node has ended."""
+        self._outcomes.append(outcome)
+
+    @property
+    def over(self) -> bool:
+        """The output is complete, or ends at a failure, and every node has ended."""
+        return self.merge.cut is not None and self._source_ended and len(self._outcomes) == self._expected
+
+    def failure(self) -> BaseException | None:
+        """The failure that a sequential run meets first; None: there was none."""
+        failed = [outcome for outcome in self._outcomes if outcome.error is not None]
+        first = min(failed, key=lambda outcome: outcome.tag, default=None)
+        if self.blocks.error is not None and (
+            first is None or tag_of_serial(self.blocks.rows + 1) < first.tag
+        ):
+            return self.blocks.error
+        return None if first is None else _failure(first, self.blocks.rows)
+
+    def report(self, seconds: float) -> Any:
+        """The report of all nodes; complete once `over`."""
+        from ordstream.node.merged_report import merged
+
+        serial = self.blocks.rows
+        through = self.emitted_through
+        if self.merge.cut == END:
+            through = OrderTag(serial, through.index if through.serial == serial else -1)
+        stages: dict[int, list[Any]] = {}
+        for outcome in sorted(self._outcomes, key=lambda o: (o.fragment, o.node)):
+            stages.setdefault(outcome.fragment, []).append(outcome.report)
+        return merged(
+            _as_one(self.topology, list(stages.values())), seconds=seconds, emitted_through=through
+        )
+
+
+def _as_one(topology: Topology, stages: list[list[Any]]) -> list[list[Any]]:
+    """The stages' reports; an operator in two halves, whose parts end the nodes in front, as one."""
+    from dataclasses import replace
+
+    last = topology.fragments[-1]
+    if len(stages) < 2 or not any(operator.merges() for operator in last.operators):
+        return stages
+    *front, parts, merge = stages
+    rows = merge[0].rows_out
+
+    def whole(report: Any, out: int) -> Any:
+        *others, part = report.operators
+        return replace(report, rows_out=out, operators=(*others, replace(part, tuples_out=out)))
+
+    return [*front, [whole(report, 0 if k else rows) for k, report in enumerate(parts)]]
+
+
+def _failure(outcome: Outcome, rows: int) -> OperatorError:
+    """The error as a run in one process raises it; what failed at the end of the stream has the last
+    tuple's serial.
+    """
+    error = outcome.error
+    assert error is not None
+    if outcome.tag[:1] == AT_END:
+        error = OperatorError(error.operator, rows, error.row, error.reason)
+    error.__cause__ = outcome.cause
+    return error
+
+
+def combines(topology: Topology) -> Topology | None:
+    """The same run with the first half of its last operator in the nodes in front, where it has halves and
+    there are several such nodes.
+    """
+    fragments = fragmenting.combined(topology.fragments)
+    if fragments == topology.fragments or topology.fragments[-2].nodes(topology.processes) == 1:
+        return None
+    return Topology(tuple(fragments), topology.processes, topology.options, topology.channel_bytes)
+
+
+def reads_twice(data: Any) -> bool:
+    """Whether data can be read again from its beginning."""
+    if isinstance(data, list | tuple):
+        return all(isinstance(item, pa.RecordBatch | pa.Table) for item in data)
+    return isinstance(data, pa.Table | pa.RecordBatch) or (
+        isinstance(data, Sized) and hasattr(data, "__arrow_c_stream__")
+    )
+
+
+def with_tags(schema: pa.Schema, tags: bool) -> pa.Schema:
+    """The schema of the output; with `tags`, its order tags' columns behind it."""
+    for name in TAG_NAMES if tags else ():
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema

@@ -1,0 +1,146 @@
+"""One node of a run that lasts as long as the stream: what it receives, its operators, what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.errors import OperatorError
+from ordstream.fragments.channels import ChannelFigures, Link, Outbox
+from ordstream.fragments.exchange import NODE
+from ordstream.fragments.merging import END, TagMerge
+from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """How a node ended.
+
+    Attributes
+    ----------
+    fragment, node : int
+    report : Report
+    error : OperatorError or None
+    cause : BaseException or None
+    tag : bytes
+        Of the failing row.
+    channels : list of ChannelFigures
+        Per receiver.
+    """
+
+    fragment: int
+    node: int
+    report: Any
+    error: OperatorError | None = None
+    cause: BaseException | None = None
+    tag: bytes = b""
+    channels: list[ChannelFigures] = field(default_factory=list)
+
+
+class LiveNode:
+    """See the module. Its owner calls `step` until `outcome` is there, and lets it hear what comes: `merge`
+    takes what senders send, `out.acknowledged` what receivers have handed on.
+
+    Parameters
+    ----------
+    topology : Topology
+    fragment, node : int
+        Which one.
+    links : sequence of Link
+        To the receivers of the next edge.
+    consumed : callable
+        As of `TagMerge`.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        fragment: int,
+        node: int,
+        links: Sequence[Link],
+        consumed: Callable[[int, int], None],
+    ) -> None:
+        self.fragment, self.node = fragment, node
+        self.outcome: Outcome | None = None
+        self.merge = TagMerge(topology.senders(fragment), consumed)
+        self.out = Outbox(links, topology.cap)
+        self._operators = PolledNode(
+            topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
+        )
+        self._cut: bytes | None = None  # where the output ends, once it is over
+        self._failed: OperatorError | None = None
+
+    def step(self) -> bool:
+        """Do what can be done without waiting, about one batch of it. Returns whether anything was."""
+        if self.outcome is not None:
+            return False
+        progressed = self.out.pump()
+        if self.out.blocked:
+            return progressed
+        if self._cut is not None:
+            self.out.end(self._cut)
+            self._end()
+            return True
+        try:
+            batch, did = self._operators.poll()
+        except StopIteration:
+            self._over(self.merge.cut or END)
+            return True
+        except OperatorError as error:
+            self._failed = error
+            self._over(min(self.merge.cut or END, error.order_tag))
+            return True
+        if batch is not None:
+            last = batch.num_columns - 1
+            if batch.schema.names[last] == NODE:
+                nodes = batch.column(last).to_numpy()
+                self.out.offer(batch.select(list(range(last))), nodes.astype(np.int32))
+            else:
+                self.out.offer(batch)
+        self.out.set_low(self._operators.low())
+        return self.out.pump() or did or progressed
+
+    @property
+    def works(self) -> bool:
+        """Worker threads may have something under way, of which `step` hears only when it is called."""
+        return self._cut is None and not self.out.blocked and self._operators.works
+
+    def _over(self, cut: bytes) -> None:
+        self._cut = cut
+        self.merge.drop()
+
+    def _end(self) -> None:
+        self._operators.close()
+        error = self._failed
+        tag = error.order_tag if error is not None else b""
+        cause = error.__cause__ if error is not None else None
+        self.outcome = Outcome(
+            self.fragment, self.node, self._operators.report, error, cause, tag, self.out.figures
+        )
+
+    def close(self) -> None:
+        """Stop, whatever it is doing. Idempotent."""
+        self._operators.close()
+
+
+class DirectLink:
+    """To a receiver in the same process."""
+
+    def __init__(self, merge: Callable[[], TagMerge], sender: int) -> None:
+        self._merge, self._sender = merge, sender
+
+    def rows(self, batch: pa.RecordBatch) -> int:
+        size = max(1, int(batch.nbytes))
+        self._merge().rows(self._sender, batch, size)
+        return size
+
+    def low(self, tag: bytes) -> None:
+        self._merge().set_low(self._sender, tag)
+
+    def end(self, cut: bytes) -> None:
+        self._merge().end(self._sender, cut)

@@ -1,0 +1,182 @@
+"""What a node receives: the rows of several senders, each sorted by tag, as one sequence by tag.
+
+Each sender also says how far it is: its *low*, a tag below which it sends nothing any more. Rows below the
+smallest low of all senders are complete and go on, so nothing waits for a row that nobody will send.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.ground.ordertags import merge_sorted, tags_of
+
+#: A low, or a cut, behind every tag.
+END = b"\xff"
+#: Rows that are handed on together, about.
+MERGED_ROWS = 16_384
+
+
+def behind(tag: bytes) -> bytes:
+    """The smallest tag that is greater."""
+    return tag + b"\x00"
+
+
+class _Rows:
+    """A batch in an inbox, with its first and last tag and the bytes that its sender counts for it."""
+
+    __slots__ = ("batch", "first", "last", "size")
+
+    def __init__(self, batch: pa.RecordBatch, size: int) -> None:
+        tags = tags_of(batch)
+        self.batch, self.size = batch, size
+        self.first: bytes = tags[0].as_py()
+        self.last: bytes = tags[-1].as_py()
+
+
+class _Inbox:
+    """What came from one sender and was not handed on."""
+
+    __slots__ = ("ended", "low", "queue")
+
+    def __init__(self) -> None:
+        self.queue: deque[_Rows] = deque()
+        self.low = b""
+        self.ended = False
+
+    @property
+    def first(self) -> bytes:
+        """The tag in front; END where there is none."""
+        return self.queue[0].first if self.queue else END
+
+
+class TagMerge(Iterator[pa.RecordBatch]):
+    """The rows of several senders by ascending tag.
+
+    Parameters
+    ----------
+    senders : int
+    consumed : callable
+        Hears (sender, bytes) when so much of what the sender sent was handed on or dropped.
+    """
+
+    def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
+        self._inboxes = [_Inbox() for _ in range(senders)]
+        self._consumed = consumed
+        self._dropping = False
+
+    # ------------------------------------------------------------------------------------ from senders
+
+    def rows(self, sender: int, batch: pa.RecordBatch, size: int) -> None:
+        """The sender's next rows, at least one; `size`: the bytes that it counts for them."""
+        if self._dropping:
+            self._consumed(sender, size)
+            return
+        inbox, rows = self._inboxes[sender], _Rows(batch, size)
+        inbox.queue.append(rows)
+        self.set_low(sender, behind(rows.last))
+
+    def set_low(self, sender: int, low: bytes) -> None:
+        """The sender sends nothing below this tag any more."""
+        inbox = self._inboxes[sender]
+        if not inbox.ended:
+            inbox.low = max(inbox.low, low)
+
+    def end(self, sender: int, cut: bytes) -> None:
+        """The sender sends nothing any more.
+
+        `cut`: the tag of the failure that ended it, from which on rows may be missing; `END`: none did.
+        """
+        inbox = self._inboxes[sender]
+        inbox.low, inbox.ended = cut, True
+
+    # ------------------------------------------------------------------------------------ to the node
+
+    @property
+    def _bound(self) -> bytes:
+        return min(inbox.low for inbox in self._inboxes)
+
+    @property
+    def _first(self) -> bytes:
+        return min(inbox.first for inbox in self._inboxes)
+
+    @property
+    def low(self) -> bytes:
+        """Every row that is still to be handed on has this tag or a greater one."""
+        return min(self._bound, self._first)
+
+    def ready(self) -> bool:
+        """Whether rows can be handed on now."""
+        return self._first < self._bound
+
+    def __next__(self) -> pa.RecordBatch:
+        """The next rows; StopIteration where none is ready."""
+        bound = self._bound
+        active = [sender for sender, inbox in enumerate(self._inboxes) if inbox.first < bound]
+        if not active:
+            raise StopIteration
+        for sender in active:
+            bound = min(bound, self._enough(sender, MERGED_ROWS // len(active)))
+        parts = [[*self._taken(sender, bound)] for sender in active]
+        found = [part for of_sender in parts for part in of_sender]
+        if sum(1 for of_sender in parts if of_sender) > 1:
+            return merge_sorted(found)
+        return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+    def _enough(self, sender: int, rows: int) -> bytes:
+        """A tag such that about so many rows of the sender are below it; END: fewer are here."""
+        count = 0
+        for item in self._inboxes[sender].queue:
+            count += item.batch.num_rows
+            if count >= rows:
+                return behind(item.last)
+        return END
+
+    def _taken(self, sender: int, bound: bytes) -> Iterator[pa.RecordBatch]:
+        """The sender's rows below a tag, taken out."""
+        queue = self._inboxes[sender].queue
+        while queue and queue[0].first < bound:
+            rows = queue.popleft()
+            if rows.last < bound:
+                self._consumed(sender, rows.size)
+                yield rows.batch
+                continue
+            n = bisect_left(Tags(tags_of(rows.batch)), bound)
+            queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
+            yield rows.batch.slice(0, n)
+
+    @property
+    def cut(self) -> bytes | None:
+        """Once every row that counts was handed on: the tag at which the rows end, `END` at the end of the
+        stream. None: more is to come.
+        """
+        bound = self._bound
+        if self._first < bound or not any(inbox.ended and inbox.low == bound for inbox in self._inboxes):
+            return None
+        return bound
+
+    def drop(self) -> None:
+        """Take no more rows: what is here and what comes is dropped."""
+        self._dropping = True
+        for sender, inbox in enumerate(self._inboxes):
+            size = sum(item.size for item in inbox.queue)
+            inbox.queue.clear()
+            if size:
+                self._consumed(sender, size)
+
+
+class Tags(Sequence[bytes]):
+    """Tags as Python values, one at a time, for bisection."""
+
+    def __init__(self, tags: pa.Array) -> None:
+        self._tags = tags
+
+    def __len__(self) -> int:
+        return len(self._tags)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tags[index].as_py()

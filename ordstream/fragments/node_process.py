@@ -1,0 +1,168 @@
+"""The body of a node process: it holds one node of each fragment, all at the same time, and lives until the
+caller ends it, or ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from dataclasses import replace
+from multiprocessing import connection
+from typing import Any
+
+from ordstream.errors import PlanError
+from ordstream.fragments.endpoint import Endpoint
+from ordstream.fragments.live_node import LiveNode, Outcome
+from ordstream.fragments.topology import Topology
+from ordstream.fragments.wire import CALL, CALLER, Mesh
+from ordstream.udf import pickling as by_value
+
+#: How long a process whose workers are at it waits for sockets.
+WORKING_S = 0.001
+
+
+def serve(sock: socket.socket, process: int, others: int) -> None:
+    """Body of process number `process`, which has `others` beside it."""
+    # Ctrl-C reaches the whole group; the caller ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_caller()
+    host = _Host(sock, process, others)
+    importlib.import_module("ordstream.node.polled_stream")  # the core, while the caller gets ready
+    by_value.library()
+    with contextlib.suppress(_CallerGone):
+        host.loop()
+
+
+class _CallerGone(Exception):
+    """The socket to the caller has ended."""
+
+
+class _Host:
+    """The nodes of this process, one run after the other."""
+
+    def __init__(self, sock: socket.socket, process: int, others: int) -> None:
+        self._process = process
+        self._mesh = Mesh(self._handle, self._lost)
+        for _ in range(others):
+            data, (fd,), _, _ = socket.recv_fds(sock, 4, 1)
+            self._mesh.add(int.from_bytes(data, "little"), socket.socket(fileno=fd))
+        self._mesh.add(CALLER, sock)
+        self._nodes: list[LiveNode] = []
+        self._told: set[int] = set()
+        self._endpoint: Endpoint | None = None
+        self._run = 0
+        self._early: list[tuple[int, int, int, int, Any]] = []  # frames of a run that did not begin here
+
+    def loop(self) -> None:
+        """Let the nodes take turns until the caller is gone."""
+        while True:
+            progressed = works = False
+            try:
+                for node in reversed(self._nodes):
+                    progressed |= node.step()
+                    works |= node.works
+            except BaseException as error:  # whatever a user's function raised: the caller raises it
+                self._tell(error)
+                self._leave()
+            for k, node in enumerate(self._nodes):
+                if node.outcome is not None and k not in self._told:
+                    self._told.add(k)
+                    self._tell(node.outcome)
+            self._mesh.turn(0.0 if progressed else WORKING_S if works else None)
+
+    def _tell(self, what: Any) -> None:
+        self._mesh.post(CALLER, CALL, 0, self._run, [_picklable(what)])
+
+    def _handle(self, process: int, kind: int, edge: int, run: int, body: Any) -> None:
+        if kind == CALL and process == CALLER:  # only what the caller sends is unpickled
+            self._call(run, body)
+        elif run > self._run:
+            self._early.append((process, kind, edge, run, body))
+        elif run == self._run and self._endpoint is not None:
+            self._endpoint.handle(process, kind, edge, body)
+
+    def _call(self, run: int, body: Any) -> None:
+        self._leave()
+        self._run = run
+        if not body.size:  # the run is over
+            self._tell(None)
+            return
+        try:
+            self._begin(_loaded(body))
+        except Exception as error:
+            self._leave()
+            self._tell(error)
+        early, self._early = self._early, []
+        for frame in early:
+            self._handle(*frame)
+
+    def _begin(self, topology: Topology) -> None:
+        endpoint = self._endpoint = Endpoint(topology, self._mesh, self._process, self._run)
+        for k in topology.of_process(self._process):
+            node = LiveNode(topology, k, self._process, endpoint.links(k + 1), endpoint.consumed(k))
+            endpoint.merges[k], endpoint.outs[k + 1] = node.merge, node.out
+            self._nodes.append(node)
+
+    def _leave(self) -> None:
+        for node in self._nodes:
+            node.close()
+        self._nodes, self._endpoint = [], None
+        self._told.clear()
+
+    def _lost(self, process: int) -> None:
+        if process == CALLER:
+            raise _CallerGone  # another one: the caller sees it too, and ends the run
+
+
+def _loaded(data: Any) -> Any:
+    try:
+        return pickle.loads(data)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(
+            f"processes: a spawned process can't find the pipeline's functions ({type(error).__name__}: "
+            f"{error}); "
+            "define them at the top of a module that it can import, for example one in a folder on "
+            "PYTHONPATH"
+        ) from error
+
+
+def _picklable(answer: Any) -> bytes:
+    """The answer as bytes; an exception that can't be pickled as one that tells its type and text."""
+    try:
+        data = pickle.dumps(answer)
+        pickle.loads(data)
+    except Exception:
+        if isinstance(answer, Outcome) and answer.error is not None:
+            cause = RuntimeError(f"{type(answer.cause).__name__}: {answer.cause}")
+            return pickle.dumps(replace(answer, cause=cause))
+        return pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+    return data
+
+
+def _end_with_caller() -> None:
+    """Have this process end when the caller's does, however that ends."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        import fcntl
+
+        # The kernel kills this process when the other end of the pipe is closed, also while a function
+        # holds the GIL. Not PR_SET_PDEATHSIG, which takes the end of a thread for that of its process.
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, 10, signal.SIGKILL)  # F_SETSIG
+        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="ordstream-caller", daemon=True).start()

@@ -1,0 +1,130 @@
+"""A node that stays while rows arrive: it takes what is there, and says how far it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ordstream.errors import OperatorError
+from ordstream.fragments.exchange import Route
+from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.fragment_node import FragmentNode, _Stopped
+from ordstream.fragments.merging import END, TagMerge, behind
+from ordstream.ground.ordertags import AT_END, tags_of
+
+if TYPE_CHECKING:
+    from ordstream.node.polled_stream import PolledStream
+
+
+class PolledNode(FragmentNode):
+    """A fragment over the rows of a merge, step by step.
+
+    Parameters
+    ----------
+    fragment : Fragment
+    merge : TagMerge
+    route : Route, optional
+    options : mapping
+        As of `FragmentNode`.
+    """
+
+    def __init__(
+        self, fragment: Fragment, merge: TagMerge, route: Route | None, options: Mapping[str, Any]
+    ) -> None:
+        self._merge = merge
+        self._fitted: deque[pa.RecordBatch] = deque()  # rows on their way into the core
+        self._input_over = False
+        self._was_idle = True
+        self._sent = b""  # behind the last output's tag
+        super().__init__(fragment, self._given(), route, options)
+
+    def _make_stream(self, options: Mapping[str, Any]) -> PolledStream:
+        from ordstream._core.ground.arrow import core_schema  # compiled: a driver need not load it
+        from ordstream.node.polled_stream import PolledStream, most_bytes
+        from ordstream.node.settings import make_settings
+
+        settings = make_settings(options)
+        self._most = most_bytes(settings)
+        self._core_schema = core_schema(self.fragment.source)
+        self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings)
+        return self._polled
+
+    # ---------------------------------------------------------------------------------------- in
+
+    def _ready(self) -> bool:
+        """Whether the core gets rows, or the end, without waiting."""
+        return bool(self._fitted) or self._merge.ready() or self._merge.cut is not None
+
+    def _given(self) -> Iterator[pa.RecordBatch]:
+        """The rows as they come, in batches that the core takes as they are. Asked only where `_ready`."""
+        while True:
+            if not self._fitted:
+                if not self._merge.ready():
+                    break
+                self._fit(next(self._merge))
+            yield self._fitted.popleft()
+        self._input_over = True
+        if self._merge.cut != END:
+            raise _Stopped("stopped before the end")
+
+    def _fit(self, rows: pa.RecordBatch) -> None:
+        from ordstream.node.source import batches
+
+        columns = list(range(len(self._core_schema)))
+        tags, start = tags_of(rows), 0
+        for part in batches([rows.select(columns)], self._core_schema, (), self._most):
+            arrays = [*part.columns, tags.slice(start, part.num_rows)]
+            fields = [*part.schema, rows.schema.field(len(columns))]
+            self._fitted.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+            start += part.num_rows
+
+    # ---------------------------------------------------------------------------------------- out
+
+    def poll(self) -> tuple[pa.RecordBatch | None, bool]:
+        """One step: the next output, if there is one, and whether anything was done.
+
+        Raises
+        ------
+        StopIteration
+            At the end of the rows.
+        OperatorError
+            As `FragmentNode` raises it.
+        """
+        try:
+            batch, progressed = self._polled.poll(self._ready)
+        except _Stopped:
+            raise StopIteration from None
+        except OperatorError as error:
+            raise self._placed(error) from error.__cause__
+        if batch is None:
+            return None, progressed
+        batch = self._tagged(batch)
+        tags = batch.column(len(self.fragment.output))
+        self._sent = behind(tags[-1].as_py())
+        return batch, True
+
+    def idle(self) -> bool:
+        """All rows that were taken in have given their outputs."""
+        return not self._fitted and self._stream.settled() >= self._taken
+
+    @property
+    def works(self) -> bool:
+        """Worker threads have something under way, or had when `low` was asked for."""
+        return self._stream.workers > 0 and (self._input_over or not self._was_idle or self._ready())
+
+    def low(self) -> bytes:
+        """A tag below which no output comes any more."""
+        settled = self._stream.settled()
+        self._was_idle = not self._fitted and settled >= self._taken
+        if settled < self._taken:
+            tag = self._tag_of(settled + 1)
+            low = b"" if tag is None else tag
+        elif self._fitted:
+            low = tags_of(self._fitted[0])[0].as_py()
+        else:
+            # behind the rows comes what its own operators flush
+            low = min(self._merge.low, AT_END + self.fragment.first.to_bytes(2, "big"))
+        return max(self._sent, low)

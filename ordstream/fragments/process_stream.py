@@ -1,0 +1,308 @@
+"""A run over several processes, as its caller reads it (`Pipeline.stream` and `.run` with `processes=`)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream._core.flow.reader import Reader
+from ordstream.errors import Cancelled, OperatorError
+from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
+from ordstream.fragments.endpoint import Endpoint
+from ordstream.fragments.live_node import Outcome
+from ordstream.fragments.processes import Processes, dumps, prepare
+from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
+from ordstream.fragments.topology import Topology
+from ordstream.fragments.wire import CALL, CALLER
+from ordstream.ground.ordertags import OrderTag
+from ordstream.node.report import Report
+from ordstream.node.result import Result
+
+#: Rows of a whole output batch (`partial=False`).
+OUTPUT_ROWS = 65_536
+#: Longest wait of the reading thread.
+WAIT_S = 1.0
+
+
+class ProcessStream(Reader):
+    """A run in progress over several processes: an iterator of record batches, a context manager, and an
+    Arrow stream, as `ordstream.node.node.Stream` is.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data or iterable of record batches
+    processes : int or Processes
+        How many to spawn; or processes that stay when this stream ends.
+    options : mapping
+        Of every node, and of the output.
+    block_rows : int
+        Rows of the source that are sent at a time, at most.
+    channel_bytes : int, optional
+        As of `Topology`.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the batches.
+    """
+
+    def __init__(
+        self,
+        pipeline: Any,
+        data: Any,
+        processes: int | Processes,
+        options: Mapping[str, Any],
+        block_rows: int = BLOCK_ROWS,
+        channel_bytes: int | None = None,
+    ) -> None:
+        self._shared = processes if isinstance(processes, Processes) else None
+        count = len(processes) if isinstance(processes, Processes) else processes
+        fragments, of_nodes, self._tags = prepare(pipeline, options, f"processes={count}")
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes)
+        self.schema = with_tags(fragments[-1].output, self._tags)
+        self._partial = options.get("partial") is not False
+        self._partial_after = float(options.get("partial_after") or 0.0)
+        self._data, self._block_rows = data, block_rows
+        self._progress = Progress(options.get("progress"))
+        self._pool: Processes | None = None
+        self._driver: Driver | None = None
+        self._early: Topology | None = None  # what runs first, where an answer is combined in each node
+        if reads_twice(data):
+            self._early = combines(self._topology)
+        self._work = dumps(self._early or self._topology)  # an error now, not in the middle
+        self._fatal: BaseException | None = None
+        self._failure: BaseException | None = None
+        self._cancelled = False
+        self._exhausted = False
+        self._held: list[pa.RecordBatch] = []
+        self._given_at = 0.0
+        self._started = self._seconds = 0.0
+        self._report: Report | None = None
+        self._offered = self._delivered = OrderTag(0)
+        self._pid = os.getpid()
+        self._closed = False
+
+    # ---------------------------------------------------------------------------------------- running
+
+    def _start(self) -> Driver:
+        if os.getpid() != self._pid:
+            raise RuntimeError("this stream was made before a fork; make a new one in the child process")
+        if self._driver is None:
+            self._started = time.perf_counter()
+            self._pool = self._shared or Processes(self._topology.processes)
+            self._driver = self._begin(self._early or self._topology, self._work)
+        return self._driver
+
+    def _begin(self, topology: Topology, work: bytes) -> Driver:
+        pool = self._pool
+        assert pool is not None
+        endpoint: Endpoint
+
+        def hear(process: int, kind: int, edge: int, run: int, body: Any) -> None:
+            if kind == CALL:  # from a process that this one started, with what it sent
+                self._told(pickle.loads(body))
+            else:
+                endpoint.handle(process, kind, edge, body)
+
+        endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
+        schema = topology.fragments[0].source
+        blocks = SourceBlocks(self._data, schema, self._block_rows, pool.mesh.wake)
+        last, first = topology.last_edge, topology.first
+        driver = Driver(
+            topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags
+        )
+        endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
+        blocks.start()
+        return driver
+
+    def _told(self, what: Any) -> None:
+        """What a node process says."""
+        if isinstance(what, Outcome):
+            assert self._driver is not None
+            self._driver.ended(what)
+        elif isinstance(what, BaseException):
+            self._fatal = self._fatal or what
+
+    def _read(self) -> pa.RecordBatch | None:
+        driver = self._start()
+        while True:
+            assert self._pool is not None
+            if self._fatal is not None:
+                raise self._fatal
+            if self._cancelled:
+                raise Cancelled("the run was cancelled before its end")
+            progressed = driver.step()
+            batch = driver.output()
+            if batch is not None:
+                self._held.append(batch)
+                self._offered = driver.emitted_through
+            if driver.over and batch is None:
+                if driver.merge.ready():
+                    continue
+                again = self._again(driver)
+                if again is None:
+                    return self._at_end(driver)
+                driver = again
+                continue
+            ready = self._ready(waiting=batch is None)
+            if ready is not None:
+                return ready
+            self._progress(driver.blocks.rows, driver.emitted_through.serial)
+            self._pool.mesh.turn(0.0 if progressed or batch is not None else WAIT_S)
+            self._pool.check()
+
+    def _ready(self, *, waiting: bool) -> pa.RecordBatch | None:
+        """The rows that the reader gets now, if it gets any."""
+        if not self._held:
+            return None
+        whole = sum(batch.num_rows for batch in self._held) >= OUTPUT_ROWS
+        late = time.monotonic() - self._given_at >= self._partial_after
+        if not whole and not (waiting and self._partial and late):
+            return None
+        self._given_at = time.monotonic()
+        return self._all_held()
+
+    def _all_held(self) -> pa.RecordBatch:
+        held, self._held = self._held, []
+        return held[0] if len(held) == 1 else pa.concat_batches(held)
+
+    def _again(self, driver: Driver) -> Driver | None:
+        """The run anew with the last operator as a whole, where its halves met an error: which one a
+        sequential run meets, and whether it does, only the whole operator knows.
+        """
+        if self._early is None or not isinstance(driver.failure(), OperatorError):
+            return None
+        self._early, self._held = None, []
+        self._driver = self._begin(self._topology, dumps(self._topology))
+        return self._driver
+
+    def _at_end(self, driver: Driver) -> pa.RecordBatch | None:
+        if self._held:
+            return self._all_held()
+        self._failure = driver.failure()
+        self._seconds = time.perf_counter() - self._started
+        self._report = driver.report(self._seconds)
+        if self._failure is None:
+            self._progress(driver.blocks.rows, driver.blocks.rows, last=True)
+        return None
+
+    def _is_inside(self) -> bool:
+        """Whether the caller is called by this run itself: by its source, or the progress callback."""
+        thread = threading.current_thread()
+        source = self._driver.blocks.thread if self._driver is not None else None
+        return self._reader == thread.ident or thread is source
+
+    # ---------------------------------------------------------------------------------------- from outside
+
+    @property
+    def emitted_through(self) -> OrderTag:
+        """The commit point of what the reader has, as `Stream.emitted_through`."""
+        found = self._delivered if self._report is None else self._report.emitted_through
+        assert isinstance(found, OrderTag)
+        return found
+
+    def progress(self) -> tuple[int, int | None, int]:
+        """(tuples given out, tuples in all if known, serial emitted through). Any thread."""
+        if self._driver is None:
+            return 0, None, 0
+        blocks = self._driver.blocks
+        return blocks.rows, blocks.rows if blocks.over else None, self._driver.emitted_through.serial
+
+    def cancel(self) -> None:
+        """Stop; the reading thread then gets Cancelled. Any thread."""
+        self._cancelled = True
+        if self._pool is not None and not self._closed:
+            self._pool.mesh.wake()
+
+    def close(self) -> None:
+        """Stop and end the processes. Idempotent; called at exhaustion, by `with` and when it is dropped."""
+        if self._closed:
+            return
+        self._exhausted = True
+        if os.getpid() != self._pid:
+            self._closed = True  # the parent owns the processes
+            return
+        if self._is_inside() or not self._reading.acquire(blocking=False):
+            self.cancel()  # the reader closes on its way out
+            if self._reader == threading.get_ident() or not self._reading.acquire(timeout=JOINED_S):
+                return
+        try:
+            self._end_once()
+        finally:
+            self._reading.release()
+
+    def _end_once(self) -> None:
+        if self._closed:  # another thread was faster
+            return
+        if self._driver is not None:
+            self._driver.blocks.stop()
+        if self._pool is not None and self._shared is None:
+            self._pool.close()
+        elif self._pool is not None:
+            self._pool.leave()
+        self._closed = True
+
+    @property
+    def report(self) -> Report:
+        """Figures of all nodes; complete once the stream is exhausted.
+
+        Raises
+        ------
+        RuntimeError
+            The stream was not read to its end: its nodes were stopped where they were.
+        """
+        if self._report is None:
+            raise RuntimeError(
+                "the report of several processes is complete when the stream was read to its end"
+            )
+        return self._report
+
+
+#: How long close() waits for another thread that is reading.
+JOINED_S = 10.0
+
+
+def stream(
+    pipeline: Any, data: Any, processes: int | Processes, options: Mapping[str, Any]
+) -> ProcessStream:
+    """Run a pipeline over spawned processes and yield output batches as they are ready.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data
+        As for `ordstream.node.stream`; read in this process.
+    processes : int
+    options : mapping
+        Of every node; `workers` defaults to 0, one thread per process.
+
+    Raises
+    ------
+    PlanError
+        For an option that does not go with a cut, or a function that can't be sent to another process.
+    """
+    return ProcessStream(pipeline, data, processes, options)
+
+
+def run(pipeline: Any, data: Any, processes: int | Processes, options: Mapping[str, Any]) -> Result:
+    """Run a pipeline over spawned processes and return all output.
+
+    Raises
+    ------
+    PlanError
+        As `stream`.
+    OperatorError, SourceError
+        As in one process.
+    NodeLost
+        A process was killed or crashed.
+    """
+    with stream(pipeline, data, processes, {**options, "partial": False}) as out:
+        batches = list(out)
+        return Result(batches, out.schema, out.report)

@@ -1,0 +1,145 @@
+"""All nodes of a run in this process, taking turns: what a cut means, without any parallelism."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import OperatorError
+from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
+from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.live_node import DirectLink, LiveNode
+from ordstream.fragments.processes import prepare
+from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
+from ordstream.fragments.topology import Topology
+from ordstream.node.result import Result
+
+#: A pause for worker threads, where nothing else can go on.
+PAUSE_S = 0.0002
+
+
+class SameProcess:
+    """A run whose nodes are in this process.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Nodes take turns in a random order, and some of them are slow. None: in their order.
+
+    Attributes
+    ----------
+    driver : Driver
+        Of the run.
+    nodes : list of LiveNode
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = None if seed is None else random.Random(seed)
+        self.nodes: list[LiveNode] = []
+        self.driver: Driver
+
+    def run(
+        self, topology: Topology, blocks: SourceBlocks, schema: pa.Schema, tags: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The output, batch by batch; then `driver` knows how it ended."""
+        found: dict[tuple[int, int], Any] = {}
+        last = topology.last_edge
+
+        def links(edge: int, sender: int) -> list[DirectLink]:
+            def to(receiver: int) -> DirectLink:
+                return DirectLink(lambda: found[edge, receiver].merge, sender)
+
+            return [to(receiver) for receiver in range(topology.receivers(edge))]
+
+        def consumed(edge: int, receiver: int) -> Callable[[int, int], None]:
+            def hear(sender: int, size: int) -> None:
+                owner = self.driver if edge == topology.first else found[edge - 1, sender]
+                owner.out.acknowledged(receiver, size)
+
+            return hear
+
+        self.driver = found[last, 0] = Driver(
+            topology, blocks, links(topology.first, 0), consumed(last, 0), schema, tags
+        )
+        self.nodes = [
+            LiveNode(topology, k, node, links(k + 1, node), consumed(k, node))
+            for k in range(topology.first, last)
+            for node in range(topology.fragments[k].nodes(topology.processes))
+        ]
+        found |= {(node.fragment, node.node): node for node in self.nodes}
+        try:
+            yield from self._turns()
+        finally:
+            for node in self.nodes:
+                node.close()
+
+    def _turns(self) -> Iterator[pa.RecordBatch]:
+        driver, chance = self.driver, self._random
+        told: set[int] = set()
+        while not driver.over:
+            turn: list[Any] = [*self.nodes, driver]
+            if chance is not None:
+                chance.shuffle(turn)
+                turn = turn[: chance.randint(1, len(turn))]
+            progressed = [one.step() for one in turn]
+            for k, node in enumerate(self.nodes):
+                if node.outcome is not None and k not in told:
+                    told.add(k)
+                    driver.ended(node.outcome)
+            batch = driver.output()
+            if batch is not None:
+                yield batch
+            elif not any(progressed) and len(turn) > len(self.nodes) and not driver.over:
+                if any(node.works for node in self.nodes):
+                    time.sleep(PAUSE_S)
+                else:
+                    raise RuntimeError("no node can go on")  # tests/models/exchange.pml: never
+
+
+def run_here(
+    pipeline: Any,
+    data: Any,
+    n: int,
+    options: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    block_rows: int = BLOCK_ROWS,
+    channel_bytes: int | None = None,
+    fragments: Sequence[Fragment] | None = None,
+) -> Result:
+    """Run a pipeline over n nodes in this process, and return all output.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    data : Arrow data or iterable of record batches
+    n : int
+    options : mapping
+        As of `ordstream.fragments.process_stream`.
+    seed : int, optional
+        As of `SameProcess`.
+    block_rows, channel_bytes : int, optional
+        As of `ProcessStream`.
+    fragments : sequence of Fragment, optional
+        Where not as the pipeline is cut.
+    """
+    cut, of_nodes, tags = prepare(pipeline, options, "nodes")
+    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes)
+    schema = with_tags(topology.fragments[-1].output, tags)
+    early = combines(topology) if fragments is None and reads_twice(data) else None
+    for one in (early, topology):
+        if one is None:
+            continue
+        here = SameProcess(seed)
+        blocks = SourceBlocks(data, one.fragments[0].source, block_rows, own_thread=False)
+        batches = list(here.run(one, blocks, schema, tags))
+        failure = here.driver.failure()
+        if failure is None:
+            return Result(batches, schema, here.driver.report(0.0))
+        if one is topology or not isinstance(failure, OperatorError):
+            raise failure
+    raise AssertionError

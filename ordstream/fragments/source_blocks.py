@@ -1,0 +1,183 @@
+"""The source's rows in blocks with their serials, without waiting for a source that may block."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.errors import OrdstreamError, SourceError
+from ordstream.ground.ordertags import TAG, source_tags
+
+#: Rows of a block, and blocks that a source which may block is ahead.
+BLOCK_ROWS = 16_384
+BLOCK_BYTES = 1 << 20
+AHEAD = 4
+# Between two calls of `progress`.
+PROGRESS_S = 0.1
+# How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
+BLOCKED_SOURCE_S = 0.5
+
+
+class SourceBlocks:
+    """See the module.
+
+    Parameters
+    ----------
+    data : Arrow data or iterable of record batches
+    schema : pyarrow.Schema
+    block_rows : int
+    wake : callable
+        Called from the source's thread, where there is one, when a block is there.
+    own_thread : bool
+        Whether a source that may block gets a thread.
+
+    Attributes
+    ----------
+    rows : int
+        Given so far.
+    error : BaseException or None
+        What ended the source.
+    over : bool
+        Nothing more comes.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        schema: pa.Schema,
+        block_rows: int = BLOCK_ROWS,
+        wake: Callable[[], None] = lambda: None,
+        own_thread: bool = True,
+    ) -> None:
+        from ordstream._core.ground.arrow import core_schema
+        from ordstream.node import source
+
+        self.rows = 0
+        self.error: BaseException | None = None
+        self.over = False
+        self._block_rows = block_rows
+        self._batches = source.batches(data, core_schema(schema))
+        self._rest: pa.RecordBatch | None = None
+        self._wake = wake
+        self._thread: threading.Thread | None = None
+        self._came: deque[pa.RecordBatch | BaseException | None] = deque()
+        self._room = threading.Semaphore(AHEAD)
+        self._stopping = False
+        if own_thread and source.is_live(data):
+            self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread that asks the source, if there is one."""
+        return self._thread
+
+    def start(self) -> None:
+        """Start the source's thread, where it has one."""
+        from ordstream.node.worker_threads import start
+
+        if self._thread is not None:
+            start(self._thread)
+
+    def ready(self) -> bool:
+        """Whether `next` gives a block, the end or the error without waiting."""
+        return not self.over and (self._rest is not None or self._thread is None or bool(self._came))
+
+    def next(self) -> tuple[int, pa.RecordBatch] | None:
+        """The next block with its first row's serial; None: nothing is there now, or the source is over."""
+        if self.over:
+            return None
+        if self._rest is None:
+            try:
+                self._rest = self._asked()
+            except Exception as error:
+                self.error = _source_error(error, self.rows)
+                self.over = True
+        if self._rest is None:
+            return None
+        rows = self._block_rows
+        if self._rest.nbytes > BLOCK_BYTES:
+            rows = max(1, min(rows, self._rest.num_rows * BLOCK_BYTES // self._rest.nbytes))
+        block = self._rest.slice(0, rows)
+        self._rest = self._rest.slice(rows) if self._rest.num_rows > rows else None
+        first, self.rows = self.rows + 1, self.rows + block.num_rows
+        return first, block
+
+    def _asked(self) -> pa.RecordBatch | None:
+        if self._thread is None:
+            batch = next(self._batches, None)
+            self.over = batch is None
+            return batch
+        several: list[pa.RecordBatch] = []
+        while self._came and sum(map(len, several)) < self._block_rows:
+            item = self._came[0]
+            if several and not isinstance(item, pa.RecordBatch):
+                break
+            self._came.popleft()
+            self._room.release()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                self.over = True
+                return None
+            several.append(item)
+        if len(several) > 1:
+            return pa.concat_batches(several)
+        return several[0] if several else None
+
+    def _run(self) -> None:
+        """The source's thread."""
+        item: pa.RecordBatch | BaseException | None
+        while not self._stopping:
+            try:
+                item = next(self._batches, None)
+            except BaseException as error:
+                item = error
+            self._room.acquire()
+            self._came.append(item)
+            self._wake()
+            if not isinstance(item, pa.RecordBatch):
+                return
+
+    def stop(self) -> None:
+        """Ask for no more; wait shortly for the thread."""
+        from ordstream.node.worker_threads import join
+
+        self.over = self._stopping = True
+        self._room.release()
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            join(thread, BLOCKED_SOURCE_S)
+
+
+def _source_error(error: Exception, rows: int) -> BaseException:
+    if isinstance(error, OrdstreamError):
+        return error
+    wrapped = SourceError(f"the source failed after {rows} tuples: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def tagged(first: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A block with its rows' tags."""
+    tags = source_tags(np.arange(first, first + rows.num_rows))
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, tags], schema=pa.schema([*rows.schema, pa.field(TAG, pa.binary(), False)])
+    )
+
+
+class Progress:
+    """Tells a callback about every 100 ms how far a run is."""
+
+    def __init__(self, callback: Callable[[int, int], object] | None) -> None:
+        self._callback, self._told = callback, time.monotonic()
+
+    def __call__(self, issued: int, through: int, *, last: bool = False) -> None:
+        if self._callback is not None and (last or time.monotonic() - self._told >= PROGRESS_S):
+            self._told = time.monotonic()
+            self._callback(issued, through)

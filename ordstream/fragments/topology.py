@@ -1,0 +1,77 @@
+"""Which nodes a run has, and who sends to whom.
+
+Fragments follow each other; *edge* k leads to the nodes of fragment k, the last edge to the caller, who also
+sends the source's rows. Node j of a fragment lives in process j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ordstream.fragments.exchange import Route
+from ordstream.fragments.fragment import Fragment
+
+#: Bytes that one receiver may have of one sender; and of all senders of a process together, about.
+CHANNEL_BYTES = 4 << 20
+PROCESS_BYTES = 256 << 20
+LEAST_CHANNEL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """See the module. What each process gets to know.
+
+    Attributes
+    ----------
+    fragments : tuple of Fragment
+    processes : int
+    options : mapping
+        Of every node.
+    channel_bytes : int, optional
+        Bytes that one receiver may have of one sender. None: from the number of channels.
+    """
+
+    fragments: tuple[Fragment, ...]
+    processes: int
+    options: Mapping[str, Any]
+    channel_bytes: int | None = None
+
+    @cached_property
+    def first(self) -> int:
+        """The first fragment with nodes. One without operators has none: the caller sends its rows."""
+        return 1 if len(self.fragments) > 1 and not self.fragments[0].operators else 0
+
+    @property
+    def last_edge(self) -> int:
+        """The edge to the caller."""
+        return len(self.fragments)
+
+    @cached_property
+    def cap(self) -> int:
+        """Bytes that one receiver may have of one sender."""
+        if self.channel_bytes is not None:
+            return self.channel_bytes
+        channels = self.processes * (len(self.fragments) + 1)
+        return max(LEAST_CHANNEL_BYTES, min(CHANNEL_BYTES, PROCESS_BYTES // channels))
+
+    def senders(self, edge: int) -> int:
+        """How many nodes send over an edge."""
+        return 1 if edge == self.first else self.fragments[edge - 1].nodes(self.processes)
+
+    def receivers(self, edge: int) -> int:
+        """How many nodes receive from an edge."""
+        return 1 if edge == self.last_edge else self.fragments[edge].nodes(self.processes)
+
+    def route(self, edge: int) -> Route | None:
+        """What chooses the receiver of a row; None: there is one, or it is any."""
+        if edge == self.last_edge or not self.fragments[edge].key:
+            return None
+        return Route(self.fragments[edge].source, self.fragments[edge].key or (), self.receivers(edge))
+
+    def of_process(self, process: int) -> list[int]:
+        """The fragments that have a node in a process."""
+        numbers = range(self.first, len(self.fragments))
+        return [k for k in numbers if process < self.fragments[k].nodes(self.processes)]

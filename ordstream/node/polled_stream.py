@@ -1,0 +1,88 @@
+"""A stream that never waits: for a process in which several nodes take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.node import source
+from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
+from ordstream.node.settings import Settings
+
+#: A batch that is not full is taken at once where no input is there, else after so many seconds.
+PARTIAL_S = 0.01
+
+
+def most_bytes(settings: Settings) -> int:
+    """Bytes of the largest batch that the core is fed with."""
+    cap = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
+    return min(max(cap // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+
+
+class PolledStream(Stream):
+    """A run that its caller drives step by step.
+
+    Parameters
+    ----------
+    pipeline, data, settings
+        As of `Stream`. `data` is an iterator whose batches the core takes as they are: of the source's
+        schema, and each small enough (`most_bytes`).
+    """
+
+    def poll(self, ready: Callable[[], bool]) -> tuple[pa.RecordBatch | None, bool]:
+        """One step: the next output batch, if there is one, and whether anything was done.
+
+        Parameters
+        ----------
+        ready : callable
+            Whether the source gives its next batch, its end or its error without waiting.
+
+        Raises
+        ------
+        StopIteration
+            At the end; the stream is closed.
+        OrdstreamError
+            What ended the run.
+        """
+        self._start()
+        batch = self._take()
+        if batch is not None:
+            return batch, True
+        core_run: Any = self._core
+        self._feeder.retire()
+        if core_run.active > len(self._workers) and self.workers:
+            self._start()
+        there = ready()
+        fed = there and self._feeder.wants_batch()
+        if fed:
+            self._feeder.feed_one()
+            there = ready()
+        if not there or time.monotonic() - self._taken_at >= PARTIAL_S:
+            core_run.want(self._rows_taken)
+        if self.workers == 0:
+            core_run.work()
+        batch = self._take()
+        # on this thread everything was worked off, so there is room for what is there
+        return batch, fed or batch is not None or (there and self.workers == 0)
+
+    def _take(self) -> pa.RecordBatch | None:
+        """A finished batch; at the end StopIteration or the failure."""
+        while True:
+            item = self._core.take()
+            if item is None and self._core.ended:
+                item = self._core.take()
+                if item is None:
+                    self._finish()
+                    self.close()
+                    raise StopIteration if self._failure is None else self._failure
+            if item is None:
+                return None
+            if item[0] is None:
+                self._passed(item[1])
+                continue
+            batch = self._shape(*item)
+            if batch is not None:
+                return batch
