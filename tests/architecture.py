@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ROWS = 600  # a file has fewer
 SHOWN = 60  # characters of a choice
 COLUMNS = 110  # a line has fewer
+SCREEN = 70  # lines of a function that do something: its docstring, comments and declarations come on top
 TEXTS = (".py", ".pyi", ".pyx", ".pxd", ".hpp", ".h", ".cpp", ".md", ".sh", ".supp", ".pml")
 FOLDERS = ("ordstream", "tests", "bench", "tools", "examples", "docs")
 AT_THE_TOP = ("*.md", "*.py", "*.toml", "Makefile")
@@ -420,6 +421,76 @@ def long_files(root: Path) -> dict[str, int]:
     return {file.relative_to(root).as_posix(): count for file, count in found.items() if count >= ROWS}
 
 
+def long_functions(root: Path) -> dict[str, int]:
+    """Lines of functions that are too long, by file and name; of a method with its class."""
+    found = {}
+    for file in sources(root, ".py", ".pyx", ".pxd"):
+        name = file.relative_to(root).as_posix()
+        text = file.read_text(encoding="utf-8")
+        functions = _functions_of_python(text) if file.suffix == ".py" else _functions_of_cython(text)
+        found.update({f"{name}: {function}": lines for function, lines in functions if lines > SCREEN})
+    return found
+
+
+def _functions_of_python(text: str) -> Iterator[tuple[str, int]]:
+    rows = text.splitlines()
+
+    def visit(node: ast.AST, above: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            inside = f"{above}{child.name}." if isinstance(child, ast.ClassDef) else above
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                told = child.body[0].end_lineno if ast.get_docstring(child) is not None else None
+                shown = rows[told or child.body[0].lineno - 1 : child.end_lineno]
+                yield f"{above}{child.name}", sum(map(_does_something, shown))
+            yield from visit(child, inside)
+
+    yield from visit(ast.parse(text), "")
+
+
+_HEAD = re.compile(
+    r"^(?P<indent> *)(?:cdef|cpdef|def)\b(?! (?:class|extern|struct|enum)\b)[^=]*?(?P<name>\w+)\("
+)
+_CLASS = re.compile(r"^cdef class (\w+)|^class (\w+)")
+_DECLARATION = re.compile(r"^ +cdef [^=(]*(?:=.*)?$")
+
+
+def _functions_of_cython(text: str) -> Iterator[tuple[str, int]]:
+    """By indentation: a head whose brackets close before a colon, then what stands further right."""
+    rows = text.splitlines()
+    above = ""
+    at = 0
+    while at < len(rows):
+        if found := _CLASS.match(rows[at]):
+            above = f"{found[1] or found[2]}."
+        head = _HEAD.match(rows[at])
+        if head is None:
+            at += 1
+            continue
+        depth = last = 0
+        for last in range(at, len(rows)):
+            bare = re.sub(r"\"[^\"]*\"|#.*", "", rows[last])
+            depth += bare.count("(") - bare.count(")")
+            if depth == 0:
+                break
+        at = last + 1
+        if not re.sub(r"#.*", "", rows[last]).rstrip().endswith(":"):
+            continue  # a declaration
+        indent = len(head["indent"])
+        body = []
+        while at < len(rows) and (not rows[at].strip() or len(rows[at]) - len(rows[at].lstrip()) > indent):
+            body.append(rows[at])
+            at += 1
+        if body and body[0].lstrip().startswith('"""'):
+            end = 0 if body[0].count('"""') > 1 else next(k for k in range(1, len(body)) if '"""' in body[k])
+            body = body[end + 1 :]
+        shown = [row for row in body if _does_something(row) and not _DECLARATION.match(row)]
+        yield f"{above if indent else ''}{head['name']}", len(shown)
+
+
+def _does_something(row: str) -> bool:
+    return bool(row.strip()) and not row.lstrip().startswith("#")
+
+
 def wide_lines(root: Path) -> dict[str, int]:
     """How many lines of a file are too wide. Rows of a table, and what a page quotes, can't be broken."""
     found = {}
@@ -446,6 +517,7 @@ class Survey(NamedTuple):
     choices: list[Choice]
     long_files: dict[str, int]
     wide_lines: dict[str, int]
+    long_functions: dict[str, int]
 
     def listed(self) -> dict[str, Any]:
         """In the shape of `KNOWN`: without line numbers, which other changes move."""
@@ -459,6 +531,7 @@ class Survey(NamedTuple):
             "ladders": dict(sorted(ladders.items())),
             "long_files": self.long_files,
             "wide_lines": self.wide_lines,
+            "long_functions": self.long_functions,
         }
 
 
@@ -466,7 +539,8 @@ def survey(root: Path = ROOT) -> Survey:
     """Look at everything once."""
     taken, for_types = imports(root)
     wrong, round_ = wrong_imports(root, taken), circles(root, taken)
-    return Survey(taken, for_types, wrong, round_, choices(root), long_files(root), wide_lines(root))
+    sizes = long_files(root), wide_lines(root), long_functions(root)
+    return Survey(taken, for_types, wrong, round_, choices(root), *sizes)
 
 
 def known() -> dict[str, Any]:

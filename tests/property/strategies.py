@@ -23,6 +23,7 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
+from property.drawn_options import can_be_time, options
 from property.drawn_values import batches, schemas, tables
 
 import ordstream as od
@@ -31,11 +32,6 @@ from ordstream.ground.types import (
     is_list,
     is_temporal,
 )
-
-WORKERS = (0, 1, 2, 4, "auto")
-SCHEDULERS = ("ct", "lp", "et", "qst", "random")
-PARTITIONINGS = ("hybrid", "partitioned", "shared")
-REORDERS = ("nonblocking", "lock")
 
 #: What the text of a pipeline may name.
 NAMESPACE: dict[str, Any] = {
@@ -213,7 +209,7 @@ class Chain:
         key = self.keyed()
         if key is not None:
             name = self.pick(("n", self.fresh("n_of")))
-            times = named(self.schema, _can_be_time)
+            times = named(self.schema, can_be_time)
             options = [", emit='final'", "", ", above=1", ", above=1, emit='final'"]
             options += [f", window={self.pick((1, 3))}, time={self.time(times)!r}"] * 2 if times else []
             if not {name, "window"} & set(self.schema.names):
@@ -253,7 +249,7 @@ class Chain:
 
     def sessionize(self) -> None:
         key = self.key()
-        times = named(self.schema, _can_be_time)
+        times = named(self.schema, can_be_time)
         if not key or not times:
             return
         able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t) and _primitive(t))
@@ -279,7 +275,7 @@ class Chain:
     def preceding(self) -> None:
         key, able = self.key(), named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         if key and able:
-            expressions, times = Expressions(self.draw, self.schema), named(self.schema, _can_be_time)
+            expressions, times = Expressions(self.draw, self.schema), named(self.schema, can_be_time)
             chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
             columns = {self.fresh(f"past{i}"): name for i, name in enumerate(chosen)}
@@ -446,12 +442,6 @@ def _primitive(type_: pa.DataType) -> bool:
     return pat.is_primitive(type_)
 
 
-def _can_be_time(type_: pa.DataType) -> bool:
-    return (
-        (pat.is_integer(type_) and not pat.is_uint64(type_)) or pat.is_timestamp(type_) or pat.is_date(type_)
-    )
-
-
 def type_text(type_: pa.DataType) -> str:
     """Python text of a type of `TYPES` or one that an operator makes of them."""
     if is_list(type_):
@@ -535,49 +525,6 @@ def pipelines(
         able = [name for name in vocabulary if name != "lists" or named(chain.schema, is_list)]
         getattr(chain, draw(st.sampled_from(able)))()
     return chain
-
-
-# ------------------------------------------------------------------------------------------------ options
-
-
-@st.composite
-def options(
-    draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """Options of a run. With a source schema, time punctuations as well, mostly of a column in `clocks`."""
-    chosen = {
-        "workers": draw(st.sampled_from(WORKERS)),
-        "scheduler": draw(st.sampled_from(SCHEDULERS)),
-        "partitioning": draw(st.sampled_from(PARTITIONINGS)),
-        "reorder": draw(st.sampled_from(REORDERS)),
-        "chunk_rows": draw(st.sampled_from([None, 1, 2, 7, 64])),
-        "buckets": draw(st.sampled_from([None, 1, 2, 3, 16])),
-        "depth": draw(st.sampled_from([None, 2, 8])),
-        "max_chunks": draw(st.sampled_from([None, 1, 3])),
-        "max_bytes": draw(st.sampled_from([None, None, 1, 5_000])),
-        "max_ready": draw(st.sampled_from([None, 1])),
-        "slice_us": draw(st.sampled_from([None, 0.5, 1_000.0])),
-        "capacity": draw(st.sampled_from([None, 1.0])),
-        "snapshot_every": draw(st.sampled_from([None, None, None, 1, 5])),
-        "seed": draw(st.integers(1, 9)),
-    }
-    if chosen["workers"] == "auto":
-        chosen |= {"max_workers": 4, "debug": True}  # their number changes at random
-    times = [] if schema is None else named(schema, _can_be_time)
-    ascending = [name for name in times if name in clocks]
-    if times and draw(st.booleans()) and (ascending or draw(st.integers(0, 3)) == 0):
-        times = ascending if ascending and draw(st.integers(0, 9)) else times
-        chosen["punctuate"] = (
-            f"od.every({draw(st.sampled_from(times))!r}, {draw(st.sampled_from([1, 2, 10]))})"
-        )
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
-def settled(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Options as `run` takes them: the text of a punctuation evaluated."""
-    if "punctuate" in chosen:
-        return chosen | {"punctuate": eval(chosen["punctuate"], NAMESPACE)}
-    return chosen
 
 
 @dataclass

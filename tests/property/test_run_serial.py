@@ -10,6 +10,7 @@ import pyarrow.types as pat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_tools import final
+from property import drawn_options
 from property import strategies as s
 from property.compare import agree, exact_rows, run_core, run_reference
 
@@ -21,7 +22,7 @@ LARGE = settings(
 
 
 def check(case: s.Case, **further: Any) -> None:
-    options = s.settled(case.options) | further
+    options = drawn_options.settled(case.options) | further
     expected = run_reference(case.pipeline, case.batches, options.get("punctuate"))
     agree(case.pipeline, expected, run_core(case.pipeline, case.source, **options))
 
@@ -68,7 +69,7 @@ def test_answer_at_the_end(case, data):
     counted = counted.count("counted", operator="the count")
     ranked = counted.top_k(data.draw(st.integers(1, 9)), by="counted", name="the top") if chosen else counted
     pipeline = data.draw(st.sampled_from([counted, ranked]))
-    options = s.settled(case.options)
+    options = drawn_options.settled(case.options)
     updates = run_reference(pipeline, case.batches, options.get("punctuate"))
     expected = run_reference(final(pipeline), case.batches, options.get("punctuate"))
     agree(final(pipeline), expected, run_core(pipeline, case.source, **options, emit="final"))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from property import drawn_options
 from property import strategies as s
 from property.compare import Outcome, agree, exact_rows, run_reference
 
@@ -37,7 +38,7 @@ def as_table(case: s.Case) -> pa.Table:
 
 def configured(data: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Other options of the same meaning."""
-    drawn = data.draw(s.options())
+    drawn = data.draw(drawn_options.options())
     if "punctuate" in options:
         drawn["punctuate"] = options["punctuate"]
     drawn.pop("snapshot_every", None)
@@ -81,7 +82,7 @@ class Collected:
 
 def check_cut(case: s.Case, data: Any) -> None:
     assume(suspendable(case))
-    options = s.settled(case.options)
+    options = drawn_options.settled(case.options)
     table = as_table(case)
     expected = run_reference(case.pipeline, table, options.get("punctuate"))
     edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3))), len(table)]
@@ -132,7 +133,7 @@ def test_suspended_runs_of_all_operators(case, data):
 def test_snapshots_of_a_stream_that_goes_on(case, data):
     """Of each: the rest of the stream, in any configuration, is what one run gives behind it."""
     assume(all(one.can_snapshot for one in case.pipeline.plan.operators))
-    options = s.settled(case.options)
+    options = drawn_options.settled(case.options)
     options.pop("snapshot_every", None)
     table = as_table(case)
     expected = run_reference(case.pipeline, table, options.get("punctuate"))

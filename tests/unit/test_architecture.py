@@ -12,12 +12,14 @@ from architecture import (
     LAYERS,
     NAMES,
     ROOT,
+    SCREEN,
     choices,
     circles,
     imports,
     known,
     layer_of,
     long_files,
+    long_functions,
     modules,
     operator_classes,
     survey,
@@ -56,6 +58,12 @@ def test_files_fit_a_reader(tree_now):
 def test_lines_fit_a_screen(tree_now):
     allowed = known()["wide_lines"]
     grown = {file: count for file, count in tree_now.wide_lines.items() if count > allowed.get(file, 0)}
+    assert not grown
+
+
+def test_functions_fit_a_screen(tree_now):
+    allowed = known()["long_functions"]
+    grown = {name: count for name, count in tree_now.long_functions.items() if count > allowed.get(name, 0)}
     assert not grown
 
 
@@ -289,3 +297,23 @@ def test_sizes(tmp_path):
     (tmp_path / "docs" / "a.md").write_text(f"{wide}\n| {wide}\n```\n{wide}\n```\n{wide}\n")
     assert long_files(root) == {"ordstream/plan/long.py": 600}
     assert wide_lines(root) == {"ordstream/plan/wide.pxd": 1, "docs/a.md": 2}
+
+
+def test_sizes_of_functions(tmp_path):
+    """Docstrings, comments, empty lines and Cython's declarations are free."""
+    does = "    x += 1\n"
+    told = "a\n" * 200
+    python = f'def f():\n    """{told}"""\n    # b\n\n{does * SCREEN}\n\nclass C:\n    def g(self):\n'
+    cython = f'cdef int f(int a,\n           int b):\n    """a"""\n    cdef int c = 1\n{does * SCREEN}\n\n'
+    cython += "cdef int declared(int)\n\ncdef class C:\n    def g(self):\n"
+    root = tree(
+        tmp_path,
+        plan__fits_py=python + f"    {does}" * SCREEN,
+        plan__long_py=python + f"    {does}" * (SCREEN + 1),
+        plan__fits_pyx=cython + f"    {does}" * SCREEN,
+        plan__long_pyx=cython + f"    {does}" * (SCREEN + 1),
+    )
+    assert long_functions(root) == {
+        "ordstream/plan/long.py: C.g": SCREEN + 1,
+        "ordstream/plan/long.pyx: C.g": SCREEN + 1,
+    }

@@ -357,6 +357,99 @@ cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
     return NULL
 
 
+cdef inline int64_t flush_rows(Worker* w, const Chunk* c, const KeySpec* keys, const char* cut,
+                               OrdFlushRow* rows) noexcept nogil:
+    """What the parts emitted, part by part, but for keys from `cut` on. How many, or -1: stopped."""
+    cdef int64_t total = 0
+    cdef int64_t i
+    cdef int32_t k
+    cdef Chunk* part
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        if part == NULL:
+            continue
+        for i in range(part.n):
+            if stop_due(w, i):
+                return -1
+            if (cut != NULL and part.flush_key[i] != NULL
+                    and key_compare(keys, part.flush_key[i], cut) >= 0):
+                continue
+            rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
+            rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
+            rows[total].order = 0
+            if keys != NULL and rows[total].key != NULL:
+                rows[total].order = order_prefix(keys, rows[total].key)
+            rows[total].part = k
+            rows[total].row = <int32_t> i
+            total += 1
+    return total
+
+
+cdef inline bint sort_flush(Worker* w, const KeySpec* keys, OrdFlushRow* rows, int64_t total) noexcept nogil:
+    """By (time, key, emission index). False: no memory, or the run was stopped."""
+    cdef OrdFlushRow* spare = NULL
+    if total >= RADIX_ROWS:
+        arena_reset(&w.scratch, w.pool)
+        spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
+        if spare == NULL:
+            return False
+    return ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w)
+
+
+cdef inline bint gather_flush(Worker* w, const Chunk* c, const OrdFlushRow* rows, int64_t total, Chunk* out,
+                              int32_t j, int32_t width) noexcept nogil:
+    """Column j of the rows, in their order. False: no memory, or the run was stopped."""
+    cdef char* data = out.cols[j].data
+    cdef bint valid = False
+    cdef int64_t i
+    cdef int32_t k
+    cdef Chunk* part
+    if width == 8:
+        for i in range(total):
+            if stop_due(w, i):
+                return False
+            (<int64_t*> data)[i] = (<const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
+    elif width:
+        for i in range(total):
+            if stop_due(w, i):
+                return False
+            memcpy(data + i * width,
+                   c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
+    for k in range(c.nparts):
+        part = c.parts[k].out
+        valid = valid or (part != NULL and part.n > 0 and part.cols[j].valid != NULL)
+    if not valid:
+        return True
+    for i in range(total):
+        if stop_due(w, i):
+            return False
+        part = c.parts[rows[i].part].out
+        if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
+            out.n = <int32_t> total
+            if chunk_set_valid(w, out, j) != 0:
+                return False
+            out.cols[j].valid[i] = 0
+    return True
+
+
+cdef inline bint number_steps(Worker* w, const KeySpec* keys, const OrdFlushRow* rows, int64_t total,
+                              Chunk* out, StepLog* steps) noexcept nogil:
+    """Log each key of the rows, and set out.origin to its number. False: no memory, or stopped."""
+    cdef int64_t i
+    for i in range(total):
+        if stop_due(w, i):
+            return False
+        out.origin[i] = 0
+        if steps == NULL:
+            continue
+        if i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
+                      and key_compare(keys, rows[i - 1].key, rows[i].key) != 0):
+            if steps_append(steps, keys, rows[i].key) != 0:
+                return False
+        out.origin[i] = <int32_t> (steps.n - 1)
+    return True
+
+
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
                         const char* cut, StepLog* steps) noexcept nogil:
     """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission
@@ -372,14 +465,9 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
     cdef int64_t total = 0
     cdef int32_t k
     cdef int32_t j
-    cdef int64_t i
     cdef Chunk* part
     cdef Chunk* out
     cdef OrdFlushRow* rows
-    cdef OrdFlushRow* spare = NULL
-    cdef int32_t width
-    cdef char* data
-    cdef bint valid
     for k in range(c.nparts):
         part = c.parts[k].out
         if part != NULL:
@@ -393,74 +481,14 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
         rows = <OrdFlushRow*> chunk_alloc(w, out, total * <int64_t> sizeof(OrdFlushRow))
         if rows == NULL:
             return give_up(w, out)
-        total = 0
-        for k in range(c.nparts):
-            part = c.parts[k].out
-            if part == NULL:
-                continue
-            for i in range(part.n):
-                if stop_due(w, i):
-                    return give_up(w, out)
-                if (cut != NULL and part.flush_key[i] != NULL
-                        and key_compare(keys, part.flush_key[i], cut) >= 0):
-                    continue
-                rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
-                rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
-                rows[total].order = 0
-                if keys != NULL and rows[total].key != NULL:
-                    rows[total].order = order_prefix(keys, rows[total].key)
-                rows[total].part = k
-                rows[total].row = <int32_t> i
-                total += 1
-        if keys != NULL:
-            if total >= RADIX_ROWS:
-                arena_reset(&w.scratch, w.pool)
-                spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
-                if spare == NULL:
-                    return give_up(w, out)
-            if not ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w):
-                return give_up(w, out)
+        total = flush_rows(w, c, keys, cut, rows)
+        if total < 0 or (keys != NULL and not sort_flush(w, keys, rows, total)):
+            return give_up(w, out)
         for j in range(layout.ncols):
-            width = layout.width[j]
-            data = out.cols[j].data
-            if width == 8:
-                for i in range(total):
-                    if stop_due(w, i):
-                        return give_up(w, out)
-                    (<int64_t*> data)[i] = (
-                        <const int64_t*> c.parts[rows[i].part].out.cols[j].data)[rows[i].row]
-            elif width:
-                for i in range(total):
-                    if stop_due(w, i):
-                        return give_up(w, out)
-                    memcpy(data + i * width,
-                           c.parts[rows[i].part].out.cols[j].data + <int64_t> rows[i].row * width, width)
-            valid = False
-            for k in range(c.nparts):
-                part = c.parts[k].out
-                valid = valid or (part != NULL and part.n > 0 and part.cols[j].valid != NULL)
-            if not valid:
-                continue
-            for i in range(total):
-                if stop_due(w, i):
-                    return give_up(w, out)
-                part = c.parts[rows[i].part].out
-                if part.cols[j].valid != NULL and not part.cols[j].valid[rows[i].row]:
-                    out.n = <int32_t> total
-                    if chunk_set_valid(w, out, j) != 0:
-                        return give_up(w, out)
-                    out.cols[j].valid[i] = 0
-        for i in range(total):
-            if stop_due(w, i):
+            if not gather_flush(w, c, rows, total, out, j, layout.width[j]):
                 return give_up(w, out)
-            out.origin[i] = 0
-            if steps == NULL:
-                continue
-            if i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                          and key_compare(keys, rows[i - 1].key, rows[i].key) != 0):
-                if steps_append(steps, keys, rows[i].key) != 0:
-                    return give_up(w, out)
-            out.origin[i] = <int32_t> (steps.n - 1)
+        if not number_steps(w, keys, rows, total, out, steps):
+            return give_up(w, out)
     for k in range(c.nparts):
         part = c.parts[k].out
         if part == NULL:

@@ -277,6 +277,53 @@ cdef inline void give_back(Worker* w, Chunk* c) noexcept nogil:
     chunk_free(w, c)
 
 
+cdef inline void tell_progress(Egress* e, int64_t emitted, int64_t retired) noexcept nogil:
+    """Let others see what was written: the serial emitted through (-1: no news), and more chunks retired."""
+    if emitted >= 0:
+        store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
+    if retired:
+        # pairs with load_acquire in the ingress's admits
+        store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+
+
+cdef inline void leave_rest(Chunk* unit, Chunk* c) noexcept nogil:
+    """The unit will be delivered again from `c` on: what is before it must not be done twice."""
+    if c != unit:
+        unit.n = 0
+        unit.counted = 0
+        unit.dispatched_ns = 0
+        unit.kind = DATA
+        unit.link = c
+
+
+cdef void end_with_failure(Egress* e, Chunk* c) noexcept nogil:
+    """The run ends here: all that comes before has been written. `c` is kept, with its row."""
+    egress_publish(e)
+    e.failure = c.failure
+    c.failure = NULL
+    e.failed_operator = c.failed_operator
+    e.failed_serial = c.first_serial
+    e.failed = c
+    store_release(&e.ended, 1)                                # pairs with the reader's load_acquire
+
+
+cdef void deliver_marker(Egress* e, Chunk* c) noexcept nogil:
+    """A punctuation or the stream's end has come out behind all rows before it."""
+    if (c.kind == SNAPSHOT and e.shows_markers) or c.kind == SUSPEND:
+        e.markers_snapshot += 1
+        if publish_marker(e, c.time) != 0:
+            fail_memory(e, c)
+        if c.kind == SUSPEND:
+            store_release(&e.ended, 1)                        # pairs with the reader's load_acquire
+    elif c.kind == END_OF_STREAM:
+        egress_publish(e)
+        store_release(&e.ended, 1)                            # pairs with the reader's load_acquire
+    elif c.kind == TIME:
+        e.markers_time += 1
+    else:
+        e.markers_snapshot += 1
+
+
 cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
     """Write a unit's rows and free its chunks. False: there is no room for all of it, and the same unit must
     be delivered again.
@@ -295,17 +342,13 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
         following = c.link
         if load_relaxed(&e.ended):
             # After a failure nothing is delivered; chunks behind it only give their memory back.
-            retired += c.counted
             if c.failure != NULL:
+                retired += c.counted
                 c.link = e.dropped
                 e.dropped = c
-            elif c == unit:
-                over = True
-            else:
-                give_back(w, c)
-            c = following
-            continue
-        if c.kind == DATA:
+                c = following
+                continue
+        elif c.kind == DATA:
             rc = write_rows(e, c) if c.n and OUTPUT_LANES >> c.lane & 1 else WRITTEN_ALL
             if rc == WRITTEN_ALL:
                 if c.dispatched_ns:
@@ -313,19 +356,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 if c.counted:
                     emitted = c.last_serial
             elif rc == WRITTEN_PART:
-                if c != unit:                             # what is behind us must not be done again
-                    unit.n = 0
-                    unit.counted = 0
-                    unit.dispatched_ns = 0
-                    unit.kind = DATA
-                    unit.link = c
-                if emitted >= 0:
-                    # pairs with load_acquire in the feeding thread
-                    store_release(&e.ingress.emitted_serial, emitted)
-                if retired:
-                    # pairs with load_acquire in the ingress's admits
-                    store_release(&e.ingress.retired_chunks,
-                                  load_relaxed(&e.ingress.retired_chunks) + retired)
+                leave_rest(unit, c)
+                tell_progress(e, emitted, retired)
                 return False
             elif rc == WRITTEN_NO_MEMORY:
                 fail_memory(e, c)
@@ -336,39 +368,15 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 store_release(&e.ended, 1)                # pairs with the reader's load_acquire
                 # no need to admit what will not be delivered; no partner
                 store_relaxed(&e.ingress.stop, 1)
-        elif c.kind == FAILURE:
-            if emitted >= 0:
-                # pairs with load_acquire in the feeding thread
-                store_release(&e.ingress.emitted_serial, emitted)
-            egress_publish(e)
-            e.failure = c.failure
-            c.failure = NULL
-            e.failed_operator = c.failed_operator
-            e.failed_serial = c.first_serial
-            e.failed = c
-            store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
-            retired += c.counted
-            c = following
-            continue
-        elif (c.kind == SNAPSHOT and e.shows_markers) or c.kind == SUSPEND:
-            if emitted >= 0:
-                # pairs with load_acquire in the feeding thread
-                store_release(&e.ingress.emitted_serial, emitted)
-            e.markers_snapshot += 1
-            if publish_marker(e, c.time) != 0:
-                fail_memory(e, c)
-            if c.kind == SUSPEND:
-                store_release(&e.ended, 1)                # pairs with the reader's load_acquire
-        elif c.kind == END_OF_STREAM:
-            if emitted >= 0:
-                # pairs with load_acquire in the feeding thread
-                store_release(&e.ingress.emitted_serial, emitted)
-            egress_publish(e)
-            store_release(&e.ended, 1)                    # pairs with the reader's load_acquire
-        elif c.kind == TIME:
-            e.markers_time += 1
         else:
-            e.markers_snapshot += 1
+            if c.kind != TIME and (c.kind != SNAPSHOT or e.shows_markers):
+                tell_progress(e, emitted, 0)              # before the reader sees what is published now
+            if c.kind == FAILURE:
+                end_with_failure(e, c)
+                retired += c.counted
+                c = following
+                continue
+            deliver_marker(e, c)
         retired += c.counted
         if c == unit:
             over = True
@@ -377,11 +385,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
         c = following
     if over:
         give_back(w, unit)
-    if emitted >= 0:
-        store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
-    if retired:
-        # pairs with load_acquire in the ingress's admits
-        store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
+    tell_progress(e, emitted, retired)
     if e.current != NULL and (e.current.rows >= e.batch_rows or e.current.bytes > e.batch_bytes
                               or load_relaxed(&e.wanted) != 0):
         store_relaxed(&e.wanted, 0)

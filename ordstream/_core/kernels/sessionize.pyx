@@ -174,6 +174,43 @@ cdef int session_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return fold_prepare(x.fold, w, c, x.conditions)
 
 
+cdef inline int32_t rows_without_nulls(const SessionContext* x, const Chunk* c, const int32_t* rows,
+                                       int32_t m) noexcept nogil:
+    """How many of `m` rows come before one with a null time or a null in a collected column."""
+    cdef const uint8_t* valid = c.cols[x.time].valid
+    cdef int32_t clean = m
+    cdef int32_t i
+    cdef int32_t j
+    for j in range(-1, x.n):
+        if j >= 0:
+            valid = c.cols[x.column[j]].valid
+        if valid != NULL:
+            i = 0
+            while i < clean and valid[rows[i]] != 0:
+                i += 1
+            clean = i
+    return clean
+
+
+cdef inline int collect(const SessionContext* x, SessionBucket* b, Session* s, const Chunk* c,
+                        int32_t row) noexcept nogil:
+    """Append a row's values to the session's lists. 0, or -1: no memory."""
+    cdef int32_t j
+    for j in range(x.n):
+        if collected_add(b, &collected_of(x, s, j).list, x.width[j],
+                         c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
+            return -1
+    return 0
+
+
+cdef inline int emit_before(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t row,
+                            int32_t left) noexcept nogil:
+    """Emit the session that `row` ends; `left`: rows to come, for each of which room may be needed."""
+    if out.n == out.capacity and chunk_reserve(w, out, k.output, min(left, <int32_t> LOOKUP_BLOCK)) != 0:
+        return -1
+    return emit(k, w, b, record, out, row)
+
+
 cdef int32_t session_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -195,10 +232,8 @@ cdef int32_t session_process(
     cdef char* records
     cdef int64_t stride = b.keyed.stride
     cdef int32_t key_size = x.keys.size
-    cdef int32_t nlists = x.n
     cdef bint folds = fold.n != 0
     cdef bint checks = fold.any_checked != 0
-    cdef const uint8_t* valid
     cdef Session* s
     cdef char* record
     cdef int64_t time
@@ -207,11 +242,9 @@ cdef int32_t session_process(
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t i
-    cdef int32_t j
     cdef int32_t row
     cdef int32_t clean                                       # rows of the block without nulls
-    # of these, rows before one whose condition fails
-    cdef int32_t end
+    cdef int32_t end                                         # of these, rows before a failing condition
     cdef bint opens
     if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -226,16 +259,7 @@ cdef int32_t session_process(
         clock = <const int64_t*> c.cols[x.time].data
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        clean = m
-        valid = c.cols[x.time].valid
-        for j in range(-1, x.n):
-            if j >= 0:
-                valid = c.cols[x.column[j]].valid
-            if valid != NULL:
-                i = 0
-                while i < clean and valid[rows[k0 + i]] != 0:
-                    i += 1
-                clean = i
+        clean = rows_without_nulls(x, c, rows + k0, m)
         end = clean
         if folds and clean:
             if w.scratch.current == scratch:                 # nothing of the last block is needed any more
@@ -263,18 +287,14 @@ cdef int32_t session_process(
                 return k0 + i
             if opens:
                 if s.count > 0:
-                    if ((out.n == out.capacity
-                         and chunk_reserve(w, out, k.output, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0)
-                            or emit(k, w, b, record, out, row) != 0):
+                    if emit_before(k, w, b, record, out, row, n - k0 - i) != 0:
                         failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                         return k0 + i
                 s.start = time
                 s.count = 0
-            for j in range(nlists):
-                if collected_add(b, &collected_of(x, s, j).list, x.width[j],
-                                 c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
-                    failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-                    return k0 + i
+            if collect(x, b, s, c, row) != 0:
+                failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
             if folds:
                 fold_row(fold, aggregates_of(s), &block, i)
             s.last = time

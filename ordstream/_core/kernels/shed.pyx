@@ -228,6 +228,46 @@ cdef inline bint replayed(ShedControl* s, int64_t serial) noexcept nogil:
             and s.replay_index[s.replay_next] == s.index)
 
 
+cdef inline ShedRows* shed_rows_new(Worker* w, Chunk* c, int32_t** kept, int32_t** shed) noexcept nogil:
+    """What goes with the chunk to the next operator, and room for the slots kept or shed. NULL: no memory."""
+    cdef ShedRows* sent = <ShedRows*> chunk_alloc(w, c, sizeof(ShedRows))
+    kept[0] = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
+    shed[0] = <int32_t*> scratch_alloc(w, <int64_t> c.n * 4)
+    if sent == NULL or kept[0] == NULL or shed[0] == NULL:
+        return NULL
+    memset(<void*> sent, 0, sizeof(ShedRows))
+    sent.words = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
+    return sent if sent.words != NULL else NULL
+
+
+cdef inline bint next_serial(ShedControl* s, int64_t serial) noexcept nogil:
+    """Count the rows of a serial. True: this is its first."""
+    cdef bint fresh = serial != s.serial
+    if fresh:
+        s.serial = serial
+        s.index = -1
+    s.index += 1
+    return fresh
+
+
+cdef inline bint misses_goal(ShedControl* s, const Chunk* c, int32_t slot, int64_t now, double elapsed,
+                             int64_t inside, bint fresh) noexcept nogil:
+    """Whether a row must be dropped, by its estimated latency, which is left in s.serial_latency.
+
+    Where rows of one serial share their fate, the first one decides.
+    """
+    cdef double latency
+    if s.by_serial and not fresh:
+        return s.serial_shed != 0
+    latency = shed_backlog(&s.state, elapsed)
+    if s.mode == SHED_LIVE:
+        latency = latency / s.share if inside >= s.workers else 0.0
+        latency += <double> waited_ns(s, c, slot, now)
+    s.serial_shed = shed_drops(&s.state, latency)
+    s.serial_latency = latency
+    return s.serial_shed != 0
+
+
 cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """Decide for every row; keep the admitted ones. Contract: kernel.pxd (a).
 
@@ -257,14 +297,8 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     c.shed = NULL
     if c.n == 0:
         return c
-    sent = <ShedRows*> chunk_alloc(w, c, sizeof(ShedRows))
-    kept = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
-    shed = <int32_t*> scratch_alloc(w, <int64_t> c.n * 4)
-    if sent == NULL or kept == NULL or shed == NULL:
-        return chunk_fail_all(c, -1, FAIL_MEMORY)
-    memset(<void*> sent, 0, sizeof(ShedRows))
-    sent.words = <uint64_t*> chunk_alloc(w, c, <int64_t> c.slots * 8)
-    if sent.words == NULL:
+    sent = shed_rows_new(w, c, &kept, &shed)
+    if sent == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     if s.mode == SHED_LIVE:
         now = now_ns()
@@ -277,11 +311,7 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     for i in range(c.n):
         slot = row_slot(c, i)
         serial = slot_serial(c, slot)
-        fresh = serial != s.serial
-        if fresh:
-            s.serial = serial
-            s.index = -1
-        s.index += 1
+        fresh = next_serial(s, serial)
         sent.words[slot] = row_word(x, c, slot)
         if s.mode == SHED_REPLAY:
             drops = replayed(s, serial)
@@ -290,17 +320,8 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             if s.mode == SHED_FROZEN:
                 elapsed = virtual_arrival(s, serial) * s.share
                 at = <int64_t> virtual_arrival(s, serial)
-            if s.by_serial and not fresh:
-                drops = s.serial_shed != 0
-                latency = s.serial_latency
-            else:
-                latency = shed_backlog(state, elapsed)
-                if s.mode == SHED_LIVE:
-                    latency = latency / s.share if inside + nkept >= s.workers else 0.0
-                    latency += <double> waited_ns(s, c, slot, now)
-                drops = shed_drops(state, latency)
-                s.serial_shed = drops
-                s.serial_latency = latency
+            drops = misses_goal(s, c, slot, now, elapsed, inside + nkept, fresh)
+            latency = s.serial_latency
             cost = time_estimate(<TimeMatrices> s.model, sent.words[slot]) if state.informed else 0.0
         if drops:
             s.check.dropped += 1

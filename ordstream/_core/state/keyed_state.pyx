@@ -1,14 +1,15 @@
 """Key records and the keyed map. See keyed_state.pxd for the design and the meaning of every field."""
 from libc.math cimport isnan
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U16, PT_U32, PT_U64,
-    PT_VIEW, Chunk, Column, Layout, View, Worker, arena_alloc, arena_free, chunk_alloc,
-    chunk_set_valid, row_slot,
+    PT_F32, PT_F64, PT_I64, PT_U64, PT_VIEW, Chunk, Column, Layout, View, Worker,
+    arena_alloc, arena_free, chunk_alloc, chunk_set_valid, row_slot,
 )
 from ordstream._core.ground.threads cimport prefetch_write
+from ordstream._core.state.key_words cimport word_at, word_put
+from ordstream._core.state.key_layout cimport lay_fields, record_stride
 
 cdef extern from "key_tools.hpp" nogil:
     uint64_t ord_hash_bytes(const char* p, int64_t n, uint64_t seed)
@@ -22,38 +23,6 @@ cdef extern from "map_memory.hpp" nogil:
 
 cdef uint64_t GOLDEN = <uint64_t> 0x9E3779B97F4A7C15
 cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
-cdef uint64_t NAN_BITS = <uint64_t> 0x7FF8000000000000
-
-
-cdef inline uint64_t float_word(double v) noexcept nogil:
-    cdef uint64_t bits
-    if v == 0.0:
-        return 0
-    if isnan(v):
-        return NAN_BITS
-    memcpy(&bits, &v, 8)
-    return bits
-
-
-cdef inline uint64_t word_at(int32_t type, const char* data, int32_t row) noexcept nogil:
-    """Normal form of a fixed-width value."""
-    if type == PT_I64 or type == PT_U64:
-        return (<const uint64_t*> data)[row]
-    if type == PT_I32:
-        return <uint64_t> <int64_t> (<const int32_t*> data)[row]
-    if type == PT_F64:
-        return float_word((<const double*> data)[row])
-    if type == PT_F32:
-        return float_word(<double> (<const float*> data)[row])
-    if type == PT_U32:
-        return (<const uint32_t*> data)[row]
-    if type == PT_I16:
-        return <uint64_t> <int64_t> (<const int16_t*> data)[row]
-    if type == PT_I8:
-        return <uint64_t> <int64_t> (<const int8_t*> data)[row]
-    if type == PT_U16:
-        return (<const uint16_t*> data)[row]
-    return (<const uint8_t*> data)[row]
 
 
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil:
@@ -241,22 +210,6 @@ cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char*
     return True
 
 
-cdef void word_put(int32_t type, char* data, int64_t index, uint64_t word) noexcept nogil:
-    """Inverse of word_at."""
-    cdef double real
-    if type == PT_I64 or type == PT_U64 or type == PT_F64:
-        (<uint64_t*> data)[index] = word
-    elif type == PT_I32 or type == PT_U32:
-        (<uint32_t*> data)[index] = <uint32_t> word
-    elif type == PT_F32:
-        memcpy(&real, &word, 8)
-        (<float*> data)[index] = <float> real
-    elif type == PT_I16 or type == PT_U16:
-        (<uint16_t*> data)[index] = <uint16_t> word
-    else:
-        (<uint8_t*> data)[index] = <uint8_t> word
-
-
 cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
                    int32_t index) noexcept nogil:
     """Write a record's key into columns 0..ncols-1 of `out` (reserved) at `index`.
@@ -303,19 +256,6 @@ cdef int key_copy(const KeySpec* ks, const char* record, Worker* w, Chunk* out, 
 
 
 # ---------------------------------------------------------------------------------------------- map
-
-
-cdef inline int32_t record_stride(int32_t size) noexcept nogil:
-    """Bytes from one record to the next.
-
-    A record of 33 to 64 bytes lies in one cache line, one of at most 128 in two. Smaller ones mostly lie in
-    one line anyhow.
-    """
-    if size > 32 and size <= 64:
-        return 64
-    if size > 64 and size <= 128:
-        return (size + 31) & ~31
-    return size
 
 
 cdef inline size_t table_bytes(const KeyedState* s) noexcept nogil:
@@ -371,7 +311,10 @@ cdef int64_t keyed_bytes(const KeyedState* s) noexcept nogil:
 
 
 cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
-    """Room for `keys` keys. Doubling splits each cell in two: two sequential streams fill the new table."""
+    """Room for `keys` keys. Doubling splits each cell in two: two sequential streams fill the new table.
+
+    Returns: 0, or -1: no memory.
+    """
     cdef int64_t capacity = s.capacity
     cdef int64_t mask
     cdef int64_t i
@@ -399,6 +342,7 @@ cdef int grow_table(KeyedState* s, int64_t keys) noexcept nogil:
 
 
 cdef int grow_records(KeyedState* s, int64_t needed) noexcept nogil:
+    """Room for `needed` records, which may move. 0, or -1: no memory, or more than a slot can number."""
     cdef int64_t reserved = s.reserved
     cdef char* records
     while reserved < needed:
@@ -642,36 +586,12 @@ cdef class KeySpecOwner:
 
     Raises
     ------
-    TypeError
-        A list or decimal column: these can't be keys.
+    TypeError, ValueError
+        A list or decimal column can't be a key; more than 64 columns.
     """
 
     def __cinit__(self, columns, types):
-        cdef int32_t n = <int32_t> len(columns)
-        cdef int32_t j
-        cdef int32_t at = 8
-        if n > 64:
-            raise ValueError(f"at most 64 key columns, got {n}")
-        self.spec.ncols = n
-        self.spec.column = <int32_t*> calloc(n + 1, 4)
-        self.spec.type = <int32_t*> calloc(n + 1, 4)
-        self.spec.offset = <int32_t*> calloc(n + 1, 4)
-        if self.spec.column == NULL or self.spec.type == NULL or self.spec.offset == NULL:
-            raise MemoryError
-        for j in range(n):
-            self.spec.column[j] = columns[j]
-            self.spec.type[j] = types[columns[j]]
-            self.spec.offset[j] = at
-            if self.spec.type[j] == PT_LIST or self.spec.type[j] == PT_FIXED16:
-                raise TypeError(f"column {columns[j]} can't be a key: lists and decimals are not "
-                                f"supported as keys")
-            if self.spec.type[j] == PT_VIEW:
-                self.spec.has_views = 1
-                at += 16
-            else:
-                at += 8
-        self.spec.size = at
-        self.spec.simple = n == 1 and not self.spec.has_views
+        lay_fields(&self.spec, columns, types)
 
     def __dealloc__(self):
         free(self.spec.column)

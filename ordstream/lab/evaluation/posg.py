@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ordstream._core.lab.posg_policies import FullKnowledge, LeastOutstanding, Posg, RoundRobin
-from ordstream._core.lab.simulator import Policy
-from ordstream.balance.posg import POSG
+from ordstream._core.lab.posg_policies import RoundRobin
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.lab.evaluation.experiment import (
     Chart,
@@ -36,74 +34,24 @@ from ordstream.lab.evaluation.experiment import (
     Result,
     over_streams,
 )
+from ordstream.lab.evaluation.posg_streams import (
+    BEFORE,
+    WINDOW,
+    Floats,
+    Setting,
+    Stream,
+    changing,
+    theorem_4_3,
+)
 from ordstream.lab.simulation import streams
-from ordstream.lab.simulation.queues import Outcome, run_operator
-
-Floats = npt.NDArray[np.float64]
 
 N_ITEMS = 4_096
-WINDOW = 1_024
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 PROVISIONING = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.05, 1.07, 1.09, 1.12, 1.15)
 W_MAX = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 W_N = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 KS = tuple(range(1, 11))
 EPSILONS = (1.0, 0.5, 0.2, 0.1, 0.09, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Parameters of one point of a figure; times in ms. `alpha` = 0: uniform."""
-
-    alpha: float = 1.0
-    provisioning: float = 1.0
-    w_max: float = 64.0
-    w_n: int = 64
-    k: int = 5
-    epsilon: float = 0.05
-    m: int = 32_768
-
-
-@dataclass(frozen=True)
-class Stream:
-    """One stream: the items of its tuples, their execution times, arrivals, and the tuples that a warm
-    scheduler learnt from.
-    """
-
-    setting: Setting
-    items: npt.NDArray[np.int64]
-    times: Floats
-    arrivals: Floats
-    learning: npt.NDArray[np.int64]
-    learning_times: Floats
-    hash_seed: int
-
-    def parameters(self) -> POSG:
-        return POSG(self.setting.k, window=WINDOW, epsilon=self.setting.epsilon, seed=self.hash_seed)
-
-    def posg(self, warm: bool) -> Posg:
-        """POSG's two sides, to be run over this stream."""
-        parameters = self.parameters()
-        scheduler = parameters.scheduler()
-        if warm:
-            models = [parameters.times() for _ in range(self.setting.k)]
-            for index, model in enumerate(models):
-                model.update_many(
-                    self.learning[index :: self.setting.k], self.learning_times[index :: self.setting.k]
-                )
-            scheduler.deploy(models)
-        return Posg(scheduler.core, [parameters.instance(index).learner for index in range(self.setting.k)])
-
-    def policy(self, algorithm: str) -> Policy:
-        """A fresh policy for a name of `ALGORITHMS`."""
-        if algorithm.startswith("POSG"):
-            return self.posg(warm=algorithm == "POSG")
-        if algorithm == "Full Knowledge":
-            return FullKnowledge(self.times.reshape(len(self.times), -1))
-        return RoundRobin() if algorithm == "Round-Robin" else LeastOutstanding()
-
-    def run(self, policy: Policy) -> Outcome:
-        return run_operator(policy, self.setting.k, self.arrivals, self.times, self.items)
 
 
 ALGORITHMS = ("POSG", "Round-Robin", "Full Knowledge", "POSG cold", "Least Outstanding")
@@ -214,15 +162,6 @@ def speed_up_chart(found: Found, x_label: str, xs: Sequence[float], log_x: bool 
 # --- Theorem 4.3 ----------------------------------------------------------------------------------
 
 EXAMPLE_COLUMNS, EXAMPLE_ROWS = 55, 10
-
-
-def theorem_4_3(w_v: Floats, total: float, n: int, columns: int) -> Floats:
-    """E{W_v/C_v} when all items are equally frequent: `total` is S, the sum of all items' execution
-    times.
-    """
-    return np.asarray(
-        (total - w_v) / (n - 1) - columns * (total - n * w_v) / (n * (n - 1)) * (1 - (1 - 1 / columns) ** n)
-    )
 
 
 def measure_example(seed: int, number: int) -> Floats:
@@ -473,8 +412,6 @@ def fig9(options: Options) -> Result:
 LONG = 150_000
 CHANGE = 75_000
 STEP = 2_000
-BEFORE = (1.05, 1.025, 1.0, 0.975, 0.95)
-AFTER = (0.90, 0.95, 1.0, 1.05, 1.10)
 
 
 @dataclass(frozen=True)
@@ -501,12 +438,6 @@ class Series:
     differs_from: int
     updated: int
     speed_up: float
-
-
-def changing(given: Stream, m: int, change: int) -> Stream:
-    """The stream with execution times per instance, that change at tuple `change`."""
-    factors = np.where(np.arange(m)[:, None] < change, np.array(BEFORE), np.array(AFTER))
-    return replace(given, times=given.times[:, None] * factors)
 
 
 def measure_series(seed: int, number: int, m: int, change: int) -> Series:

@@ -18,7 +18,8 @@ from ordstream.ground.cpus import allowed_cpus
 from ordstream.lab.evaluation import ordered_subjects, simulated
 from ordstream.lab.evaluation.experiment import Claim, Experiment, Options, Result
 from ordstream.lab.evaluation.machine import other_load
-from ordstream.lab.evaluation.simulated import elastic, fig8
+from ordstream.lab.evaluation.simulated import fig8
+from ordstream.lab.evaluation.simulated_elastic import elastic
 from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel, chosen_path
 from ordstream.lab.simulation.node import Outcome, Stage, simulate

@@ -15,7 +15,7 @@ import pytest
 
 import ordstream as od
 from ordstream.errors import PlanError
-from ordstream.lab.evaluation import ordered_subjects, simulated, simulation
+from ordstream.lab.evaluation import ordered_subjects, simulated, simulated_elastic, simulation
 from ordstream.lab.evaluation.experiment import Claim, Options
 from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel
@@ -229,7 +229,7 @@ def test_the_controller_finds_one_or_all() -> None:
     """The product's controller over the simulated node, 8 workers allowed: within 10 % of the best
     number wherever the knee is.
     """
-    result = simulated.elastic(Options(1, workers=(8,), seconds=0.5))
+    result = simulated_elastic.elastic(Options(1, workers=(8,), seconds=0.5))
     shares = {row[0]: row[5] for row in result.rows}
     assert set(shares) == {1, 2, 3, 4, 8}
     assert all(share > 0.9 for share in shares.values()), result.lines
@@ -246,8 +246,8 @@ def test_workers_too_many_take_nothing_from_the_bottleneck(useful: int, schedule
     model = CostModel.load()
     rates = [
         simulate(
-            simulated.useful(useful), model, 8, 20_000, chunk_rows=64, scheduler=scheduler, start=number,
-            controller=simulated.always(number), period_us=20_000.0,
+            simulated_elastic.useful(useful), model, 8, 20_000, chunk_rows=64, scheduler=scheduler,
+            start=number, controller=simulated_elastic.always(number), period_us=20_000.0,
         ).throughput
         for number in (useful, 6, 8)
     ]  # fmt: skip

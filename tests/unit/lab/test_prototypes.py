@@ -14,7 +14,7 @@ import pytest
 from ordstream.balance.baselines import FullKnowledge, RoundRobin
 from ordstream.commands import cli
 from ordstream.errors import OrdstreamError, PlanError
-from ordstream.lab.evaluation import prototypes, spark_jobs
+from ordstream.lab.evaluation import mentions, prototypes, spark_jobs
 from ordstream.lab.evaluation.experiment import Options
 from ordstream.lab.evaluation.spark_jobs import Arrival, Asked, Job, LookedUp, Worked
 from ordstream.lab.simulation.queues import Routed, run_operator
@@ -118,17 +118,17 @@ def test_usage_is_the_share_of_time_at_work() -> None:
 
 
 def test_mentions_have_the_paper_s_most_frequent_entity() -> None:
-    entities, classes = prototypes.mentions(1, 50_000)
-    assert np.bincount(entities).max() / len(entities) == pytest.approx(prototypes.TOP_SHARE, abs=0.005)
-    shares = np.bincount(classes[: prototypes.KNOWN]) / prototypes.KNOWN
-    np.testing.assert_allclose(shares, prototypes.SHARES, atol=0.1)
-    assert set(classes[prototypes.KNOWN :]) == {2}
+    entities, classes = mentions.mentions(1, 50_000)
+    assert np.bincount(entities).max() / len(entities) == pytest.approx(mentions.TOP_SHARE, abs=0.005)
+    shares = np.bincount(classes[: mentions.KNOWN]) / mentions.KNOWN
+    np.testing.assert_allclose(shares, mentions.SHARES, atol=0.1)
+    assert set(classes[mentions.KNOWN :]) == {2}
 
 
 def test_mentions_where_any_entity_may_be_dear() -> None:
-    entities, classes = prototypes.mentions(1, 50_000, at_random=True)
-    assert np.bincount(entities).max() / len(entities) == pytest.approx(prototypes.TOP_SHARE, abs=0.005)
-    np.testing.assert_allclose(np.bincount(classes) / len(classes), prototypes.ANY_SHARES, atol=0.01)
+    entities, classes = mentions.mentions(1, 50_000, at_random=True)
+    assert np.bincount(entities).max() / len(entities) == pytest.approx(mentions.TOP_SHARE, abs=0.005)
+    np.testing.assert_allclose(np.bincount(classes) / len(classes), mentions.ANY_SHARES, atol=0.01)
 
 
 def test_virtual_time_knows_what_finer_matrices_bring() -> None:
