@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ordstream.spark.streaming.sinks.parquet_folder import ParquetFolder
     from ordstream.spark.streaming.sinks.postgres import Postgres
     from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
-    from ordstream.spark.streaming.sinks.take_back import take_back
+    from ordstream.spark.streaming.sinks.going_back import take_back
 
 __all__ = ["Epoch", "Function", "OutputFile", "ParquetFolder", "Postgres", "Sink", "StreamInfo", "take_back"]
 
@@ -27,7 +27,7 @@ _LATE = {
     "Postgres": "postgres",
     "Sink": "sink",
     "StreamInfo": "sink",
-    "take_back": "take_back",
+    "take_back": "going_back",
 }
 
 
