@@ -1,6 +1,7 @@
 """What a micro-batch of a stream costs, beside the floor and beside Spark's own stateful operators.
 
-Usage: ``python bench/stream_batches.py [--batches 30] [--only NAME ...] [--json FILE]``; ``make bench-stream``.
+Usage: ``python bench/stream_batches.py [--batches 30] [--only NAME ...] [--json FILE]``, or
+``make bench-stream``.
 
 Every job is the same running count per key. The floor is `foreachBatch` with a `mapInArrow` that hands rows
 through and nothing else. Jobs take turns, one batch each, in one session, so that what the machine does
@@ -9,9 +10,9 @@ besides meets all alike. Each batch's time is Spark's own `triggerExecution`. Jo
 * `floor`, `empty`: one row per batch through the floor; one row per batch through `od.spark.stream` with a
   single-piece pipeline and 1,000 keys of state;
 * `floor-100k`, `keys-1m`: 100,000 rows per batch; the second on 1,000,000 keys of state;
-* `one-row`, `rows-100k`: one row, and 100,000 rows, on 1,000 keys;
-* `tws-rows-*`, `tws-pandas-*`, `apply-in-pandas-*`: the same by transformWithState (rows and pandas, RocksDB)
-  and applyInPandasWithState, 5 batches each.
+* `rows-100k`: 100,000 rows on 1,000 keys (`empty` is one row on as many);
+* `tws-rows-*`, `tws-pandas-*`, `apply-in-pandas-*`: the same by transformWithState (rows and pandas,
+  RocksDB) and applyInPandasWithState, 5 batches each.
 
 The answers are compared with each other before any figure is shown.
 """

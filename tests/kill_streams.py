@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from stream_faults import seen
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -89,8 +90,6 @@ class StreamFault:
 
 def pipeline() -> od.Pipeline:
     """Python, keys that change, sessions open across epochs, a flush."""
-    from stream_faults import seen  # its import installs the faults in a worker
-
     spent = od.Pipeline(SCHEMA).map(seen, schema=SCHEMA).key_by("user")
     scanned = spent.scan(visits=od.count(), spent=od.sum("cents"))
     behind = scanned.key_by("visits").lag({"before": "spent"}).filter(od.col("before").is_not_null())

@@ -221,7 +221,7 @@ def over_nodes(
         and _hashes_alike(rows, fragments[1])
     )
     checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
-    job = _Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
+    job = Job(fragments, choices, layout, *checked, workers, chosen, door, direct)
     for number in range(2, len(fragments) + 1):
         choice = choices.get(number - 1)
         if choice is None:
@@ -261,7 +261,7 @@ def _measures(choice: Choice | None) -> bool:
 
 
 @dataclass
-class _Job:
+class Job:
     """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from
     1, where not the hash.
     """
@@ -306,13 +306,18 @@ class _Job:
         """The map of the keyed fragment `number`, from what a sample of the source becomes in front of
         it.
         """
+        if number == 2 or presorted:  # with stateless operators only the rows' order is of no account
+            return self.learn_from(number, carried.of(sample))
+        return self.learn_from(number, carried.sorted(sample, everywhere=True))
+
+    def learn_from(self, number: int, rows: DataFrame) -> Any:
+        """The same from carried rows, in order where there are fragments between."""
         key = self.fragments[number - 1].key or ()
         before = self.fragments[number - 2]
-        if number == 2:  # stateless operators only: the rows' order is of no account
-            rows = carried.of(sample).withColumn(SERIAL, F.monotonically_increasing_id())
+        if number == 2:
+            rows = rows.withColumn(SERIAL, F.monotonically_increasing_id())
         else:
-            ordered = carried.of(sample) if presorted else carried.sorted(sample, everywhere=True)
-            rows = self._arriving(self.through(ordered.zipWithIndex(SERIAL), number - 2), number - 1)
+            rows = self._arriving(self.through(rows.zipWithIndex(SERIAL), number - 2), number - 1)
         output = pa.schema([*before.output, pa.field(TAG, pa.binary(), False)])
         function = self._function(number - 1, None, output)
         function = replace(

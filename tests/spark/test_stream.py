@@ -30,7 +30,9 @@ def steps():
     """Keys that change, sessions that are open across batches, a flush."""
     paid = od.Pipeline(SCHEMA).filter(od.col("user").is_not_null())
     spent = paid.key_by("user").scan(seen=od.count(), latest=od.last("ts"), most=od.max("n"))
-    return spent.key_by("seen").lag({"before": "most"}).key_by("user").sessionize("latest", 3, ["most"])
+    return (
+        spent.key_by("seen", "item").lag({"before": "most"}).key_by("user").sessionize("latest", 3, ["most"])
+    )
 
 
 class Source:
@@ -87,7 +89,11 @@ def test_a_stream_is_the_batch_answer_whatever_the_nodes(source, tmp_path):
     source.run(checkpoint, nodes=1)
     source.add(table.slice(200, 150)).add(table.slice(350, 50))
     told = []
-    query = source.run(checkpoint, nodes=3, on_epoch=told.append)
+    query = source.run(checkpoint, nodes=3, grouping="dkg", on_epoch=told.append)
+    maps = [one.maps for one in EpochLog(checkpoint).all()]
+    assert maps[0] == {}
+    assert sorted(maps[1]) == ["2", "3", "4"]
+    assert maps[1] == maps[2]
     assert [one["epoch"] for one in told] == [1, 2]
     assert query.lastProgress["ordstream"] == query.epochs[-1] == told[-1]
     assert told[0]["serials"] == [201, 350]
@@ -209,6 +215,27 @@ def test_rows_wait_for_slack_and_late_ones_go_where_the_user_said(source, tmp_pa
     assert 0 < count == sum(one["late"] for one in aside.epochs)
     assert od.spark.read_output(tmp_path / "aside", late=True).count() == count
     assert output(tmp_path / "aside", tags=True) == output(tmp_path / "drop", tags=True)
+
+
+def test_a_stop_is_quiet_and_the_stream_goes_on(source, tmp_path, capfd):
+    table, checkpoint = rows(range(60)), tmp_path / "c"
+    source.add(table.slice(0, 30))
+    query = od.spark.stream(steps(), source.frame(), order_by="ts", checkpoint=checkpoint)
+    query.processAllAvailable()
+    assert query.isActive
+    with pytest.raises(PlanError, match="still runs"):
+        od.spark.finish(checkpoint)
+    source.add(table.slice(30, 20))
+    query.stop()
+    assert not query.isActive
+    assert query.exception() is None
+    assert query.awaitTermination() is True
+    source.add(table.slice(50))
+    source.run(checkpoint)
+    od.spark.finish(checkpoint)
+    assert output(checkpoint, tags=True) == answer(table)
+    said = "".join(capfd.readouterr())
+    assert not any(word in said for word in ("ERROR", "Exception", "Error"))
 
 
 def _raised(source, checkpoint):

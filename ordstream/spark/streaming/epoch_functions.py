@@ -186,7 +186,7 @@ class WholeFunction(Shipped):
         some, rows = _first(arriving)
         output = Output(files, self.output)
         said: dict[str, Any] = {"part": "whole", "states": None, "node": 0}
-        if some or self.begin.end == FINISH:
+        if some or self.begin.nodes != 1 or self.begin.end == FINISH:
             said |= self._run(rows, output, files)
         said |= {"output": output.finish(), **arriving.said()}
         files.sync_folders()

@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ordstream.balance.grouping import KeyMap
-from ordstream.errors import CheckpointError
+from ordstream.balance.dkg import DKG
+from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
@@ -27,7 +28,8 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
-from ordstream.spark.nodes import carriers
+from ordstream.spark.grouping import Choice, resolve
+from ordstream.spark.nodes import Job, Layout, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
 from ordstream.spark.streaming.epoch_functions import (
@@ -72,8 +74,8 @@ class EpochRunner:
     late : str
         As for `Arrival`.
     nodes : int
-    groupings : mapping of int to KeyMap
-        Fragment (from 1) -> the map that chooses a row's node, where not the hash.
+    choices : mapping of int to Choice
+        Position of a fragment -> how its keys are to be mapped to nodes, where not by hash.
     workers : int or "auto", optional
     options : dict
     run : str
@@ -86,22 +88,36 @@ class EpochRunner:
     slack: int | None
     late: str
     nodes: int
-    groupings: Mapping[int, KeyMap]
+    choices: Mapping[int, Choice]
     workers: int | str | None
     options: dict[str, Any]
     run: str
-    fragments: tuple[Fragment, ...] = field(default_factory=tuple)
+    fragments: tuple[Fragment, ...] = ()
+    groupings: Mapping[int, KeyMap] = field(default_factory=dict)  # by fragment, from 1
 
     @classmethod
-    def made(cls, **given: Any) -> EpochRunner:
-        """With its fragments; one node where there is nothing to spread."""
-        made = cls(**given)
+    def made(cls, grouping: Any, **given: Any) -> EpochRunner:
+        """With its fragments; one node where there is nothing to spread.
+
+        Raises
+        ------
+        PlanError
+            The grouping does not fit, or is for keys that stay whole in a batch only.
+        """
+        made = cls(choices={}, **given)
         if made.nodes == 1:
             return made
         fragments = fragmenting.fragments_of(made.pipeline.plan)
+        grouped = resolve(grouping, fragments, made.nodes, made.log.order_by)
+        whole = len(grouped.fragments) == len(fragments)
+        if not whole or not all(position and _stays(one) for position, one in grouped.choices.items()):
+            raise PlanError(
+                "grouping= of a stream takes 'hash', 'dkg', DKG(...) or a deployed map, for keyed "
+                "operators: states stay where their keys are, so keys are not split, and models not renewed"
+            )
         if len(fragments) == 1:
             return replace(made, nodes=1)
-        return replace(made, fragments=fragments)
+        return replace(made, fragments=fragments, choices=grouped.choices)
 
     # ------------------------------------------------------------------------------------------ a batch
 
@@ -117,9 +133,36 @@ class EpochRunner:
         """
         began = time.perf_counter()
         begin = self._begin(number, before, end)
-        results = self._collect(rows, begin, self._arrival(before, end))
+        mapped = self._mapped(rows, begin, before is None)
+        results = mapped._collect(rows, begin, self._arrival(before, end))
         ran = time.perf_counter() - began
-        return self._manifest(begin, before, results, spark_id, ran)
+        return mapped._manifest(begin, before, results, spark_id, ran)
+
+    def _mapped(self, rows: DataFrame, begin: Begin, fresh: bool) -> EpochRunner:
+        """With the maps by which rows go to nodes: those that were committed, as long as the number of nodes
+        is the same, since no key can move; else given ones, or what the first micro-batch's keys teach.
+        """
+        if not self.fragments:
+            return self
+        if begin.nodes == self.nodes and not fresh:
+            return replace(self, groupings=begin.maps)
+        maps: dict[int, Any] = {}
+        for position, choice in sorted(self.choices.items()):
+            if choice.learns(self.nodes) and begin.end == SUSPEND:
+                layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
+                job = Job(self.fragments, one, layout, (), (), 0, {}, None, False, maps)
+                maps[position + 1] = job.learn_from(position + 1, self._with_all(rows))
+            else:
+                maps[position + 1] = choice.key_map(self.nodes)
+        return replace(self, groupings=maps)
+
+    def _with_all(self, rows: DataFrame) -> DataFrame:
+        """The rows with the columns of the source that nobody reads, which are null."""
+        fields = spark_schema(self.pipeline.source_schema).fields
+        for number, one in enumerate(fields):
+            if carried_name(number) not in rows.columns:
+                rows = rows.withColumn(carried_name(number), F.lit(None).cast(one.dataType))
+        return rows
 
     def digest(self, rows: DataFrame) -> Said:
         """What a micro-batch's rows are, as the manifest's `input` says it."""
@@ -179,7 +222,7 @@ class EpochRunner:
             else:
                 step = NodesFunction(part, columns)
                 there = fragment.nodes(self.nodes)
-                rows = rows.repartitionById(there, F.col(NODE)).sortWithinPartitions(TAG)
+                rows = rows.repartitionById(there, NODE).sortWithinPartitions(TAG)
             rows = rows.mapInArrow(step, schema)
         names = tuple(carried_name(number) for number in range(len(self.pipeline.schema)))
         merged = rows.repartition(1).sortWithinPartitions(TAG)
@@ -315,6 +358,12 @@ class EpochRunner:
                     f"{path}: has {size} bytes, and the task wrote {one['bytes']}; nothing was committed. "
                     "Start the query again with the same checkpoint"
                 )
+
+
+def _stays(choice: Choice) -> bool:
+    """The map of a choice is learnt once, and gives each key to one node."""
+    fits = isinstance(choice.given, KeyMap | DKG) and not isinstance(choice.given, SplitKeyMap)
+    return fits and choice.balancer is None
 
 
 def bytes_of(tag: OrderTag) -> tuple[int, int]:

@@ -247,7 +247,7 @@ class StreamQuery:
         """The stream has not ended."""
         return bool(self.query.isActive)
 
-    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+    def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait until the stream has ended, or so many seconds; whether it has.
 
         Raises
@@ -265,7 +265,7 @@ class StreamQuery:
             return True
         if not self.isActive:
             self._batches.delivery.close()
-        return ended
+        return True if ended is None else bool(ended)
 
     def processAllAvailable(self) -> None:
         """Wait until all rows that are there now are committed; for tests."""

@@ -50,9 +50,6 @@ def in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:
         if column.null_count:  # Arrow puts null last, and NaN beside it
             more[f"valid{number}"] = pc.is_valid(column)
             keys.append((f"valid{number}", "ascending"))
-        if pat.is_floating(column.type):
-            more[f"nan{number}"] = pc.is_nan(column)
-            keys.append((f"nan{number}", "ascending"))
         more[f"key{number}"] = column
         keys.append((f"key{number}", "ascending"))
     if not keys or not rows.num_rows:

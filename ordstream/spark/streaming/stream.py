@@ -96,9 +96,9 @@ def stream(
     nodes : int, optional
         More than one: the pipeline is cut where the key changes, and each fragment runs in so many nodes.
         Another number may be given when the query is started again.
-    grouping : "hash", KeyMap or mapping
-        What chooses a row's node: a deployed map for the keyed fragment, or operator names to maps. It stays
-        as it was committed first.
+    grouping : "hash", "dkg", DKG, a deployed map, or mapping
+        What chooses a row's node, as for `apply`, for keyed operators. DKG learns its map from the first
+        micro-batch. A map stays as it was committed as long as `nodes` is the same: no key moves yet.
     workers : int or "auto", optional
         Threads of a node; default the processors of a Spark task.
     name : str, optional
@@ -426,20 +426,15 @@ def _runner(
 ) -> EpochRunner:
     if late not in LATE_ROWS:
         raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
-    runner = EpochRunner.made(
+    return EpochRunner.made(
+        grouping,
         log=log,
         pipeline=pipeline,
         ordering=ordering,
         slack=slack,
         late=late,
         nodes=nodes or 1,
-        groupings={},
         workers=workers,
         options=dict(options),
         run=uuid.uuid4().hex,
     )
-    return runner if isinstance(grouping, str) and grouping == "hash" else _grouped(runner, grouping, last)
-
-
-def _grouped(runner: EpochRunner, grouping: Any, last: EpochManifest | None) -> EpochRunner:
-    raise PlanError("grouping= of a stream: only 'hash' is there yet")

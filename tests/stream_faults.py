@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from snapshot_faults import DONE
-
 from ordstream.snapshots.files import Files
 
 FOLDER = Path(os.environ.get("ORDSTREAM_STREAM_FAULTS", "/nonexistent"))
@@ -91,6 +89,7 @@ def _rows_epoch(ts: int) -> int:
 
 def install() -> None:
     """From now on `reached` is called around each use of the disk of this process."""
+    from snapshot_faults import DONE
 
     def around(self: Files, place: Any, *rest: Any, plain: Any, method: str) -> Any:
         global _epoch
@@ -113,4 +112,5 @@ def install() -> None:
         setattr(Files, method, new)
 
 
-install()
+if FOLDER.is_dir():  # this process is one of a job
+    install()

@@ -1,0 +1,90 @@
+"""Rows of micro-batches on their way to a node: late ones, those that wait, the order of the rest."""
+
+import os
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+import pyarrow.parquet as pq
+
+from ordstream.errors import SourceError
+from ordstream.spark.streaming.arriving import Arrival, Arriving
+from ordstream.spark.streaming.epoch_files import EpochFiles
+
+
+class Batches:
+    """One micro-batch after the other, as manifests hand them on."""
+
+    def __init__(self, folder, **options):
+        for name in ("waiting", "late"):
+            (folder / name).mkdir()
+        self.folder, self.number, self.said = folder, 0, {}
+        self.arrival = replace(Arrival(("c0",), ("ts",), "raise", None, None, None, None), **options)
+
+    def take(self, rows, flush=False):
+        """(ts, n) rows as Spark sorts them -> those that get serials."""
+        rows = sorted(rows, key=lambda row: (row[0] is not None, row[0] or 0))
+        batch = pa.record_batch([*zip(*rows, strict=True)] or [[], []], names=["c0", "c1"])
+        batch = batch.cast(pa.schema([("c0", pa.int64()), ("c1", pa.int64())]))
+        files = EpochFiles(os.fspath(self.folder), self.number, "0")
+        arriving = Arriving(replace(self.arrival, flush=flush), iter([batch]), files)
+        found = [tuple(row.values()) for part in arriving for row in part.to_pylist()]
+        self.said = arriving.said()
+        assert self.said["released"] == len(found)
+        waiting = self.said["waiting"]
+        self.arrival = replace(
+            self.arrival,
+            last=self.said["ingress"]["last"],
+            latest=self.said["ingress"]["latest"],
+            waiting=os.fspath(self.folder / "waiting" / waiting[0]["file"]) if waiting else None,
+        )
+        self.number += 1
+        return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_slack_rows_come_out_in_order_and_none_is_lost(tmp_path, seed):
+    rng = random.Random(seed)
+    times = [n // 2 + 6 - rng.randrange(6) for n in range(200)]
+    batches = Batches(tmp_path, slack=6)
+    found, held = [], []
+    for low in range(0, 200, 23):
+        found += batches.take([(times[n], n) for n in range(low, min(low + 23, 200))])
+        held.append(sum(one["rows"] for one in batches.said["waiting"]))
+        assert all(ts < max(times[: low + 23]) - 6 for ts, _ in found)
+    assert min(held) > 0
+    found += batches.take([], flush=True)
+    assert found == sorted(((times[n], n) for n in range(200)), key=lambda row: row[0])
+
+
+def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
+    late = [(5, 3), (None, 4), (9, 5), (4, 6)]
+    for name in ("raise", "drop", "side_output"):
+        (tmp_path / name).mkdir()
+    raising = Batches(tmp_path / "raise")
+    raising.take([(7, 1), (8, 2)])
+    with pytest.raises(
+        SourceError, match=r"3 row\(s\) of this micro-batch came too late: ts None comes before ts 8"
+    ):
+        raising.take(late)
+    for name in ("drop", "side_output"):
+        batches = Batches(tmp_path / name, late=name)
+        assert batches.take([(7, 1), (8, 2)]) == [(7, 1), (8, 2)]
+        assert batches.take(late) == [(9, 5)]
+        assert batches.said["late"] == 3
+        assert batches.take([(9, 7)]) == [(9, 7)]
+        assert batches.said["late"] == 0
+        files = list((tmp_path / name / "late").iterdir())
+        assert len(files) == (name == "side_output")
+    rows = pq.ParquetFile(files[0]).read().to_pylist()
+    assert [row["c1"] for row in rows] == [4, 6, 3]
+
+
+def test_a_batch_out_of_order_is_an_error(tmp_path):
+    arrival = Arrival(("c0",), ("ts",), "raise", None, None, None, None)
+    batch = pa.record_batch({"c0": [1, 3, 2]})
+    with pytest.raises(SourceError, match="row 3 of the micro-batch comes before row 2 in the order ts"):
+        list(Arriving(arrival, iter([batch]), EpochFiles(os.fspath(tmp_path), 0, "0")))

@@ -1,0 +1,139 @@
+"""The chain of commits of a stream, without Spark."""
+
+import errno
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.snapshots.files import Files
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.epoch_manifest import EpochManifest
+from ordstream.spark.streaming.rewind import rewind
+
+OUTPUT = pa.schema([("n", pa.int64())])
+
+
+def begun(folder, **given):
+    return EpochLog.begun(folder, **({"order_by": ("ts",), "schema": OUTPUT} | given))
+
+
+def manifest(log, number, attempt="a"):
+    """An epoch with a state and an output file, which are made."""
+    state, output = f"{number:012d}-0-0-{attempt}.arrows", f"{number:012d}-0-{attempt}.parquet"
+    (log.folder / "state" / state).write_bytes(b"s")
+    (log.folder / "output" / output).write_bytes(b"o")
+    last = log.last()
+    return EpochManifest(
+        number, "now", None if last is None else [last.number, last.sha256], log.query, "spark", "run",
+        (number * 10 + 1, number * 10 + 10), (number * 10 + 10, 0), None, {"rows": 10, "digest": "d"},
+        {"last": None, "latest": None}, 0, 1, {},
+        {"count": [{"node": 0, "file": state, "bytes": 1, "rows": 1, "index": 1, "index_crc32": "0"}]},
+        [{"file": output, "bytes": 1, "rows": 1, "crc32": "0"}], [], [],
+    )  # fmt: skip
+
+
+def filled(folder, epochs):
+    log = begun(folder)
+    for number in range(epochs):
+        log.publish(manifest(log, number))
+        log.collect(number)
+    return log
+
+
+def names(log, folder):
+    return sorted(int(path.name[:12]) for path in (log.folder / folder).iterdir())
+
+
+def test_an_epoch_is_committed_once_and_comes_back_as_it_was(tmp_path):
+    log, other = begun(tmp_path / "c"), begun(tmp_path / "c")
+    assert log.query == other.query
+    mine = manifest(log, 0)
+    log.publish(mine)
+    with pytest.raises(CheckpointError, match="another driver has committed epoch 0"):
+        other.publish(manifest(other, 0, "b"))
+    found = EpochLog(tmp_path / "c").last()
+    again = replace(
+        found, sha256="", serials=tuple(found.serials), emitted_through=tuple(found.emitted_through)
+    )
+    assert again == mine
+    assert [path.name for path in (tmp_path / "c" / "commits").iterdir()] == ["000000000000.json"]
+
+
+def test_states_of_two_epochs_stay_and_all_outputs(tmp_path):
+    log = filled(tmp_path / "c", 5)
+    (log.folder / "state" / "000000000004-0-0-lost.arrows").touch()
+    (log.folder / "output" / "000000000002-0-lost.parquet").touch()
+    (log.folder / "state" / "000000000005-0-0-next.arrows").touch()  # somebody may still win with it
+    log.collect(4, outputs=True)
+    assert names(log, "state") == [3, 4, 5]
+    assert names(log, "output") == [0, 1, 2, 3, 4]
+    assert [one.number for one in log.all()] == [0, 1, 2, 3, 4]
+    log.path(2).unlink()
+    with pytest.raises(CheckpointError, match=r"000000000002\.json: is missing, and there are later epochs"):
+        list(log.all())
+
+
+@pytest.mark.parametrize("at", [20, 200, -3])
+def test_a_damaged_manifest_is_refused(tmp_path, at):
+    log = filled(tmp_path / "c", 2)
+    data = bytearray(log.path(1).read_bytes())
+    data[at] ^= 1
+    log.path(1).write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"manifest: damaged: .*od\.spark\.rewind\(.*to=0\)"):
+        log.last()
+
+
+def test_what_is_no_such_stream_is_refused(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").touch()
+    with pytest.raises(CheckpointError, match="holds 'note'"):
+        begun(tmp_path / "full")
+    with pytest.raises(CheckpointError, match=r"it has no QUERY\.json"):
+        EpochLog(tmp_path / "none")
+    begun(tmp_path / "c")
+    with pytest.raises(CheckpointError, match="ordered by ts, not by its source"):
+        begun(tmp_path / "c", order_by=())
+    with pytest.raises(CheckpointError, match="has the columns n int64, and the pipeline's has m int64"):
+        begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
+
+
+@pytest.mark.parametrize("step", ["create", "write", "sync", "link", "sync_folder"])
+def test_a_full_disk_leaves_no_commit_but_a_linked_one(tmp_path, step):
+    class Full(Files):
+        pass
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = filled(tmp_path / "c", 1)
+    setattr(Full, step, full)
+    with pytest.raises(CheckpointError, match=r"No space left on device\. Epoch 1"):
+        EpochLog(tmp_path / "c", Full()).publish(manifest(log, 1))
+    assert log.numbers() == ([0, 1] if step == "sync_folder" else [0])
+    assert not list((tmp_path / "c" / "commits").glob(".*"))
+
+
+def test_rewind_takes_back_both_logs(tmp_path):
+    log = filled(tmp_path / "c", 5)
+    for name, count in (("commits", 5), ("offsets", 6)):
+        (log.folder / "spark" / name).mkdir(parents=True)
+        for number in range(count):
+            (log.folder / "spark" / name / f"{number}").touch()
+            (log.folder / "spark" / name / f".{number}.crc").touch()
+    with pytest.raises(CheckpointError, match=r"the state behind epoch 1 is gone.*go back to 3"):
+        rewind(log.folder, to=1)
+    with pytest.raises(PlanError, match="rewind"):
+        rewind(log.folder, to=5)
+    assert rewind(log.folder) == 3
+    assert log.last().number == 3
+    left = {
+        name: sorted(path.name for path in (log.folder / "spark" / name).glob("[0-9]*"))
+        for name in ("commits", "offsets")
+    }
+    assert left == {"commits": ["0", "1", "2", "3"], "offsets": ["0", "1", "2", "3", "4"]}
+    assert not (log.folder / "spark" / "commits" / ".4.crc").exists()
+    assert rewind(log.folder, to=-1) == -1
+    assert log.last() is None
