@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ordstream.spark.streaming.sinks.function import Function
+    from ordstream.spark.streaming.sinks.going_back import take_back
     from ordstream.spark.streaming.sinks.parquet_folder import ParquetFolder
     from ordstream.spark.streaming.sinks.postgres import Postgres
     from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
-    from ordstream.spark.streaming.sinks.going_back import take_back
 
 __all__ = ["Epoch", "Function", "OutputFile", "ParquetFolder", "Postgres", "Sink", "StreamInfo", "take_back"]
 
