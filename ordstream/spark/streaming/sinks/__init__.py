@@ -1,6 +1,7 @@
 """Where the output of a stream goes, one file per sink.
 
-`ParquetFolder`, `Postgres` and `Function`; `sink.Sink` is what a sink of your own must be. What each one
+`ParquetFolder`, `Postgres` and `Function`; `sink.Sink` is what a sink of your own must be; `take_back` goes
+with `od.spark.rewind`. What each one
 promises stands in docs/streaming-sinks.md. A sink's module is imported when its name is first used.
 """
 
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ordstream.spark.streaming.sinks.function import Function
+    from ordstream.spark.streaming.sinks.going_back import take_back
     from ordstream.spark.streaming.sinks.parquet_folder import ParquetFolder
     from ordstream.spark.streaming.sinks.postgres import Postgres
     from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
 
-__all__ = ["Epoch", "Function", "OutputFile", "ParquetFolder", "Postgres", "Sink", "StreamInfo"]
+__all__ = ["Epoch", "Function", "OutputFile", "ParquetFolder", "Postgres", "Sink", "StreamInfo", "take_back"]
 
 _LATE = {
     "Epoch": "sink",
@@ -25,6 +27,7 @@ _LATE = {
     "Postgres": "postgres",
     "Sink": "sink",
     "StreamInfo": "sink",
+    "take_back": "going_back",
 }
 
 
