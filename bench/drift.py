@@ -1,13 +1,14 @@
-"""What a `Balancer` keeps from batch to batch, on streams that drift: 100 micro-batches, nothing of it depends
-on the machine.
+"""What a `Balancer` keeps from batch to batch, on streams that drift: 100 micro-batches, nothing of it
+depends on the machine.
 
     python bench/drift.py [--batches 100] [--streams 4] [--seed 1] [--json FILE]
 
 1. Keys (DKG): Zipf-1.2 over 2,000 keys on 4 nodes; in some batches one of the ten most frequent keys changes
-   places with a rare one. Beside hash: the map learnt from all batches before, none of which ever fades; from
-   the batch before alone; as a `Balancer` learns it; and from the very batch that is routed, the best that can
-   be hoped for. Shown are the largest load over the mean, and the mean completion time in virtual time, tuples
-   of one time each arriving at 80 % load, all nodes idle at a batch's start; means over batches.
+   places with a rare one. Beside hash: the map learnt from all batches before, none of which ever fades; the
+   one from the batch before alone; the one that a `Balancer` learns; and the one from the very batch that is
+   routed, the best that can be hoped for. Shown are the largest load over the mean, and the mean completion
+   time in virtual time, tuples of one time each arriving at 80 % load, all nodes idle at a batch's start;
+   means over batches.
 2. Times (POSG): entities by Zipf-1 take 25, 5 or 1; every 25 batches all are drawn anew. Beside Round-Robin:
    matrices that never fade, a Balancer's, and the very batch's own.
 """
@@ -78,8 +79,13 @@ def keys_of_one_stream(rows: int, batches: int, drift: float, seed: int) -> dict
         learner = parameters.learner(NODES)
         learner.learn(keys)
         own = learner.build()
-        ways = {"hash": universal(NODES, seed), "never fades": memories["never fades"].map or nothing,
-                "the batch before": last, "Balancer": memories["Balancer"].map or nothing, "this batch": own}  # fmt: skip
+        ways: dict[str, Any] = {
+            "hash": universal(NODES, seed),
+            "never fades": memories["never fades"].map or nothing,
+            "the batch before": last,
+            "Balancer": memories["Balancer"].map or nothing,
+            "this batch": own,
+        }
         for name, one in ways.items():
             routes = one.route(keys)
             loads = np.bincount(routes, minlength=NODES)
@@ -89,7 +95,8 @@ def keys_of_one_stream(rows: int, batches: int, drift: float, seed: int) -> dict
         for memory in memories.values():
             memory.take(learner)
         last = own
-    return {name: tuple(np.mean(values, axis=0).tolist()) for name, values in found.items()}  # type: ignore[misc]
+    means = {name: np.mean(values, axis=0) for name, values in found.items()}
+    return {name: (float(one[0]), float(one[1])) for name, one in means.items()}
 
 
 def times_of_one_stream(rows: int, batches: int, seed: int) -> dict[str, float]:
@@ -132,7 +139,8 @@ def main() -> int:
     seeds = [100 * chosen.seed + n for n in range(chosen.streams)]
     found: dict[str, Any] = {"keys": {}, "times": {}}
     print(
-        f"keys, {NODES} nodes, {chosen.batches} batches, {chosen.streams} streams: largest load / mean, completion"
+        f"keys, {NODES} nodes, {chosen.batches} batches, {chosen.streams} streams: largest load / mean, "
+        "completion"
     )
     for drift in DRIFTS:
         for rows in ROWS:
