@@ -90,10 +90,11 @@ def apply(
     grouping : "hash", "dkg", "posg", "pkg", DKG, POSG, a deployed map or model, Balancer, or mapping
         What chooses a row's node; the output is the same. "hash": a hash of the key; rows of stateless
         operators in front are spread evenly. DKG: for keyed operators; the map is learnt from about m rows
-        before the result is returned (two small jobs; functions in front run on the sample too). POSG: for
-        the stateless operators in front; it needs execution times, which a `Balancer` learns in one job for
-        the next. "pkg", and DKG with variant "pkg": split the rows of a key, for operators whose partial
-        results can be merged. A mapping of operator names to these: others by hash.
+        before the result is returned (three small jobs; functions in front run on the sample too), and the
+        hash kept where it is as good. POSG: for the stateless operators in front, by execution times of the
+        job's first rows, which pass the functions once more, or of earlier jobs, with a `Balancer`. "pkg",
+        and DKG with variant "pkg": split the rows of a key, for operators whose partial results can be
+        merged. A mapping of operator names to these: others by hash.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``chunk_rows``, ...).
 

@@ -105,6 +105,26 @@ def _placed(controller: Controller) -> tuple[Any, int]:
     return at, controller.assignment.instances
 
 
+def test_chance_alone_moves_nothing() -> None:
+    """106 equal keys against 94: within the bound, and measured above it now and then."""
+    controller = Controller(od.Mixed(0.08), 2)
+    every = np.arange(1_000, dtype=np.uint64)
+    at = controller.assignment.route_words(every)
+    words = Words(8)
+    words.keys = np.concatenate([every[at == 0][:106], every[at == 1][:94]])
+    words.share = np.full(200, 1 / 200)
+    assert words.theta(controller.assignment) == pytest.approx(0.06)
+    measured = []
+    for number in range(100):
+        words.interval(controller, number, 1_300)
+        assert controller.decide() is None
+        known = controller.evidence
+        measured.append(
+            overload(np.bincount(controller.assignment.route_words(known.keys), weights=known.cost))
+        )
+    assert max(measured[10:]) > 0.08
+
+
 def test_three_rows_in_an_interval_change_nothing() -> None:
     words, controller = Words(1, alpha=1.6), Controller(od.Mixed(), 4)
     assert words.theta(controller.assignment) > 0.3

@@ -11,7 +11,7 @@ from ordstream.lab.evaluation.experiment import Experiment
 
 #: Modules of this package, one per paper, and one for what runs in Spark; each has EXPERIMENTS, a list of
 #: Experiment.
-PAPERS = ("ordered", "dkg", "posg", "las", "mixed", "prototypes", "simulation")
+PAPERS = ("ordered", "dkg", "posg", "posg_rivals", "las", "mixed", "prototypes", "simulation")
 
 
 def experiments() -> dict[str, Experiment]:

@@ -328,7 +328,7 @@ def balancer(epsilon: float = 0.05) -> Any:
 def stream_jobs(
     spark: Any, entities: Any, cost: Any, k: int, grouping: Any, batch: int, gap: float, busy: bool = False
 ) -> list[Job]:
-    """The micro-batches of a stream under a grouping; without a model "posg" is Round-Robin."""
+    """The micro-batches of a stream under a grouping; a `FrozenPosg` without a model is Round-Robin."""
     tuples = spark_jobs.table_of(entities, cost)
     return spark_jobs.in_batches(
         lambda part: spark_jobs.shuffle_job(spark, part, k, grouping, gap, busy), tuples, batch
@@ -383,7 +383,7 @@ def fig11_posg(options: Options) -> Result:
         spare = spark_jobs.overhead(
             spark, spark_jobs.table_of(entities[:batch], cost[:batch]), k, balancer(), options.busy
         )
-        ways, gap = {"POSG": balancer(), "Round-Robin": "posg"}, gap_of(cost, k, spare)
+        ways, gap = {"POSG": balancer(), "Round-Robin": FrozenPosg(k, None)}, gap_of(cost, k, spare)
         found = {
             name: stream_jobs(spark, entities, cost, k, way, batch, gap, options.busy)
             for name, way in ways.items()
@@ -467,7 +467,7 @@ def pairs(
     asked = []
     for key, cost, way, gap in zip(keys, later, ways, gaps, strict=True):
         tuples = spark_jobs.table_of(key[half:], cost)
-        asked += [Asked(tuples, k, way, gap), Asked(tuples, k, "posg", gap)]
+        asked += [Asked(tuples, k, way, gap), Asked(tuples, k, FrozenPosg(k, None), gap)]
     jobs = spark_jobs.shuffle_jobs(spark, asked, slots, options.busy)
     return spare, [Pair(*four) for four in zip(later, gaps, jobs[::2], jobs[1::2], strict=True)]
 

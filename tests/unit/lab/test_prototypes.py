@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ordstream.balance.baselines import FullKnowledge, RoundRobin
+from ordstream.balance.posg import FrozenPosg
 from ordstream.commands import cli
 from ordstream.errors import OrdstreamError, PlanError
 from ordstream.lab.evaluation import mentions, prototypes, spark_jobs
@@ -166,9 +167,8 @@ class VirtualJobs:
         found = []
         for one in asked:
             cost = one.tuples["cost"].to_numpy()
-            chosen = (RoundRobin(one.nodes) if one.grouping == "posg" else FullKnowledge(one.nodes)).route(
-                cost
-            )
+            plain = isinstance(one.grouping, FrozenPosg)
+            chosen = (RoundRobin(one.nodes) if plain else FullKnowledge(one.nodes)).route(cost)
             found.append(self.job(one.nodes, chosen, one.gap * np.arange(len(cost)), cost, busy))
         return found
 
