@@ -13,7 +13,7 @@ from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
 from ordstream.node.settings import Settings
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
-PARTIAL_S = 0.01
+PARTIAL_S = 0.02
 
 
 def most_bytes(settings: Settings) -> int:
@@ -60,7 +60,8 @@ class PolledStream(Stream):
         if fed:
             self._feeder.feed_one()
             there = ready()
-        if not there or time.monotonic() - self._taken_at >= PARTIAL_S:
+        waited = not there or time.monotonic() - self._taken_at >= PARTIAL_S
+        if waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
             core_run.want(self._rows_taken)
         if self.workers == 0:
             core_run.work()
