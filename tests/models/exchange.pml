@@ -1,9 +1,9 @@
-/* Rows that change nodes between two fragments, and then go to the caller: 2 senders that may have rows for
- * either of 2 receivers, over channels that hold CAP rows each, and merges by tag at the receivers and at the
- * caller (ordstream/fragments/channels.py, merging.py, live_node.py). A row is its tag, 1..N: the source gives
- * them out in order, to any sender, for any receiver. A low says that nothing below it comes any more. Lows
- * are always heard: sockets are always read (wire.py); what can make a sender wait is a channel without
- * credit.
+/* Rows that change nodes between two fragments, and then go to the caller: 2 senders that may have rows
+ * for either of 2 receivers, over channels that hold CAP rows each, and merges by tag at the
+ * receivers and at the caller (ordstream/fragments/channels.py, merging.py, live_node.py). A row is
+ * its tag, 1..N: the source gives them out in order, to any sender, for any receiver. A low says that
+ * nothing below it comes any more. Lows are always heard: sockets are always read (wire.py); what can
+ * make a sender wait is a channel without credit.
  *
  * Checked: order at the receivers and at the caller, everything arrives, no invalid end state (no deadlock).
  * Mutants: WITH_ROWS   a low travels only with rows: a receiver that gets none hears nothing

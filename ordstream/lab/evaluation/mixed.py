@@ -37,7 +37,7 @@ from ordstream.lab.evaluation.mixed_streams import (
     frequencies,
     timed_plan,
 )
-from ordstream.lab.evaluation.mixed_sweep import BOTH, Sweep, base, falls, key_counts, percent
+from ordstream.lab.evaluation.mixed_sweep import BOTH, Sweep, base, falls, key_counts, percent, two_charts
 from ordstream.lab.evaluation.mixed_virtual import EXPERIMENTS as VIRTUAL
 
 INSTANCES = (5, 10, 15, 20, 30, 40)
@@ -133,26 +133,6 @@ def streams_share(setting: Setting) -> float:
 
 
 # --- Figures 8 to 10: Mixed and MinTable over N_D, θ_max, K ---------------------------------------
-
-
-def two_charts(
-    sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False
-) -> list[Chart]:
-    """CPU time of a plan, and migration cost, for each algorithm and group of settings."""
-    charts = []
-    for label, measure, scale in (
-        ("CPU time of a plan (ms)", "cpu", 1e3),
-        ("migration cost (% of state)", "migration", 100.0),
-    ):
-        curves = [
-            sweep.curve(
-                f"{name} {group}".strip(), xs, at, name, measure, "-o" if name == "Mixed" else "--s", scale
-            )
-            for name in sweep.names
-            for group, at in groups.items()
-        ]
-        charts.append(Chart(x_label, label, curves, log_x=log_x, log_y=measure == "cpu"))
-    return charts
 
 
 def over_windows(

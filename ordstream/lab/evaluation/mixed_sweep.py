@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream.balance.mixed.statistics import Floats
-from ordstream.lab.evaluation.experiment import Claim, Curve, Options, over_streams
+from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Options, over_streams
 from ordstream.lab.evaluation.mixed_streams import INTERVALS, MEASURES, Setting, rebalancings
 
 KEYS = (5_000, 10_000, 100_000, 1_000_000)
@@ -126,6 +126,26 @@ class Sweep:
                 broken += int((fits & ~balanced).sum())
         found = f"{broken} of {total:,} above it; in {unfit:,} more one key alone exceeds L_max"
         return Claim("θ <= θ_max after every rebalancing in which the largest key fits", found, broken == 0)
+
+
+def two_charts(
+    sweep: Sweep, x_label: str, xs: Any, groups: dict[str, Sequence[int]], log_x: bool = False
+) -> list[Chart]:
+    """CPU time of a plan, and migration cost, for each algorithm and group of settings."""
+    charts = []
+    for label, measure, scale in (
+        ("CPU time of a plan (ms)", "cpu", 1e3),
+        ("migration cost (% of state)", "migration", 100.0),
+    ):
+        curves = [
+            sweep.curve(
+                f"{name} {group}".strip(), xs, at, name, measure, "-o" if name == "Mixed" else "--s", scale
+            )
+            for name in sweep.names
+            for group, at in groups.items()
+        ]
+        charts.append(Chart(x_label, label, curves, log_x=log_x, log_y=measure == "cpu"))
+    return charts
 
 
 def percent(values: Any) -> str:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ordstream.lab.evaluation.experiment import Claim, Experiment, Options, Result, over_streams
-from ordstream.lab.evaluation.posg import ALPHAS, Floats, Setting, completion_chart, name_of, stream
+from ordstream.lab.evaluation.posg import ALPHAS, completion_chart, name_of, stream
 from ordstream.lab.evaluation.posg import Found as PosgFound
+from ordstream.lab.evaluation.posg_streams import Floats, Setting
 from ordstream.lab.simulation.load_aware import LoadAwareRebalance
 
 #: Tuples that the receivers hold themselves.
