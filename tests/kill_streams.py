@@ -32,7 +32,7 @@ PROGRAM = ROOT / "tests" / "kills" / "stream_process.py"
 SCHEMA = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("cents", pa.int64())])
 FILE_ROWS = 120
 SLACK = 4
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 FAULTS = "ORDSTREAM_STREAM_FAULTS"  # the folder of a job's faults, for every process of it
 
 #: In a worker, before or after: `Files` of an attempt, and a row that is read.

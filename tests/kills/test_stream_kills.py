@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("ORDSTREAM_KILLS", "12"))
 SEED = int(os.environ.get("ORDSTREAM_KILLS_SEED", "1"))
 LONG = "ORDSTREAM_KILLS" in os.environ
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 #: One process lives through all of these but the last of each row.
 SHORT = [
