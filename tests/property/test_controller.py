@@ -166,7 +166,7 @@ def test_drifting_words_are_followed() -> None:
         if move is not None:
             moved += len(move.keys)
             state += move.state
-            assert move.theta_after < move.theta_before
+            assert move.theta_after <= 0.04 < 0.08 < move.theta_before  # half of the bound
             controller.commit(move)
     assert np.mean(hashed) > 0.1
     assert np.mean(mine) < 0.6 * np.mean(hashed)
