@@ -33,7 +33,6 @@ from ordstream.reference.run_serial import run_serial
 from ordstream.tpcxbb import DataFolder
 from ordstream.tpcxbb.queries import QUERIES
 
-
 FOLDER = str(Path(od.__file__).parents[1])
 
 
