@@ -9,8 +9,8 @@ and end with a batch, runs from the package of its commit, which takes this tree
 core must be the same. The two take turns; every answer is compared; starting processes is part of the time.
 
 *latency*: an open loop. Rows of a keyed count, cut by a second key, come at `load` of the throughput that
-the same stream has in a closed loop, in batches of 1 ms; a row's latency is from its intended send time to when
-its batch is with the reader. Run on a quiet machine.
+the same stream has in a closed loop, in batches of 1 ms. A row's latency is from its intended send time to
+when its batch is with the reader. Run on a quiet machine.
 """
 
 from __future__ import annotations
