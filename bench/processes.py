@@ -5,11 +5,11 @@
 
 *throughput*: Q2 over synthetic clicks (bench/clicks.py) and a keyed job of plain Python functions
 (bench/python_nodes.py), with one process and with one per core. The baseline, whose processes exchange files
-and end with a batch, runs from the package of its commit, which takes this tree's compiled core: so the core
-must be the same. The two take turns; every answer is compared; starting the processes is part of the time.
+and end with a batch, runs from the package of its commit, which takes this tree's compiled core: so the
+core must be the same. The two take turns; every answer is compared; starting processes is part of the time.
 
 *latency*: an open loop. Rows of a keyed count, cut by a second key, come at `load` of the throughput that
-the same stream has in a closed loop, in batches of 1 ms; a row's latency is from its intended send time to
+the same stream has in a closed loop, in batches of 1 ms. A row's latency is from its intended send time to
 when its batch is with the reader. Run on a quiet machine.
 """
 
@@ -69,7 +69,7 @@ def in_tree(tree: Path, job: str, rows: int, processes: int) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(ROOT / "bench")])}
     command = [sys.executable, __file__, "work", job, str(rows), str(processes)]
     before = os.times()
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     after = os.times()
     cpu = (after.children_user + after.children_system) - (before.children_user + before.children_system)
     return {**json.loads(ran.stdout), "cpu_s": cpu}

@@ -66,11 +66,10 @@ def test_runs_are_merged_by_the_bytes_of_their_tags(form):
         keys = pa.array([bytes([n % 5]) * (n % 3) for n in range(200)], pa.binary())
         tags = pa.concat_arrays([tags.slice(0, 100), step_tags(2, keys.slice(100), np.zeros(100, np.int64))])
     if form == "steps as wide as indexes":
-        keys = pa.array([int(n).to_bytes(6, "big") for n in rng.integers(0, 1 << 48, 200)], pa.binary())
-        tags = step_tags(2, keys, np.zeros(200, np.int64))
-        tags = pa.concat_arrays(
-            [with_index(source_tags(serials[:50]), np.zeros(50, np.int64)), tags.slice(50)]
-        )
+        keys = pa.array([n.to_bytes(6, "big") for n in range(150)], pa.binary())
+        steps = step_tags(0, keys, np.zeros(150, np.int64))
+        ordinary = with_index(source_tags(serials[:50] + 1000), np.zeros(50, np.int64))
+        tags = pa.concat_arrays([ordinary, steps])
     order = sorted(range(200), key=lambda n: tags[n].as_py())
     whole = pa.RecordBatch.from_arrays([pa.array(range(200)), tags], names=["v", TAG]).take(pa.array(order))
     mine = rng.integers(0, 3, 200)
