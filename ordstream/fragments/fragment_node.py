@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, Route
@@ -59,8 +58,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         None: this is the last fragment.
     options : mapping
         Of the node (`ordstream.node.run`).
-    before : bytes, optional
-        A tag: rows from it on are left out, and nothing is flushed.
 
     Raises
     ------
@@ -76,16 +73,16 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         rows: Iterator[pa.RecordBatch],
         route: Route | None,
         options: Mapping[str, Any],
-        before: bytes | None = None,
     ) -> None:
         self.fragment = fragment
         self._rows = rows
         self._route = route
-        self._before = before
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
         # of the last output, with what the end of the stream causes counted as outputs of the last row
         self._place = OrderTag(0)
+        self._known_steps: list[tuple[int, int, pa.Array]] = []
+        self._steps_end = 0  # behind the last serial of a known step
         # operator: serial here and in the source of the first row that it skipped
         self._skips: dict[str, tuple[int, int | None]] = {}
         # first serial, tags; what outputs may still refer to
@@ -109,9 +106,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             tags = batch.column(len(columns))
             if self.fragment.key is not None and self.fragment.ordered:
                 check_ascending(tags, self._last, self._taken)
-            if self._before is not None:
-                kept = pc.less(tags, pa.scalar(self._before, tags.type))
-                batch, tags = batch.filter(kept), tags.filter(kept)
             if not len(tags):
                 continue
             self._last = tags[-1].as_py()
@@ -119,8 +113,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             self._tags.append((self._taken + 1, tags))
             self._taken += len(tags)
             yield batch.select(columns)
-        if self._before is not None:
-            raise _Stopped("stopped before the end")
 
     def _forget(self, serial: int) -> None:
         if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
@@ -182,28 +174,32 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if ordinary < len(serials):
             before = self._place.index if self._place.serial == self._taken else -1
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
-            for position, first, keys in self._steps():
+            for position, first, keys in self._steps(int(serials[-1])):
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
                 taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
                 parts.append(step_tags(position, taken, index[low:high]))
         return pa.concat_arrays(parts)
 
-    def _steps(self) -> Iterator[tuple[int, int, pa.Array]]:
-        """(position, first serial, keys) of the flush steps of each operator that has any, in chain
-        order.
+    def _steps(self, through: int) -> list[tuple[int, int, pa.Array]]:
+        """(position, first serial, keys) of the flush steps of each operator that has any, in chain order;
+        all steps up to serial `through`, at least.
         """
-        steps = self._stream.steps()
-        for position, operator in enumerate(self.fragment.operators, self.fragment.first):
-            if operator.name in steps:
-                first, ends, data = steps[operator.name]
-                yield position, first, step_keys(ends, data)
+        if through >= self._steps_end:  # the core gives all that there are, which takes time
+            steps = self._stream.steps()
+            self._known_steps = [
+                (position, steps[operator.name][0], step_keys(*steps[operator.name][1:]))
+                for position, operator in enumerate(self.fragment.operators, self.fragment.first)
+                if operator.name in steps
+            ]
+            self._steps_end = max((first + len(keys) for _, first, keys in self._known_steps), default=0)
+        return self._known_steps
 
     def _placed(self, error: OperatorError) -> OperatorError:
         """The error with the serial of the source tuple in place of the position in this node."""
         tag = None
         if error.row is not None:
             tag = self._tag_of(error.serial)
-            for position, first, keys in self._steps():
+            for position, first, keys in self._steps(error.serial):
                 if first <= error.serial < first + len(keys):
                     one = np.zeros(1, dtype=np.int64)
                     tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[

@@ -161,7 +161,7 @@ def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches)
     tags = tags_of(table).combine_chunks()
     numbers = _as_numbers(tags)
-    # Runs that are sorted already are found, and merged: a tenth of the time of a sort by bytes.
+    # NumPy's stable sort finds runs that are sorted already, and merges them.
     order = pc.sort_indices(tags) if numbers is None else pa.array(np.argsort(numbers, kind="stable"))
     merged = table.take(order).combine_chunks().to_batches()
     return merged[0] if merged else batches[0].slice(0, 0)

@@ -82,7 +82,7 @@ class PolledStream(Stream):
             if item is None:
                 return None
             if item[0] is None:
-                self._passed(item[1])
+                self._passed(*item[1])
                 continue
             batch = self._shape(*item)
             if batch is not None:
