@@ -192,17 +192,6 @@ cdef inline int32_t rows_without_nulls(const SessionContext* x, const Chunk* c, 
     return clean
 
 
-cdef inline int collect(const SessionContext* x, SessionBucket* b, Session* s, const Chunk* c,
-                        int32_t row) noexcept nogil:
-    """Append a row's values to the session's lists. 0, or -1: no memory."""
-    cdef int32_t j
-    for j in range(x.n):
-        if collected_add(b, &collected_of(x, s, j).list, x.width[j],
-                         c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
-            return -1
-    return 0
-
-
 cdef inline int emit_before(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out, int32_t row,
                             int32_t left) noexcept nogil:
     """Emit the session that `row` ends; `left`: rows to come, for each of which room may be needed."""
@@ -232,6 +221,7 @@ cdef int32_t session_process(
     cdef char* records
     cdef int64_t stride = b.keyed.stride
     cdef int32_t key_size = x.keys.size
+    cdef int32_t nlists = x.n
     cdef bint folds = fold.n != 0
     cdef bint checks = fold.any_checked != 0
     cdef Session* s
@@ -242,6 +232,7 @@ cdef int32_t session_process(
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t i
+    cdef int32_t j
     cdef int32_t row
     cdef int32_t clean                                       # rows of the block without nulls
     cdef int32_t end                                         # of these, rows before a failing condition
@@ -292,9 +283,11 @@ cdef int32_t session_process(
                         return k0 + i
                 s.start = time
                 s.count = 0
-            if collect(x, b, s, c, row) != 0:
-                failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-                return k0 + i
+            for j in range(nlists):
+                if collected_add(b, &collected_of(x, s, j).list, x.width[j],
+                                 c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
+                    failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                    return k0 + i
             if folds:
                 fold_row(fold, aggregates_of(s), &block, i)
             s.last = time
