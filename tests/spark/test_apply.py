@@ -194,7 +194,9 @@ def test_columns_that_nothing_reads_are_not_read_from_the_files(spark, tmp_path)
     cut = apply(counts, source, order_by="ts", nodes=2)
     assert read_from_files(cut) == {"ts", "user"}
     assert collected(cut) == expected(counts, table)
-    rows = od.Pipeline(SOURCE).map(lambda row: (row.ts, row.n), schema=pa.schema([("ts", pa.int64()), ("n", pa.int64())]))
+    rows = od.Pipeline(SOURCE).map(
+        lambda row: (row.ts, row.n), schema=pa.schema([("ts", pa.int64()), ("n", pa.int64())])
+    )
     assert collected(apply(rows, source, order_by="ts")) == expected(rows, table)
 
 

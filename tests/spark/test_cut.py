@@ -51,13 +51,19 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, serial, nodes):
     channel = Channel()
-    frame = apply(chain(last=False), spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, report=channel)
+    frame = apply(
+        chain(last=False), spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, report=channel
+    )
     found = frame.toArrow()
     assert rows_of(found.drop(["_serial", "_index"])) == rows_of(serial.table)
     assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == serial.tags
     if nodes > 1:
         fragments = [report["fragment"] for report in channel.latest.values()]
-        assert {fragment: fragments.count(fragment) for fragment in (2, 3, 4)} == {2: nodes, 3: nodes, 4: nodes}
+        assert {fragment: fragments.count(fragment) for fragment in (2, 3, 4)} == {
+            2: nodes,
+            3: nodes,
+            4: nodes,
+        }
         assert sum(r["rows_out"] for r in channel.latest.values() if r["fragment"] == 4) == len(serial.tags)
 
 
@@ -75,20 +81,30 @@ def test_number_and_order_of_files_and_partitions_and_a_retry_change_nothing(spa
 
 def test_rows_in_order_are_numbered_where_they_are(spark, files, serial):
     frame = spark.read.parquet(files).orderBy("ts", "n")
-    assert rows_of(apply(chain(last=False), frame, order_by="ts", nodes=2, presorted=True).toArrow()) == rows_of(serial.table)
-    backwards = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
+    assert rows_of(
+        apply(chain(last=False), frame, order_by="ts", nodes=2, presorted=True).toArrow()
+    ) == rows_of(serial.table)
+    backwards = spark.createDataFrame(
+        [(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long"
+    ).coalesce(1)
     with pytest.raises(Exception, match="row 2 of the source comes before row 1 in the order ts"):
         apply(chain(), backwards, order_by="ts", presorted=True, nodes=2).collect()
 
 
 @pytest.mark.parametrize("presorted", [False, True])
 def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, files, tmp_path, presorted):
-    key_first = od.Pipeline(SOURCE).key_by("user", "item").scan(seen=od.count(), least=od.min("n")).map(once(str(tmp_path / "flag"), kill),
-                                                                                                       schema=SOURCE_AND_MORE)
+    key_first = (
+        od.Pipeline(SOURCE)
+        .key_by("user", "item")
+        .scan(seen=od.count(), least=od.min("n"))
+        .map(once(str(tmp_path / "flag"), kill), schema=SOURCE_AND_MORE)
+    )
     frame = spark.read.parquet(files)
     frame = frame.orderBy("ts", "n") if presorted else frame.repartition(5)
     channel = Channel()
-    result = apply(key_first, frame, order_by=["ts", "n"], nodes=3, presorted=presorted, tags=True, report=channel)
+    result = apply(
+        key_first, frame, order_by=["ts", "n"], nodes=3, presorted=presorted, tags=True, report=channel
+    )
     # the nodes, and the tags' end
     assert result._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 2
     found, expected = result.toArrow(), run_serial(key_first, stream(range(ROWS)))
@@ -99,7 +115,9 @@ def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, 
     assert len(tuples) == 3
     assert min(tuples) > 0
     assert sum(tuples) == ROWS
-    wrong = spark.createDataFrame([(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long").coalesce(1)
+    wrong = spark.createDataFrame(
+        [(2, 1, "a", 0), (1, 1, "a", 1)], "ts long, user long, item string, n long"
+    ).coalesce(1)
     with pytest.raises(Exception, match="row 2 of the source comes before row 1 in the order ts"):
         apply(key_first, wrong, order_by="ts", presorted=True, nodes=2).collect()
 
@@ -112,7 +130,9 @@ def test_keys_that_spark_would_not_hash_alike_are_sent_by_python(spark):
     for key in ("user", "x"):
         counts = od.Pipeline(source).key_by(key).count()
         found = apply(counts, frame, order_by="ts", presorted=True, nodes=4)
-        assert [tuple(row) for row in found.collect()] == [tuple(row) for row in run_serial(counts, table).rows]
+        assert [tuple(row) for row in found.collect()] == [
+            tuple(row) for row in run_serial(counts, table).rows
+        ]
 
 
 def test_query_2_over_nodes_equals_one_node(spark, shared_data):
@@ -159,7 +179,11 @@ def test_query_4_is_combined_in_each_node_first(spark, shared_data):
 def test_a_sum_that_may_overflow_says_what_to_do(spark):
     rows = [(n, n, "a", (-1) ** n * 2**62) for n in range(12)]
     frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
-    pipeline = od.Pipeline(SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))).key_by("user").scan(seen=od.count())
+    pipeline = (
+        od.Pipeline(SOURCE.set(3, SOURCE.field("n").with_type(pa.int64())))
+        .key_by("user")
+        .scan(seen=od.count())
+    )
     pipeline = pipeline.aggregate(total=od.sum("n"), name="all")
     assert apply(pipeline, frame, order_by="ts", nodes=1, emit="final").collect() == [(0,)]
     with pytest.raises(Exception, match=r"operator 'all' failed .* run in one node, or with emit='updates'"):
@@ -179,22 +203,34 @@ def test_explain_says_where_nodes_are(spark):
     with pytest.raises(od.PlanError, match="nodes must be 'auto' or a whole number from 1, got 0"):
         explain(built_in, spark, nodes=0)
     with pytest.raises(od.PlanError, match="punctuate can't be combined with nodes=2"):
-        apply(built_in, spark.createDataFrame([(1, 1, "a", 0)], "ts long, user long, item string, n long"), order_by="ts",
-              nodes=2, punctuate=od.every("ts", 5))
+        apply(
+            built_in,
+            spark.createDataFrame([(1, 1, "a", 0)], "ts long, user long, item string, n long"),
+            order_by="ts",
+            nodes=2,
+            punctuate=od.every("ts", 5),
+        )
 
 
 def test_an_operator_error_names_the_serial_in_the_source(spark):
     rows = [(n, n % 3, "a", n) for n in range(-20, 20)]
     frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
     schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
-    pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count()).select(share=od.col("user") // od.col("ts"), name="divide")
+    pipeline = (
+        od.Pipeline(schema)
+        .key_by("user")
+        .scan(seen=od.count())
+        .select(share=od.col("user") // od.col("ts"), name="divide")
+    )
     with pytest.raises(Exception, match="operator 'divide' failed at serial 21: ") as failed:
         apply(pipeline, frame, order_by="ts", nodes=2).collect()
     # item and n, which nothing reads, did not come
     assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)
 
 
-@pytest.mark.parametrize(("nodes", "way"), [(1, "group"), (2, "group"), (2, "group with interrupt"), (2, "all jobs")])
+@pytest.mark.parametrize(
+    ("nodes", "way"), [(1, "group"), (2, "group"), (2, "group with interrupt"), (2, "all jobs")]
+)
 def test_a_cancel_ends_the_work_of_the_nodes(spark, tmp_path, nodes, way):
     after = seconds_of_work_after_cancel(spark, tmp_path / "beats", f"{nodes} {way}", way=way, nodes=nodes)
     assert after < LONGEST_AFTER_CANCEL
@@ -203,9 +239,13 @@ def test_a_cancel_ends_the_work_of_the_nodes(spark, tmp_path, nodes, way):
 
 @pytest.mark.parametrize(("action", "notebook"), [("collect of a derived frame", False), ("toArrow", True)])
 def test_ctrl_c_ends_the_work_of_the_nodes_and_the_session_goes_on(spark, tmp_path, action, notebook):
-    returned, after = seconds_of_work_after_interrupt(spark, tmp_path / "beats", action, notebook=notebook, still=1.5)
+    returned, after = seconds_of_work_after_interrupt(
+        spark, tmp_path / "beats", action, notebook=notebook, still=1.5
+    )
     assert max(returned, after) < LONGEST_AFTER_CANCEL
-    print(f"Ctrl-C in {action}: KeyboardInterrupt after {returned:.2f} s, the work ended after {after:.2f} s")
+    print(
+        f"Ctrl-C in {action}: KeyboardInterrupt after {returned:.2f} s, the work ended after {after:.2f} s"
+    )
 
 
 def test_ctrl_c_leaves_the_jobs_of_other_threads_alone(spark, tmp_path):
@@ -238,21 +278,31 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
     home.mkdir()
     for name in ("bin", "sbin", "jars", "python", "data", "licenses"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    paths = [str(Path(file).parent) for file in (Path(od.__file__).parent, spark_tools.__file__, spark_cancel.__file__)]
+    paths = [
+        str(Path(file).parent)
+        for file in (Path(od.__file__).parent, spark_tools.__file__, spark_cancel.__file__)
+    ]
     environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, spark_tools.__file__, str(tmp_path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
     for nodes in (2, 3):
         assert found[f"equal {nodes}"]
         assert found[f"tags {nodes}"]
-        assert [found[f"reports {nodes}"].count(r) for r in found[f"reports {nodes}"]] == [1] * len(found[f"reports {nodes}"])
+        assert [found[f"reports {nodes}"].count(r) for r in found[f"reports {nodes}"]] == [1] * len(
+            found[f"reports {nodes}"]
+        )
     assert (tmp_path / "flag").exists()
     assert found["executors"] == 2
     assert found["presorted"] == 0
     assert found["attempts 2"] >= 1
-    assert found["explain"] == "2 nodes: plain Python functions: one node per core; a node works on the task's own thread"
+    assert (
+        found["explain"]
+        == "2 nodes: plain Python functions: one node per core; a node works on the task's own thread"
+    )
     for turn in (1, 2):
         assert found[f"grouped {turn}"]
         assert found[f"killed {turn}"]

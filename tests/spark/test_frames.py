@@ -20,7 +20,25 @@ from ordstream.spark import apply, node_function, shed_log, shed_rows
 
 pytestmark = pytest.mark.spark
 
-HOSTILE = ["a.b", "A", "a", "`", "x y", " ", "c0", "d0", "o0", "_0", "value", "_metadata", "_tag", "partition", "é", "a`.`b", "count(1)"]
+HOSTILE = [
+    "a.b",
+    "A",
+    "a",
+    "`",
+    "x y",
+    " ",
+    "c0",
+    "d0",
+    "o0",
+    "_0",
+    "value",
+    "_metadata",
+    "_tag",
+    "partition",
+    "é",
+    "a`.`b",
+    "count(1)",
+]
 HOSTILE += [f"__ordstream_{name}" for name in ("serial", "tag", "node", "file", "row")]
 
 
@@ -42,8 +60,15 @@ def new_york(spark):
 def hostile(spark, rows=60):
     """Every hostile name at once, values that tell columns apart; the last column is the order."""
     names = [*HOSTILE, "t.s"]
-    table = pa.table([[(n * (k + 3)) % (k + 2) for n in range(rows)] for k in range(len(HOSTILE))] + [list(range(rows))], names=names)
-    frame = spark.createDataFrame(rows_of(table), [f"x{k}" for k in range(len(names))]).repartition(3).toDF(*names)
+    table = pa.table(
+        [[(n * (k + 3)) % (k + 2) for n in range(rows)] for k in range(len(HOSTILE))] + [list(range(rows))],
+        names=names,
+    )
+    frame = (
+        spark.createDataFrame(rows_of(table), [f"x{k}" for k in range(len(names))])
+        .repartition(3)
+        .toDF(*names)
+    )
     return table, frame
 
 
@@ -57,16 +82,27 @@ def test_users_columns_keep_their_names_and_values_whatever_they_are_called(spar
     assert list(zip(*columns, strict=True)) == [tuple(row) for row in run_serial(passed, table).rows]
 
 
-@pytest.mark.parametrize(("nodes", "grouping", "presorted"), [(1, "hash", False), (2, "hash", True), (3, "dkg", False), (2, "dkg", True)])
+@pytest.mark.parametrize(
+    ("nodes", "grouping", "presorted"),
+    [(1, "hash", False), (2, "hash", True), (3, "dkg", False), (2, "dkg", True)],
+)
 def test_keys_states_and_order_may_have_any_name(spark, nodes, grouping, presorted):
     names = ["t.s", "a.b", "__ordstream_node", "__ordstream_tag", "__ordstream_serial", "A", "a", "`"]
     schema = pa.schema([(name, pa.int64()) for name in names])
-    table = pa.table([list(range(90)), *([(n * k) % (k + 1) for n in range(90)] for k in range(2, 9))], schema=schema)
-    pipeline = od.Pipeline(schema).key_by("a.b", "a").scan(**{"__ordstream_row": od.count(), "value": od.sum("`")})
-    pipeline = pipeline.key_by("__ordstream_node").scan(**{"x.y": od.last("value"), "__ordstream_file": od.max("t.s")})
+    table = pa.table(
+        [list(range(90)), *([(n * k) % (k + 1) for n in range(90)] for k in range(2, 9))], schema=schema
+    )
+    pipeline = (
+        od.Pipeline(schema).key_by("a.b", "a").scan(**{"__ordstream_row": od.count(), "value": od.sum("`")})
+    )
+    pipeline = pipeline.key_by("__ordstream_node").scan(
+        **{"x.y": od.last("value"), "__ordstream_file": od.max("t.s")}
+    )
     frame = spark.createDataFrame(rows_of(table), [f"x{k}" for k in range(len(names))])
     frame = frame.orderBy("x0").toDF(*names) if presorted else frame.repartition(3).toDF(*names)
-    found = apply(pipeline, frame, order_by="t.s", nodes=nodes, grouping=grouping, presorted=presorted, tags=True).toArrow()
+    found = apply(
+        pipeline, frame, order_by="t.s", nodes=nodes, grouping=grouping, presorted=presorted, tags=True
+    ).toArrow()
     serial = run_serial(pipeline, table)
     assert found.schema.names == [*pipeline.schema.names, "_serial", "_index"]
     columns = [column.to_pylist() for column in found.columns]
@@ -81,14 +117,20 @@ def test_functions_in_front_and_posg_see_any_name(spark):
     frame = spark.createDataFrame(rows_of(table), ["x", "y"]).repartition(3).toDF(*schema.names)
     expected = [tuple(row) for row in run_serial(pipeline, table).rows]
     for grouping in ("posg", {"f": "posg", "count_2": "dkg"}):
-        assert rows_of(apply(pipeline, frame, order_by="a.b", nodes=2, grouping=grouping).toArrow()) == expected
+        assert (
+            rows_of(apply(pipeline, frame, order_by="a.b", nodes=2, grouping=grouping).toArrow()) == expected
+        )
 
 
 def test_what_is_shed_has_its_names_too(spark):
     schema = pa.schema([("a.b", pa.int64()), ("x y", pa.int64()), ("__ordstream_serial", pa.string())])
-    table = pa.table([list(range(400)), [n % 5 for n in range(400)], [f"k{n % 3}" for n in range(400)]], schema=schema)
+    table = pa.table(
+        [list(range(400)), [n % 5 for n in range(400)], [f"k{n % 3}" for n in range(400)]], schema=schema
+    )
     frame = spark.createDataFrame(rows_of(table), ["x", "y", "z"]).toDF(*schema.names)
-    pipeline = od.Pipeline(schema).shed("1ms", "__ordstream_serial", frozen=od.Frozen(rate=1e9, seed=7), model=model(), side_output=True)
+    pipeline = od.Pipeline(schema).shed(
+        "1ms", "__ordstream_serial", frozen=od.Frozen(rate=1e9, seed=7), model=model(), side_output=True
+    )
     pipeline = pipeline.key_by("x y").count()
     log = shed_log(pipeline, frame, order_by="a.b").toArrow()
     aside = shed_rows(pipeline, frame, order_by="a.b").toArrow()
@@ -103,7 +145,12 @@ def test_what_is_shed_has_its_names_too(spark):
 def test_columns_that_are_added_take_no_name_of_the_user_s(spark, name):
     schema = pa.schema([("k", pa.string()), (name, pa.int64())])
     frame = spark.createDataFrame([("k0", 1)], ["k", name])
-    sheds = od.Pipeline(schema).shed("1ms", "k", frozen=od.Frozen(rate=1e9), model=model(), side_output=True).key_by("k").count()
+    sheds = (
+        od.Pipeline(schema)
+        .shed("1ms", "k", frozen=od.Frozen(rate=1e9), model=model(), side_output=True)
+        .key_by("k")
+        .count()
+    )
     with pytest.raises(od.SchemaError, match=f"shed_rows adds a column '{name}'"):
         shed_rows(sheds, frame, order_by=name)
     if name != "_partition":
@@ -133,7 +180,11 @@ def instants(count=400, seed=5):
     """
     draw = random.Random(seed)
     changes = [1_710_054_000, 1_730_613_600, -2_717_650_800, 2_236_220_400, -84_387_600]
-    near = [change * 1_000_000 + draw.randint(-7_200_000_000, 7_200_000_000) for change in changes for _ in range(count // 10)]
+    near = [
+        change * 1_000_000 + draw.randint(-7_200_000_000, 7_200_000_000)
+        for change in changes
+        for _ in range(count // 10)
+    ]
     return near + [draw.randint(-(10**16), 10**16) for _ in range(count - len(near))]
 
 
@@ -146,16 +197,27 @@ def test_times_are_cast_as_spark_casts_them(new_york, nodes):
     base = spark.createDataFrame(rows, "n long, us long").select(
         "n",
         F.expr("timestamp_micros(us)").alias("i"),
-        F.expr("cast(timestamp'1970-01-01 00:00:00Z' as timestamp_ntz) + make_dt_interval(0, 5, 0, us / 1e6)").alias("w"),
+        F.expr(
+            "cast(timestamp'1970-01-01 00:00:00Z' as timestamp_ntz) + make_dt_interval(0, 5, 0, us / 1e6)"
+        ).alias("w"),
     )
     base = base.selectExpr("n", "i", "w", "cast(w as date) as d", "array(i, i) as li", "array(w) as lw")
     pairs = ["i_i", "i_w", "i_d", "w_i", "w_w", "w_d", "d_i", "d_w", "li_w", "lw_i"]
     frame = base.select("n", *(F.col(pair.split("_")[0]).alias(pair) for pair in pairs))
     kinds = {"i": pa.timestamp("us", "UTC"), "w": pa.timestamp("us"), "d": pa.date32()}
     types = {name: kinds[name[-1]] for name in frame.columns if name != "n"}
-    schema = pa.schema([("n", pa.int64()), *((name, pa.list_(kind) if name[0] == "l" else kind) for name, kind in types.items())])
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            *((name, pa.list_(kind) if name[0] == "l" else kind) for name, kind in types.items()),
+        ]
+    )
     sql = {"i": "timestamp", "w": "timestamp_ntz", "d": "date"}
-    cast = [F.col(c).cast(f"array<{sql[c[-1]]}>" if c[0] == "l" else sql[c[-1]]).alias(c) for c in frame.columns if c != "n"]
+    cast = [
+        F.col(c).cast(f"array<{sql[c[-1]]}>" if c[0] == "l" else sql[c[-1]]).alias(c)
+        for c in frame.columns
+        if c != "n"
+    ]
     expected = frame.select("n", *cast).orderBy("n")
     found = apply(od.Pipeline(schema), frame, order_by="n", nodes=nodes)
     assert found.dtypes == expected.dtypes
@@ -168,13 +230,18 @@ def test_times_are_cast_as_spark_casts_them(new_york, nodes):
 def test_units_zones_and_order_of_times(new_york):
     spark = new_york
     # 01:30 and 01:10 of the hour that the clocks show twice: in order as instants, not as readings
-    frame = spark.sql("select timestamp_seconds(s) as t, timestamp_seconds(s) as u from values (1730611800), (1730614200) as v(s)")
+    frame = spark.sql(
+        "select timestamp_seconds(s) as t, timestamp_seconds(s) as u "
+        "from values (1730611800), (1730614200) as v(s)"
+    )
     reading = ["2024-11-03 01:30:00", "2024-11-03 01:10:00"]
     for unit in ("s", "ms", "us", "ns"):
         schema = pa.schema([("t", pa.timestamp(unit)), ("u", pa.timestamp(unit, "Asia/Tokyo"))])
         for nodes in (1, 2) if unit == "s" else (1,):
             for presorted in (False, True):
-                found = apply(od.Pipeline(schema), frame, order_by="t", nodes=nodes, presorted=presorted).toArrow()
+                found = apply(
+                    od.Pipeline(schema), frame, order_by="t", nodes=nodes, presorted=presorted
+                ).toArrow()
                 assert [str(value) for value in found["t"].to_pylist()] == reading
                 assert found["u"].cast(pa.int64()).to_pylist() == [1730611800000000, 1730614200000000]
     day = od.Pipeline(pa.schema([("t", pa.date32())])).key_by("t").count()
@@ -184,7 +251,11 @@ def test_units_zones_and_order_of_times(new_york):
 
 def test_a_node_of_one_s_own_refuses_to_take_an_instant_for_a_reading(new_york):
     spark = new_york
-    for given, read in (("timestamp", pa.timestamp("us")), ("timestamp", pa.date32()), ("timestamp_ntz", pa.timestamp("us", "UTC"))):
+    for given, read in (
+        ("timestamp", pa.timestamp("us")),
+        ("timestamp", pa.date32()),
+        ("timestamp_ntz", pa.timestamp("us", "UTC")),
+    ):
         frame = spark.sql(f"select {given}'2024-06-01 12:00:00' as t")
         function, schema = node_function(od.Pipeline(pa.schema([("t", read)])))
         with pytest.raises(Exception, match=r"column 't' arrives as timestamp.*Cast it in Spark first"):
@@ -204,13 +275,17 @@ def in_fragments(spark, wrong=False):
     first, last = spark.range(0, 3_000, 1, 3), spark.range(3_000, 6_000, 1, 3).cache()
     assert last.count() == 3_000
     moved = F.when(F.col("id") == 4_321, 0).otherwise(F.col("id")) if wrong else F.col("id")
-    return first.union(last).select((moved / 9).cast("long").alias("ts"), (F.col("id") % 7).alias("user"), F.col("id").alias("n")), last
+    return first.union(last).select(
+        (moved / 9).cast("long").alias("ts"), (F.col("id") % 7).alias("user"), F.col("id").alias("n")
+    ), last
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_presorted_partitions_are_taken_in_their_order(spark, nodes):
     schema = pa.schema([(name, pa.int64()) for name in ("ts", "user", "n")])
-    table = pa.table([[n // 9 for n in range(6_000)], [n % 7 for n in range(6_000)], list(range(6_000))], schema=schema)
+    table = pa.table(
+        [[n // 9 for n in range(6_000)], [n % 7 for n in range(6_000)], list(range(6_000))], schema=schema
+    )
     pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count(), latest=od.last("n"))
     fronted = od.Pipeline(schema).map(tuple, schema=schema).key_by("user").scan(seen=od.count())
     frame, cached = in_fragments(spark)
@@ -229,7 +304,10 @@ def test_rows_of_one_partition_are_neither_moved_nor_sorted(spark):
     schema = pa.schema([("id", pa.int64())])
     counts = od.Pipeline(schema).key_by("id").count()
     ordered = spark.range(0, 100, 1, 4)
-    plans = [apply(counts, frame, order_by="id", presorted=True) for frame in (ordered.coalesce(1), ordered, ordered.union(ordered))]
+    plans = [
+        apply(counts, frame, order_by="id", presorted=True)
+        for frame in (ordered.coalesce(1), ordered, ordered.union(ordered))
+    ]
     texts = [plan._jdf.queryExecution().executedPlan().toString() for plan in plans]
     assert [text.count("Sort") + text.count("Exchange") for text in texts] == [0, 0, 1]
 

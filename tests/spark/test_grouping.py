@@ -65,7 +65,9 @@ def skewed(n=20_000, seed=3):
 
 
 def tuples_of(channel, fragment):
-    return [report["tuples"] for _, report in sorted(channel.latest.items()) if report["fragment"] == fragment]
+    return [
+        report["tuples"] for _, report in sorted(channel.latest.items()) if report["fragment"] == fragment
+    ]
 
 
 GROUPINGS = {
@@ -84,18 +86,26 @@ def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, se
     pipeline = chain(front, last=False)
     assert "scan_4" in [stage.name for stage in pipeline.plan.operators]
     nodes, grouping = GROUPINGS[name]
-    found = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, grouping=grouping).toArrow()
+    found = apply(
+        pipeline, spark.read.parquet(files), order_by="ts", nodes=nodes, tags=True, grouping=grouping
+    ).toArrow()
     assert same(found, serial)
 
 
 @pytest.mark.parametrize("grouping", [od.DKG(), od.POSG()])
 def test_a_balancer_carries_a_model_from_job_to_job(spark, files, serial, grouping):
     pipeline = chain(front, last=False)
-    balancer = Balancer(grouping, key="item", learn="previous") if isinstance(grouping, od.POSG) else Balancer(grouping, learn="previous")
+    balancer = (
+        Balancer(grouping, key="item", learn="previous")
+        if isinstance(grouping, od.POSG)
+        else Balancer(grouping, learn="previous")
+    )
     texts = []
     for _ in range(2):
         texts.append(explain(pipeline, spark, nodes=3, grouping=balancer, order_by="ts"))
-        found = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=3, tags=True, grouping=balancer).toArrow()
+        found = apply(
+            pipeline, spark.read.parquet(files), order_by="ts", nodes=3, tags=True, grouping=balancer
+        ).toArrow()
         assert same(found, serial)
     if isinstance(grouping, od.POSG):
         assert balancer.times.tuples >= 50  # of cheap functions only some rows are measured
@@ -112,17 +122,26 @@ def test_a_balancer_carries_a_model_from_job_to_job(spark, files, serial, groupi
 @pytest.mark.parametrize("act", [fail, kill])
 def test_a_retry_sends_every_row_where_it_went_before(spark, tmp_path, act):
     def pipeline(step):
-        return front(od.Pipeline(SOURCE)).map(step, schema=SOURCE).key_by("user").scan(seen=od.count(), least=od.min("n"), name="seen")
+        return (
+            front(od.Pipeline(SOURCE))
+            .map(step, schema=SOURCE)
+            .key_by("user")
+            .scan(seen=od.count(), least=od.min("n"), name="seen")
+        )
 
     table = stream(range(ROWS))
     expected = rows_of(run_serial(pipeline(tuple), table).table)
     balancer = Balancer("posg", key=["item", "user"])
-    frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], "ts long, user long, item string, n long")
+    frame = spark.createDataFrame(
+        [tuple(r.values()) for r in table.to_pylist()], "ts long, user long, item string, n long"
+    )
     warm = apply(front(od.Pipeline(SOURCE)), frame, order_by=["ts", "n"], nodes=3, grouping=balancer)
     assert warm.count() == ROWS
     assert balancer.times is not None
     grouping = {FRONT: balancer, "seen": od.DKG(m=400)}
-    result = apply(pipeline(once(str(tmp_path / "flag"), act)), frame, order_by=["ts", "n"], nodes=3, grouping=grouping)
+    result = apply(
+        pipeline(once(str(tmp_path / "flag"), act)), frame, order_by=["ts", "n"], nodes=3, grouping=grouping
+    )
     (tmp_path / "flag").unlink(missing_ok=True)  # the sample met the fault as well
     assert rows_of(result.toArrow()) == expected
     assert (tmp_path / "flag").exists()
@@ -148,7 +167,9 @@ def test_what_executors_learn_is_what_one_learner_learns(spark, learn):
     assert tuples_of(channel, 2) == sent.tolist()
     one = learner.build()
     assert imbalance(sent) <= imbalance(np.bincount(one.route(table["key"]), minlength=4)) + 3
-    assert imbalance(sent) < min(imbalance(np.bincount(universal(4, seed).route(table["key"]), minlength=4)) for seed in range(10))
+    assert imbalance(sent) < min(
+        imbalance(np.bincount(universal(4, seed).route(table["key"]), minlength=4)) for seed in range(10)
+    )
     assert (learner.hashes.coefficients, learner.instances) == (learnt.hashes.coefficients, learnt.instances)
 
 
@@ -173,21 +194,41 @@ def test_split_keys_are_merged(spark, grouping, what):
 
     table = skewed(6_000)
     start = od.Pipeline(table.schema).key_by("key")
-    counted = start.count("m", emit="final", operator="words").filter(od.col("m") > 1).key_by("m").count("of", emit="final")
-    totals = start.aggregate(s=od.sum("n"), a=od.mean("n"), low=od.min("ts"), high=od.max("ts"), name="words")
+    counted = (
+        start.count("m", emit="final", operator="words")
+        .filter(od.col("m") > 1)
+        .key_by("m")
+        .count("of", emit="final")
+    )
+    totals = start.aggregate(
+        s=od.sum("n"), a=od.mean("n"), low=od.min("ts"), high=od.max("ts"), name="words"
+    )
     pipeline, options = (counted, {}) if what == "counted" else (totals, {"emit": "final"})
     channel = Channel()
     frame = spark.createDataFrame(table)
-    result = apply(pipeline, frame, order_by="ts", nodes=4, grouping={"words": grouping}, tags=True, report=channel, **options)
+    result = apply(
+        pipeline,
+        frame,
+        order_by="ts",
+        nodes=4,
+        grouping={"words": grouping},
+        tags=True,
+        report=channel,
+        **options,
+    )
     assert same(result.toArrow(), run_serial(final(pipeline) if options else pipeline, table))
     assert imbalance(tuples_of(channel, 2)) < 10  # a whole key is 38 % of the rows
-    assert "which may share the rows of a key" in explain(counted, spark, nodes=4, grouping={"words": grouping})
+    assert "which may share the rows of a key" in explain(
+        counted, spark, nodes=4, grouping={"words": grouping}
+    )
 
 
 def test_the_posg_stage_is_balanced_by_time(spark, tmp_path):
     """Not a measurement: rows of 20 ms and of none at all; counted is where the dear ones went."""
     table = stream(range(600))
-    frame = spark.createDataFrame([tuple(r.values()) for r in table.to_pylist()], "ts long, user long, item string, n long")
+    frame = spark.createDataFrame(
+        [tuple(r.values()) for r in table.to_pylist()], "ts long, user long, item string, n long"
+    )
     balancer, dear = Balancer("posg", key="item"), []
     for job in ("first", "second"):
         nodes = tmp_path / job
@@ -200,7 +241,13 @@ def test_the_posg_stage_is_balanced_by_time(spark, tmp_path):
                     file.write(f"{row.n}\n")
             return tuple(row)
 
-        frame_ = apply(od.Pipeline(SOURCE).map(slow, schema=SOURCE), frame, order_by=["ts", "n"], nodes=5, grouping=balancer)
+        frame_ = apply(
+            od.Pipeline(SOURCE).map(slow, schema=SOURCE),
+            frame,
+            order_by=["ts", "n"],
+            nodes=5,
+            grouping=balancer,
+        )
         assert rows_of(frame_.toArrow()) == rows_of(run_serial(od.Pipeline(SOURCE), table).table)
         dear.append([len(set(file.read_text().split())) for file in nodes.iterdir()])
     # Round-Robin over 5 nodes sends every fifth row, all the dear ones, to one node.
@@ -343,14 +390,20 @@ def test_a_model_is_loaded_by_what_learnt_it_alone():
 
 KEYED = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count(), name="seen")
 STATELESS = od.Pipeline(SOURCE).map(tuple, schema=SOURCE, name="look up")
-BOTH = STATELESS.key_by("user").scan(seen=od.count(), name="seen").map(tuple, schema=KEYED.schema, name="after")
+BOTH = (
+    STATELESS.key_by("user").scan(seen=od.count(), name="seen").map(tuple, schema=KEYED.schema, name="after")
+)
 WHOLE = od.Pipeline(SOURCE).count("all", operator="all")
 
 
 @pytest.mark.parametrize(
     ("pipeline", "grouping", "words"),
     [
-        (KEYED, "posg", "POSG spreads the stateless operators in front .* begins with 'seen', which keeps state"),
+        (
+            KEYED,
+            "posg",
+            "POSG spreads the stateless operators in front .* begins with 'seen', which keeps state",
+        ),
         (od.Pipeline(SOURCE), "posg", "this pipeline has no operators"),
         (STATELESS, "dkg", "this pipeline has none"),
         (WHOLE, "dkg", "this pipeline has none"),
@@ -361,7 +414,11 @@ WHOLE = od.Pipeline(SOURCE).count("all", operator="all")
         (BOTH, {"nobody": "dkg"}, "no operator is called 'nobody'; there are look up, seen, after"),
         (BOTH, "pkg", "operator 'seen' has no declared merge"),
         (BOTH, od.DKG(variant="pkg"), "operator 'seen' has no declared merge"),
-        (od.Pipeline(SOURCE).key_by("user").count(operator="c"), "pkg", "operator 'c' has no declared merge"),
+        (
+            od.Pipeline(SOURCE).key_by("user").count(operator="c"),
+            "pkg",
+            "operator 'c' has no declared merge",
+        ),
         (KEYED, universal(5), "a KeyMap for 5 nodes can't serve nodes=2"),
         (STATELESS, od.POSG(instances=3), "a POSG for 3 nodes can't serve nodes=2"),
         (KEYED, "round", "grouping is one of 'hash', 'dkg', 'posg', 'pkg'"),
@@ -412,15 +469,26 @@ def test_a_route_is_a_pure_function_of_the_rows_in_order():
     times = od.POSG().times()
     times.update_many(table["key"], table["key"].to_numpy() % 64 + 1.0)
     cuts = list(itertools.pairwise([0, 1, 70, 71, 2_500, 5_000]))
-    for grouping in (lambda: PKG(4), lambda: learner.build(), lambda: od.DKG().fit(table["key"], 4), lambda: None):
+    for grouping in (
+        lambda: PKG(4),
+        lambda: learner.build(),
+        lambda: od.DKG().fit(table["key"], 4),
+        lambda: None,
+    ):
         whole = Route(table.schema, (1,), 4, grouping())(table.to_batches()[0])
         route = Route(table.schema, (1,), 4, grouping())
         parts = [route(batch) for low, high in cuts for batch in table.slice(low, high - low).to_batches()]
         assert np.concatenate(parts).tolist() == whole.tolist()
         assert sorted(set(whole.tolist())) == [0, 1, 2, 3]
-    function = cloudpickle.loads(cloudpickle.dumps(ScheduleFunction(FrozenPosg(4, times, seed=2), (table.schema.field("key"),))))
+    function = cloudpickle.loads(
+        cloudpickle.dumps(ScheduleFunction(FrozenPosg(4, times, seed=2), (table.schema.field("key"),)))
+    )
     (whole,) = function(iter(table.to_batches()))
     parts = function(batch for low, high in cuts for batch in table.slice(low, high - low).to_batches())
-    assert [node for part in parts for node in part.column(NODE).to_pylist()] == whole.column(NODE).to_pylist()
-    loads = np.bincount(whole.column(NODE).to_numpy(), weights=times.estimate_many(table["key"]), minlength=4)
+    assert [node for part in parts for node in part.column(NODE).to_pylist()] == whole.column(
+        NODE
+    ).to_pylist()
+    loads = np.bincount(
+        whole.column(NODE).to_numpy(), weights=times.estimate_many(table["key"]), minlength=4
+    )
     assert imbalance(loads) < 1

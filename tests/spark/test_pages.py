@@ -8,7 +8,11 @@ from ordstream.spark import session
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.spark for block in python_blocks(page))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(block.spark for block in python_blocks(page))],
+    ids=lambda page: page.name,
+)
 def test_python_blocks_run(page, spark, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(session, "local_session", lambda: spark)

@@ -144,7 +144,9 @@ def test_a_node_works_on_without_a_driver(channel, door):
 
 def test_only_the_loopback_interface_listens(door):
     assert LISTENER._socket.getsockname()[0] == "127.0.0.1"
-    assert any(thread.name == "spark-progress-listener" and thread.daemon for thread in threading.enumerate())
+    assert any(
+        thread.name == "spark-progress-listener" and thread.daemon for thread in threading.enumerate()
+    )
 
 
 def test_a_node_is_told_when_its_stage_is_over_but_not_before_spark_lists_it(channel, door, monkeypatch):

@@ -40,14 +40,22 @@ def table(path, columns):
 def test_prototype_experiments_write_their_figures(java, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(od.__file__).parents[1])}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.lower().count("hold") >= 4, ended.stdout
-    mean = table(tmp_path / "posg-fig12.csv", ["k", "POSG", "Round-Robin", "S_L", "S_L min", "S_L max", "S_L simulated"])
+    mean = table(
+        tmp_path / "posg-fig12.csv",
+        ["k", "POSG", "Round-Robin", "S_L", "S_L min", "S_L max", "S_L simulated"],
+    )
     # a node needs a processor to compute
     assert [row[0] for row in mean] == [k for k in (1, 2, 4, 8) if k <= allowed_cpus()]
     assert all(row[1] > 0 and 0 < row[4] <= row[3] <= row[5] for row in mean)
     assert mean[0][6] == 1  # in virtual time nothing disturbs one node
-    parts = table(tmp_path / "dkg-fig11.csv", ["part", "DKG min", "DKG mean", "DKG max", "Modulo min", "Modulo mean", "Modulo max"])
+    parts = table(
+        tmp_path / "dkg-fig11.csv",
+        ["part", "DKG min", "DKG mean", "DKG max", "Modulo min", "Modulo mean", "Modulo max"],
+    )
     assert [row[0] for row in parts] == list(range(5, 101, 5))
     assert all(0 <= row[1] <= row[2] <= row[3] <= 1.01 for row in parts)

@@ -45,7 +45,9 @@ def test_start_and_first_job_print_nothing(java):
         "PYTHONPATH": str(Path(ordstream.__file__).parents[1])
     }  # the build under test
     command = [sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == "still here\n"
     assert ended.stdout == "this process already has a Spark context: stop it first, or use its session\n"
@@ -77,7 +79,14 @@ def test_ctrl_c_while_java_starts_leaves_no_java_process(java):
     pytest.importorskip("pyspark")
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     # a Java process that stays would hold the pipes: run() would not return
-    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert (ended.stdout, ended.stderr, ended.returncode) == ("interrupted\n", "", 0)
 
 
@@ -99,7 +108,9 @@ def test_a_machine_without_the_name_localhost_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
     monkeypatch.setenv("JAVA_HOME", "/any")
     monkeypatch.setattr(session.socket, "getaddrinfo", unknown)
-    with pytest.raises(RuntimeError, match=r"'localhost', which this machine can't resolve .* to /etc/hosts"):
+    with pytest.raises(
+        RuntimeError, match=r"'localhost', which this machine can't resolve .* to /etc/hosts"
+    ):
         session.local_session()
 
 
@@ -126,7 +137,14 @@ def test_what_the_launcher_says_after_an_interrupt_is_filtered_too() -> None:
     """
     pytest.importorskip("pyspark")
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
-    ended = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", LATE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert (ended.stderr, ended.returncode) == ("another line\n", 0)
 
 
@@ -164,9 +182,24 @@ def test_ctrl_c_in_a_command_is_one_line(java, tmp_path, where):
     pytest.importorskip("pyspark")
     generate_clicks(tmp_path, rows=600)
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
-    command = [sys.executable, "-c", AT_CALL, where, "run", "q2", "--engine", "spark", "--data", str(tmp_path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        AT_CALL,
+        where,
+        "run",
+        "q2",
+        "--engine",
+        "spark",
+        "--data",
+        str(tmp_path),
+    ]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
     assert (ended.returncode, ended.stdout) == (130, "")
     before, after = ended.stderr.split("now\n")
     assert "Spark 4" in before
-    assert [line for line in after.splitlines() if not line.startswith("processing ")] == ["ordstream: interrupted"]
+    assert [line for line in after.splitlines() if not line.startswith("processing ")] == [
+        "ordstream: interrupted"
+    ]

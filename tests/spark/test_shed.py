@@ -82,7 +82,12 @@ def test_a_node_in_a_task_sheds_what_a_sequential_run_sheds_and_reports_it(spark
     ((key, report),) = channel.latest.items()
     assert (key.partition, key.attempt) == (0, 0)
     (shed,) = report["shedding"]
-    assert (shed["name"], shed["mode"], shed["shed"], shed["approximate"]) == ("overload", "frozen", log.num_rows, True)
+    assert (shed["name"], shed["mode"], shed["shed"], shed["approximate"]) == (
+        "overload",
+        "frozen",
+        log.num_rows,
+        True,
+    )
     assert sum(count for _, count in shed["timeline"]) == log.num_rows
     assert "30 ms" in shed["goal"]
 
@@ -110,7 +115,12 @@ def test_a_failed_attempt_does_not_count_even_if_its_node_had_ended(spark, files
             flag.touch()
             raise ValueError("behind the node")
 
-    rows = spark.read.parquet(files).coalesce(1).sortWithinPartitions("ts", "n").mapInArrow(fails_behind, schema)
+    rows = (
+        spark.read.parquet(files)
+        .coalesce(1)
+        .sortWithinPartitions("ts", "n")
+        .mapInArrow(fails_behind, schema)
+    )
     assert rows.count() > 0
     assert sorted(key.attempt for key in channel.reports) == [0, 1]
     assert [key.attempt for key in channel.latest] == [1]
@@ -127,7 +137,9 @@ def test_each_partition_decides_for_itself(spark):
     found = rdd.mapPartitions(function).collect()
     serial = [run_serial(shedding(), part, shed_partition=number) for number, part in enumerate(parts)]
     assert found == [row for one in serial for row in rows_of(one.table)]
-    assert [shed["shed"] for _, report in sorted(channel.latest.items()) for shed in report["shedding"]] == [len(s.shed) for s in serial]
+    assert [shed["shed"] for _, report in sorted(channel.latest.items()) for shed in report["shedding"]] == [
+        len(s.shed) for s in serial
+    ]
     # The same rows in another partition: other decisions.
     assert run_serial(shedding(), parts[1], shed_partition=0).shed != serial[1].shed
     logger, schema = node_function(shedding(), order_by=("ts",), part="shed_log")
@@ -142,7 +154,10 @@ def test_each_partition_decides_for_itself(spark):
 
 def test_the_side_output_is_a_frame_of_its_own(spark, files):
     frame, pipeline = spark.read.parquet(files), shedding(side_output=True)
-    aside, log = shed_rows(pipeline, frame, order_by="ts", stage="overload").toArrow(), shed_log(pipeline, frame, order_by="ts").toArrow()
+    aside, log = (
+        shed_rows(pipeline, frame, order_by="ts", stage="overload").toArrow(),
+        shed_log(pipeline, frame, order_by="ts").toArrow(),
+    )
     assert aside["_serial"].to_pylist() == log["serial"].to_pylist()
     assert set(aside["_partition"].to_pylist()) == {0}
     source = stream(range(ROWS)).take(pa.array(log["serial"].to_numpy() - 1))
@@ -167,7 +182,10 @@ def test_a_live_log_is_replayed_in_a_task(spark, files):
     live = shedding(frozen=None)
     log = live.run(table, workers=1, arrivals=(np.arange(ROWS) * 100).astype(np.int64)).shed.log
     chosen = pa.Table.from_pylist(
-        [{"partition": 0, "stage": "overload", "serial": serial, "index": 0} for serial in range(2, ROWS, 13)],
+        [
+            {"partition": 0, "stage": "overload", "serial": serial, "index": 0}
+            for serial in range(2, ROWS, 13)
+        ],
         schema=pa.schema([log.schema.field(name) for name in ("partition", "stage", "serial", "index")]),
     )
     channel = Channel()
@@ -180,7 +198,9 @@ def test_a_live_log_is_replayed_in_a_task(spark, files):
 def test_what_can_not_be_repeated_is_refused(spark, files):
     frame = spark.read.parquet(files)
     for use in (apply, shed_log, shed_rows):
-        with pytest.raises(od.PlanError, match=r"overload: live shedding decides by clocks.*frozen=od\.Frozen"):
+        with pytest.raises(
+            od.PlanError, match=r"overload: live shedding decides by clocks.*frozen=od\.Frozen"
+        ):
             use(shedding(frozen=None), frame, order_by="ts")
     with pytest.raises(od.PlanError, match="overload: a pipeline that sheds runs in one node"):
         apply(shedding(), frame, order_by="ts", nodes=2)
@@ -206,4 +226,6 @@ def test_reports_by_stage_partition_and_attempt(spark, tmp_path):
     two = spark.read.parquet(str(tmp_path)).repartition(2, "user").sortWithinPartitions("ts", "n")
     two.mapInArrow(function, schema).count()
     assert sorted((key.partition, key.attempt) for key in channel.latest) == [(0, 0), (1, 0)]
-    assert all(isinstance(key, TaskKey) and len(report["shedding"]) == 1 for key, report in channel.latest.items())
+    assert all(
+        isinstance(key, TaskKey) and len(report["shedding"]) == 1 for key, report in channel.latest.items()
+    )

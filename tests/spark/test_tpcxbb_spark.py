@@ -33,7 +33,9 @@ CASES = [
 def folder(tmp_path_factory):
     """Each fact table in two files, cut inside a ticket."""
     whole = DataFolder(
-        generate_clicks(tmp_path_factory.mktemp("whole"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True)
+        generate_clicks(
+            tmp_path_factory.mktemp("whole"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True
+        )
     )
     path = tmp_path_factory.mktemp("cut")
     for table in ("web_clickstreams", "store_sales"):
@@ -41,7 +43,9 @@ def folder(tmp_path_factory):
         pq.write_table(rows.slice(0, 1_234), path / f"{table}_1.parquet")
         pq.write_table(rows.slice(1_234), path / f"{table}_2.parquet")
     for table in ("item", "web_page"):
-        pa.csv.write_csv(whole.table(table), path / f"{table}.csv", pa.csv.WriteOptions(quoting_style="needed"))
+        pa.csv.write_csv(
+            whole.table(table), path / f"{table}.csv", pa.csv.WriteOptions(quoting_style="needed")
+        )
     return DataFolder(path)
 
 
@@ -60,7 +64,9 @@ def test_one_answer_whatever_the_times(spark, tmp_path, where):
         if name == "q15" and where == "everywhere":
             parameters = parameters | {"date_from": -1, "date_to": 0}
         expected = ANSWERS[name](Tables(data), **parameters)
-        assert batch.first_difference(batch.spark_answer(spark, data, name, **parameters), expected) is None, name
+        assert (
+            batch.first_difference(batch.spark_answer(spark, data, name, **parameters), expected) is None
+        ), name
         if (name, where) in (("q1", "everywhere"), ("q4", "around 0")):
             outcome, _ = on_spark(Job(QUERIES[name], parameters, data, {"emit": "final"}), False, spark)
             assert batch.first_difference(outcome.answer, expected) is None, name
@@ -72,7 +78,9 @@ def test_a_time_that_does_not_fit_is_refused(spark, tmp_path):
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        with pytest.raises(RuntimeError, match=r"wcs_click_date_sk 106751991167301 with wcs_click_time_sk 0 is no time"):
+        with pytest.raises(
+            RuntimeError, match=r"wcs_click_date_sk 106751991167301 with wcs_click_time_sk 0 is no time"
+        ):
             on_spark(Job(QUERIES["q4"], PARAMETERS["q4"], data), False, spark)
         with pytest.raises(Exception, match=r"(?i)overflow"):
             batch.spark_answer(spark, data, "q4", **PARAMETERS["q4"])
@@ -87,7 +95,9 @@ def test_spark_reads_the_streams_that_a_node_reads(spark, folder, tmp_path):
     assert in_spark.cast(sales.schema).equals(sales.combine_chunks())
     for number in (1, 2):
         rows = pq.read_table(folder.path / f"store_sales_{number}.parquet")
-        pa.csv.write_csv(rows, tmp_path / f"store_sales_{number}.csv", pa.csv.WriteOptions(quoting_style="needed"))
+        pa.csv.write_csv(
+            rows, tmp_path / f"store_sales_{number}.csv", pa.csv.WriteOptions(quoting_style="needed")
+        )
     from_csv = DataFolder(tmp_path).sales_dataframe(spark).orderBy("ts", "ticket", "line").toArrow()
     assert from_csv.cast(sales.schema).equals(sales.combine_chunks())
     clicks = pa.Table.from_batches(folder.clicks())
@@ -102,7 +112,9 @@ def test_a_missing_value_is_named_in_one_line(spark, folder, tmp_path):
     time = pa.array([None, *rows["wcs_click_time_sk"].to_pylist()[1:]], pa.int64())
     pq.write_table(rows.set_column(1, "wcs_click_time_sk", time), tmp_path / "web_clickstreams.parquet")
     job = Job(QUERIES["q2"], QUERIES["q2"].profiles["batch"], DataFolder(tmp_path))
-    with pytest.raises(RuntimeError, match=r"a row has no wcs_click_time_sk.*web_clickstreams\.parquet") as raised:
+    with pytest.raises(
+        RuntimeError, match=r"a row has no wcs_click_time_sk.*web_clickstreams\.parquet"
+    ) as raised:
         on_spark(job, False, spark)
     assert "\n" not in str(raised.value)
 
@@ -129,11 +141,23 @@ def test_sql_is_sparks_where_duckdb_is_not_installed(spark, folder, monkeypatch)
 
 
 def test_the_command_line_runs_spark_with_two_nodes(java, folder, tmp_path):
-    command = [sys.executable, "-m", "ordstream", "run", "q2", "--engine", "spark", "--data", str(folder.path)]
+    command = [
+        sys.executable,
+        "-m",
+        "ordstream",
+        "run",
+        "q2",
+        "--engine",
+        "spark",
+        "--data",
+        str(folder.path),
+    ]
     command += ["--profile", "paper", "--nodes", "2", "--verify", "--json", "answer.json"]
     # the build under test
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == "verified: equal to the batch answer"
     found = json.loads((tmp_path / "answer.json").read_text())

@@ -46,7 +46,9 @@ def test_schedule_by_hand(loads: list[float], k: int, placed: list[int], sums: l
     assert (found.tolist(), total.tolist()) == (placed, sums)
 
 
-@pytest.mark.parametrize(("loads", "k"), [([1.0], 0), ([-1.0], 1), ([np.nan], 1), ([np.inf], 1), ([[1.0]], 1)])
+@pytest.mark.parametrize(
+    ("loads", "k"), [([1.0], 0), ([-1.0], 1), ([np.nan], 1), ([np.inf], 1), ([[1.0]], 1)]
+)
 def test_schedule_refuses(loads: Any, k: int) -> None:
     with pytest.raises(PlanError):
         schedule(loads, k)
@@ -90,7 +92,12 @@ def test_learn_and_build_by_hand() -> None:
 
 def test_defaults_are_the_papers() -> None:
     parameters = DKG()
-    assert (parameters.theta, parameters.counter_error, parameters.mu, parameters.m) == (0.1, 0.05, 2, 80_000)
+    assert (parameters.theta, parameters.counter_error, parameters.mu, parameters.m) == (
+        0.1,
+        0.05,
+        2,
+        80_000,
+    )
     learner = parameters.learner(5)
     assert (len(learner.bucket_counts), learner.summary.capacity) == (10, 20)
 
@@ -205,7 +212,15 @@ def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [lambda k: DKG().learner(k), Modulo, universal, single_instance, PKG, lambda k: optimal_approximation([1], k)]
+    "build",
+    [
+        lambda k: DKG().learner(k),
+        Modulo,
+        universal,
+        single_instance,
+        PKG,
+        lambda k: optimal_approximation([1], k),
+    ],
 )
 def test_no_instances_are_refused(build: Any) -> None:
     with pytest.raises(PlanError, match="instances"):
@@ -234,7 +249,10 @@ def test_merged_learners_stand_for_the_whole_stream() -> None:
     assert heavy <= {key for key, _ in merged.build().heavy}
     for learner in (whole, merged):
         loads = tuple_loads(learner.build().route(stream), 4)
-        assert imbalance(loads) <= imbalance(tuple_loads(optimal_approximation(stream, 4).route(stream), 4)) + 5.0
+        assert (
+            imbalance(loads)
+            <= imbalance(tuple_loads(optimal_approximation(stream, 4).route(stream), 4)) + 5.0
+        )
 
 
 def test_only_equal_learners_merge() -> None:
@@ -363,7 +381,13 @@ def test_foreign_bytes_are_refused() -> None:
 
 def test_a_map_must_fit_its_instances() -> None:
     functions = hashing.TwoUniversal(1, 2)
-    for buckets, heavy in [([0, 2], []), ([0], []), ([0, 1], [("a", 2)]), ([0, 1], [("a", 0), ("a", 1)]), ([0, -1], [])]:
+    for buckets, heavy in [
+        ([0, 2], []),
+        ([0], []),
+        ([0, 1], [("a", 2)]),
+        ([0, 1], [("a", 0), ("a", 1)]),
+        ([0, -1], []),
+    ]:
         with pytest.raises(ValueError, match=r"instance|bucket|twice"):
             KeyMap(2, functions, buckets, heavy)
 

@@ -79,7 +79,9 @@ class TestOperatorSide:
 
 class TestShedder:
     def test_steps_by_hand(self) -> None:
-        shedder = LoadAwareShedder(AverageLatency(5.0), model({"cheap": [1.0], "dear": [10.0]}), sync_every=0)
+        shedder = LoadAwareShedder(
+            AverageLatency(5.0), model({"cheap": [1.0], "dear": [10.0]}), sync_every=0
+        )
         # C-hat 0 -> 10; q-hat of each: C-hat - elapsed.
         assert shedder.offer("dear", 0.0) == (False, 0.0, 10.0)  # carries C-hat: the model is new
         assert shedder.offer("dear", 1.0) == (False, 9.0, None)  # (0 + 9) / 2 <= 5; C-hat 20
@@ -184,7 +186,11 @@ class TestGoals:
         assert dropped == [False, False, False, True] * 3
 
     def test_a_cap_of_zero_and_an_infinite_limit_drop_nothing(self) -> None:
-        for goal in (MaximumLatency(0.0, most_dropped=0.0), AverageLatency(math.inf), MaximumLatency(math.inf)):
+        for goal in (
+            MaximumLatency(0.0, most_dropped=0.0),
+            AverageLatency(math.inf),
+            MaximumLatency(math.inf),
+        ):
             shedder = LoadAwareShedder(goal, model({"a": [10.0]}))
             assert not any(shedder.offer("a", 0.0).dropped for _ in range(50))
 

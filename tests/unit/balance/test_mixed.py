@@ -110,10 +110,18 @@ def test_records() -> None:
     """
     given = Statistics([4, 4, 4, 9], [4, 4, 2, 1], [1, 1, 1, 0], 2, [0, 0, 0, 0])
     compact = Compact(given, 1)
-    assert [tuple(row) for row in compact.as_array()] == [(0, 0, 0, 9, 1, 1), (0, 0, 1, 4, 2, 1), (0, 0, 1, 4, 4, 2)]
+    assert [tuple(row) for row in compact.as_array()] == [
+        (0, 0, 0, 9, 1, 1),
+        (0, 0, 1, 4, 2, 1),
+        (0, 0, 1, 4, 4, 2),
+    ]
     assert compact.nbytes == 3 * 36 == 3 * RECORD.itemsize
     back = min_table(compact.records, Mixed(theta=1.0))
-    assert [tuple(row) for row in compact.as_array(back)] == [(0, 0, 0, 9, 1, 1), (1, 0, 1, 4, 2, 1), (1, 0, 1, 4, 4, 2)]
+    assert [tuple(row) for row in compact.as_array(back)] == [
+        (0, 0, 0, 9, 1, 1),
+        (1, 0, 1, 4, 2, 1),
+        (1, 0, 1, 4, 4, 2),
+    ]
     assert compact.expand(back, given.cost).destination.tolist() == [1, 1, 1, 0]
     assert len(merged(np.zeros(0, RECORD))) == 0
 
@@ -128,7 +136,9 @@ def test_planning_on_records_is_building_planning_and_picking() -> None:
         by_hand = compact.expand(mixed(compact.records, parameters), given.gamma(1.5))
         assert plan_compact(given, parameters).destination.tolist() == by_hand.destination.tolist()
         assert by_hand.loads.tolist() == given.loads(by_hand.destination).tolist()
-    assert plan_compact(given, Mixed(0.02, 50, degree=1)).table_size == mixed(given, Mixed(0.02, 50)).table_size
+    assert (
+        plan_compact(given, Mixed(0.02, 50, degree=1)).table_size == mixed(given, Mixed(0.02, 50)).table_size
+    )
     assert plan_compact(given).theta_max == Mixed().theta
 
 
@@ -173,7 +183,9 @@ def test_a_table_that_cannot_be_that_small_gives_the_smallest_found() -> None:
 
 
 def test_brute_force_takes_the_cheapest_n_where_mixed_takes_the_first() -> None:
-    given = Statistics([4, 2, 3, 1, 1, 1, 2], [7, 6, 8, 5, 5, 8, 6], [1, 1, 1, 2, 0, 2, 2], 3, [0, 1, 2, 1, 0, 2, 2])
+    given = Statistics(
+        [4, 2, 3, 1, 1, 1, 2], [7, 6, 8, 5, 5, 8, 6], [1, 1, 1, 2, 0, 2, 2], 3, [0, 1, 2, 1, 0, 2, 2]
+    )
     parameters = Mixed(0.1, 3)
     own, best = mixed(given, parameters), mixed_brute_force(given, parameters)
     assert (own.cleaned, own.migration, own.trials) == (0, 14, 1)

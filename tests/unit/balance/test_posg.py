@@ -78,9 +78,19 @@ def test_instance_sends_at_the_second_window_when_stable() -> None:
         assert instance.execute(key, time) is None
     sent = instance.execute(1, 2.0)
     assert sent is not None
-    assert (sent.instance, sent.version, sent.times.tuples, sent.times.total_time) == (0, 1, 8, 8 * 2.0 + 3 * 4.0)
+    assert (sent.instance, sent.version, sent.times.tuples, sent.times.total_time) == (
+        0,
+        1,
+        8,
+        8 * 2.0 + 3 * 4.0,
+    )
     assert sent.times.frequency.sum(axis=1).tolist() == [8] * 4
-    assert (instance.state, instance.relative_error, instance.sent, instance.executed) == ("START", 0.0, 1, 8)
+    assert (instance.state, instance.relative_error, instance.sent, instance.executed) == (
+        "START",
+        0.0,
+        1,
+        8,
+    )
     assert not instance.times.frequency.any()
     assert not instance.times.work.any()
     assert instance.times.tuples == 0
@@ -126,7 +136,11 @@ def test_a_column_is_the_same_as_a_tuple_at_a_time() -> None:
     rng = np.random.default_rng(1)
     keys, times = rng.integers(0, 50, 5_000), rng.integers(1, 9, 5_000).astype(float)
     one, many = (POSG(1, window=64, mu=0.1).instance(0) for _ in range(2))
-    single = [sent for key, time in zip(keys.tolist(), times.tolist(), strict=True) if (sent := one.execute(key, time))]
+    single = [
+        sent
+        for key, time in zip(keys.tolist(), times.tolist(), strict=True)
+        if (sent := one.execute(key, time))
+    ]
     assert many.execute_many(pa.array(keys), times) == single
     assert len(single) > 3
     assert [sent.version for sent in single] == list(range(1, len(single) + 1))
@@ -150,7 +164,9 @@ def test_reply_is_clock_minus_c_hat() -> None:
 # --- scheduler: Listing III.2, Fig. 3 -------------------------------------------------------------
 
 
-def running(k: int, times: dict[int, float], c_hat: list[float] | None = None, **changes: Any) -> PosgScheduler:
+def running(
+    k: int, times: dict[int, float], c_hat: list[float] | None = None, **changes: Any
+) -> PosgScheduler:
     parameters = wide(k, **changes)
     scheduler = parameters.scheduler()
     scheduler.deploy([learnt(parameters, times)] * k, c_hat)
@@ -395,7 +411,10 @@ def test_frozen_bytes_and_pickle_decide_the_same_in_another_process() -> None:
         "print(FrozenPosg.from_bytes(bytes.fromhex(sys.argv[1])).route(keys).tolist())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, frozen.to_bytes().hex(), repr(keys.tolist())], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, frozen.to_bytes().hex(), repr(keys.tolist())],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert eval(done.stdout) == routes.tolist()
     with pytest.raises(SketchBytesError):
@@ -454,7 +473,10 @@ def test_the_papers_example_of_section_two() -> None:
     times = np.array([10.0, 1.0, 10.0])
     arrivals = np.array([0.0, 1.0, 2.0])
     assert run_operator(posg_policies.RoundRobin(), 2, arrivals, times).completion.sum() == 29.0
-    assert run_operator(posg_policies.FullKnowledge(times.reshape(-1, 1)), 2, arrivals, times).completion.sum() == 21.0
+    assert (
+        run_operator(posg_policies.FullKnowledge(times.reshape(-1, 1)), 2, arrivals, times).completion.sum()
+        == 21.0
+    )
     assert run_operator(posg_policies.LeastOutstanding(), 2, arrivals, times).completion.sum() == 21.0
     # Told one second late, it does not know yet that b has ended.
     assert run_operator(posg_policies.LeastOutstanding(1.0), 2, arrivals, times).completion.sum() == 29.0

@@ -74,7 +74,21 @@ def test_a_column_of_keys_has_the_words_of_its_keys(keys: list[Any], column: Any
 
 def test_an_integer_is_its_own_word_and_other_keys_differ() -> None:
     assert [key_word(key) for key in (0, 7, True, 2**64 - 1, -1)] == [0, 7, 1, 2**64 - 1, 2**64 - 1]
-    keys = ["a", b"a", "b", "", b"", None, 1.0, ("a", "b"), ("b", "a"), ("a", None), ("ab", ""), float("nan"), 0.0]
+    keys = [
+        "a",
+        b"a",
+        "b",
+        "",
+        b"",
+        None,
+        1.0,
+        ("a", "b"),
+        ("b", "a"),
+        ("a", None),
+        ("ab", ""),
+        float("nan"),
+        0.0,
+    ]
     assert len({key_word(key) for key in keys}) == len(keys)
     assert key_word((7,)) == 7
     assert key_word(float("nan")) == key_word(-float("nan"))
@@ -149,7 +163,10 @@ def test_two_keys_collide_at_most_as_often_as_the_family_promises() -> None:
     draws, columns = 4_000, 10
     for x, y in [(1, 2), (3, 3 + columns), (2**32, 2**33), (7, 7 + 2**40)]:
         words = np.array([x, y], dtype=np.uint64)
-        hits = sum(len(set(hashing.TwoUniversal(1, columns, seed).cells(words).tolist())) == 1 for seed in range(draws))
+        hits = sum(
+            len(set(hashing.TwoUniversal(1, columns, seed).cells(words).tolist())) == 1
+            for seed in range(draws)
+        )
         assert hits <= draws / columns + 5 * (draws * 0.1 * 0.9) ** 0.5
 
 
@@ -164,7 +181,13 @@ def test_sizes_outside_the_range_are_refused(rows: int, columns: int) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "size"),
-    [(0.05, 0.1, (4, 55)), (0.70, 0.25, (2, 4)), (1.0, 0.5, (1, 3)), (0.001, 0.1, (4, 2719)), (0.05, 0.125, (3, 55))],
+    [
+        (0.05, 0.1, (4, 55)),
+        (0.70, 0.25, (2, 4)),
+        (1.0, 0.5, (1, 3)),
+        (0.001, 0.1, (4, 2719)),
+        (0.05, 0.125, (3, 55)),
+    ],
 )
 def test_size_by_error(epsilon: float, delta: float, size: tuple[int, int]) -> None:
     assert count_min_size(epsilon, delta) == size
@@ -172,7 +195,9 @@ def test_size_by_error(epsilon: float, delta: float, size: tuple[int, int]) -> N
     assert (sketch.rows, sketch.columns) == size
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0, 0.1), (-1, 0.1), (float("nan"), 0.1), (0.1, 0), (0.1, 1), (1e-12, 0.1)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0, 0.1), (-1, 0.1), (float("nan"), 0.1), (0.1, 0), (0.1, 1), (1e-12, 0.1)]
+)
 def test_size_by_error_refuses(epsilon: float, delta: float) -> None:
     with pytest.raises(PlanError):
         count_min_size(epsilon, delta)
@@ -240,13 +265,22 @@ def test_execution_times_by_hand() -> None:
     assert sketch.estimate(a) == 5.5  # F = 2 in both rows: the first one's (10 + 1) / 2, not (10 + 2) / 2
     sketch.update(c, 2.0)
     assert sketch.estimate(a) == 5.5  # row 0: F = 2, row 1: F = 3
-    empty = next(k for k in range(1000) if sketch.frequency[0, cells(k)[0]] == 0 or sketch.frequency[1, cells(k)[1]] == 0)
+    empty = next(
+        k
+        for k in range(1000)
+        if sketch.frequency[0, cells(k)[0]] == 0 or sketch.frequency[1, cells(k)[1]] == 0
+    )
     assert sketch.estimate(empty) == sketch.mean_time == 15.0 / 4
     filled = sketch.frequency > 0
     assert np.array_equal(sketch.ratios()[filled], (sketch.work / np.maximum(sketch.frequency, 1))[filled])
     assert not sketch.ratios()[~filled].any()
     sketch.reset()
-    assert (sketch.tuples, sketch.total_time, sketch.frequency.any(), sketch.work.any()) == (0, 0.0, False, False)
+    assert (sketch.tuples, sketch.total_time, sketch.frequency.any(), sketch.work.any()) == (
+        0,
+        0.0,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("time", [-1.0, float("nan"), float("inf")])
@@ -288,8 +322,22 @@ def test_space_saving_by_hand() -> None:
 
 
 def test_capacity_is_the_ceiling_of_one_over_epsilon() -> None:
-    assert [SpaceSaving(epsilon).capacity for epsilon in (1.0, 0.5, 0.3, 0.05, 0.1, 0.49)] == [1, 2, 4, 20, 10, 3]
-    for given in ({}, {"epsilon": 0.1, "capacity": 3}, {"epsilon": 0.0}, {"epsilon": 1.1}, {"capacity": 0}, {"capacity": 2**40}):
+    assert [SpaceSaving(epsilon).capacity for epsilon in (1.0, 0.5, 0.3, 0.05, 0.1, 0.49)] == [
+        1,
+        2,
+        4,
+        20,
+        10,
+        3,
+    ]
+    for given in (
+        {},
+        {"epsilon": 0.1, "capacity": 3},
+        {"epsilon": 0.0},
+        {"epsilon": 1.1},
+        {"capacity": 0},
+        {"capacity": 2**40},
+    ):
         with pytest.raises(PlanError):
             SpaceSaving(**given)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="Theta"):
@@ -398,8 +446,21 @@ def test_bytes_with_impossible_content_are_refused() -> None:
     hashes = [[1, 1, 0], [1, 1, 1]]
     for cells in ([[1, 0], [0, 2]], [[-1, 1], [0, 0]]):
         with pytest.raises(SketchBytesError, match="CountMin"):
-            CountMin.from_bytes(serial_form.packed("CountMin", {"columns": 2, "hashes": hashes}, {"cells": np.array(cells)}))
-    for counts, errors, keys in [([2, 1], [0, 0], [1, 2]), ([1, 2], [2, 0], [1, 2]), ([1, 1], [0, 0], [1, 1]), ([9, 9], [0, 0], [1, 2])]:
-        arrays = {"words": np.array(keys, dtype=np.uint64), "counts": np.array(counts), "errors": np.array(errors)}
+            CountMin.from_bytes(
+                serial_form.packed("CountMin", {"columns": 2, "hashes": hashes}, {"cells": np.array(cells)})
+            )
+    for counts, errors, keys in [
+        ([2, 1], [0, 0], [1, 2]),
+        ([1, 2], [2, 0], [1, 2]),
+        ([1, 1], [0, 0], [1, 1]),
+        ([9, 9], [0, 0], [1, 2]),
+    ]:
+        arrays = {
+            "words": np.array(keys, dtype=np.uint64),
+            "counts": np.array(counts),
+            "errors": np.array(errors),
+        }
         with pytest.raises(SketchBytesError, match="SpaceSaving"):
-            SpaceSaving.from_bytes(serial_form.packed("SpaceSaving", {"capacity": 2, "total": 5, "keys": keys}, arrays))
+            SpaceSaving.from_bytes(
+                serial_form.packed("SpaceSaving", {"capacity": 2, "total": 5, "keys": keys}, arrays)
+            )

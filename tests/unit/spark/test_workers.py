@@ -38,12 +38,16 @@ def in_a_worker(folder):
         f"{str(PACKAGE.parent)!r}))]; {UNPACK}"
     )
     command = [sys.executable, "-P", "-c", program]
-    return subprocess.run(command, input=data * 2, capture_output=True, timeout=100, check=False, env={"PATH": ""}, cwd=folder)
+    return subprocess.run(
+        command, input=data * 2, capture_output=True, timeout=100, check=False, env={"PATH": ""}, cwd=folder
+    )
 
 
 def copied(folder):
     """The package in another folder, without its core."""
-    shutil.copytree(PACKAGE, folder / "ordstream", ignore=shutil.ignore_patterns("__pycache__", "include", "*.so"))
+    shutil.copytree(
+        PACKAGE, folder / "ordstream", ignore=shutil.ignore_patterns("__pycache__", "include", "*.so")
+    )
     return folder
 
 
@@ -63,10 +67,13 @@ def test_another_ordstream_is_told_with_both_places(tmp_path, kind):
     else:
         copied(tmp_path)
     said = {
-        "broken": "can't import ordstream (No module named 'not_there'); the driver has {version} in {package}",
+        "broken": "can't import ordstream (No module named 'not_there'); "
+        "the driver has {version} in {package}",
         "not built": "imports an ordstream whose core is not built: {version} in {there}",
-        "version": "imports another ordstream than the driver: 9.9 in {there}, the driver's is {version} in {package}",
-        "module": "imports another ordstream than the driver: {version} in {there}, the driver's is {version} in {package}",
+        "version": "imports another ordstream than the driver: 9.9 in {there}, "
+        "the driver's is {version} in {package}",
+        "module": "imports another ordstream than the driver: {version} in {there}, "
+        "the driver's is {version} in {package}",
     }[kind]
     if kind == "version":
         file = tmp_path / "ordstream" / "__init__.py"
@@ -89,19 +96,26 @@ CHAINED = (
     f"{TRACEBACK}KeyError: 'k'\n\nThe above exception was the direct cause of the following "
     f"exception:\n\n{TRACEBACK}"
 )
-CRASHED = """An error occurred while calling o127.collectToPython.
-: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task \
-0.0 in stage 0.0 (TID 0) (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). See x
-\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
-Caused by: java.io.EOFException
-"""
+CRASHED = (
+    "An error occurred while calling o127.collectToPython.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: "
+    "Task 0 in stage 0.0 failed 1 times, "
+    "most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor driver): "
+    "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). See x\n"
+    "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse"
+    "(PythonRunner.scala:1136)\n"
+    "Caused by: java.io.EOFException\n"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (f"{TRACEBACK}ModuleNotFoundError: No module named 'm'", "ModuleNotFoundError: No module named 'm'"),
-        (f"Worker:\n{CHAINED}ordstream.errors.OperatorError: operator 'm' failed:\n  row: 5\n", "operator 'm' failed: row: 5"),
+        (
+            f"Worker:\n{CHAINED}ordstream.errors.OperatorError: operator 'm' failed:\n  row: 5\n",
+            "operator 'm' failed: row: 5",
+        ),
         (f"{CHAINED}ValueError: two\nlines\n\nJVM stacktrace:\n at x", "ValueError: two lines"),
         (f"{TRACEBACK}KeyboardInterrupt\n", "KeyboardInterrupt"),
         (CRASHED, "Python worker exited unexpectedly (crashed). See x"),
