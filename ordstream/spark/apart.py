@@ -76,7 +76,8 @@ def _end(thread: threading.Thread) -> None:
     """End Java; wait for that, and for the thread, whose calls to Java fail from now on."""
     logging.disable()
     warnings.simplefilter("ignore")  # PySpark warns where it can't stop a context in order
-    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign]  # accumulators: Java's end is a lost request
+    # accumulators: Java's end is a lost request
+    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign]
     session = sys.modules.get("ordstream.spark.session")
     if session is not None:
         session.hush()

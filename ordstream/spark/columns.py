@@ -255,7 +255,8 @@ def place_in_source(frame: DataFrame) -> dict[str, str]:
     place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
     with _unlogged():
         try:
-            frame.select(*place.values()).schema  # noqa: B018, asking for the schema makes Spark look them up
+            # asking for the schema makes Spark look them up
+            frame.select(*place.values()).schema  # noqa: B018
         except AnalysisException:
             return {}
     return place

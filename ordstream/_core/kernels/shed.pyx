@@ -229,7 +229,7 @@ cdef inline bint replayed(ShedControl* s, int64_t serial) noexcept nogil:
 
 
 cdef inline ShedRows* shed_rows_new(Worker* w, Chunk* c, int32_t** kept, int32_t** shed) noexcept nogil:
-    """What goes with the chunk to the next operator, and room for the slots kept or shed. NULL: no memory."""
+    """What goes with the chunk to the next operator, room for slots kept or shed. NULL: no memory."""
     cdef ShedRows* sent = <ShedRows*> chunk_alloc(w, c, sizeof(ShedRows))
     kept[0] = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
     shed[0] = <int32_t*> scratch_alloc(w, <int64_t> c.n * 4)

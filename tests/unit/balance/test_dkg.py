@@ -354,7 +354,8 @@ def test_maps_survive_bytes_and_processes() -> None:
     key_map = DKG(theta=0.2).fit(stream, 3)
     code = (
         "from ordstream.balance.grouping import KeyMap;"
-        f"print(KeyMap.from_bytes(bytes.fromhex('{key_map.to_bytes().hex()}')).route({stream[:-3]!r}).tolist())"
+        f"given = bytes.fromhex('{key_map.to_bytes().hex()}')\n"
+        f"print(KeyMap.from_bytes(given).route({stream[:-3]!r}).tolist())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == str(key_map.route(stream[:-3]).tolist())

@@ -103,9 +103,9 @@ class TestShedder:
     def test_a_dropped_tuple_changes_nothing(self) -> None:
         shedder = LoadAwareShedder(MaximumLatency(0.0), model({"a": [10.0]}))
         shedder.offer("a", 0.0)
-        before = (shedder.cumulated, shedder.goal.mean_latency, shedder.goal.admitted)  # type: ignore[attr-defined]
+        before = (shedder.cumulated, shedder.goal.mean_latency, shedder.goal.admitted)
         assert shedder.offer("a", 1.0).dropped
-        assert (shedder.cumulated, shedder.goal.mean_latency, shedder.goal.admitted) == before  # type: ignore[attr-defined]
+        assert (shedder.cumulated, shedder.goal.mean_latency, shedder.goal.admitted) == before
 
     def test_the_answer_corrects_the_estimate(self) -> None:
         shedder = LoadAwareShedder(AverageLatency(math.inf), model({"a": [10.0]}), sync_every=2)

@@ -410,7 +410,7 @@ KINDS = {"CountMin": CountMin, "ExecutionTimes": ExecutionTimes, "SpaceSaving": 
 def test_bytes_give_the_sketch_back(kind: str) -> None:
     sketch = made(kind)
     data = sketch.to_bytes()
-    for again in (KINDS[kind].from_bytes(data), pickle.loads(pickle.dumps(sketch)), sketch.copy()):  # type: ignore[attr-defined]
+    for again in (KINDS[kind].from_bytes(data), pickle.loads(pickle.dumps(sketch)), sketch.copy()):
         assert again.to_bytes() == data
         # It is independent, and goes on as the first one does.
         again.update(3, 1)
