@@ -83,6 +83,10 @@ class Driver:
     def step(self) -> bool:
         """Send what the source has and nodes have credit for. Returns whether anything was done."""
         progressed = self.out.pump()
+        if self.merge.cut is not None:
+            # Behind a failure nodes still give rows: without credit for them they would take no more, and
+            # the end would never reach them.
+            progressed |= self.merge.drop()
         if self._source_ended or self.out.blocked:
             return progressed
         if self._stopping:

@@ -159,14 +159,17 @@ class TagMerge(Iterator[pa.RecordBatch]):
             return None
         return bound
 
-    def drop(self) -> None:
-        """Take no more rows: what is here and what comes is dropped."""
+    def drop(self) -> bool:
+        """Take no more rows: what is here and what comes is dropped. Returns whether anything was here."""
         self._dropping = True
+        dropped = False
         for sender, inbox in enumerate(self._inboxes):
             size = sum(item.size for item in inbox.queue)
             inbox.queue.clear()
             if size:
                 self._consumed(sender, size)
+                dropped = True
+        return dropped
 
 
 class Tags(Sequence[bytes]):
