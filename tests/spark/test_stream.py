@@ -122,6 +122,12 @@ def test_a_batch_that_spark_gives_again_is_skipped_and_another_one_refused(sourc
     assert [one["epoch"] for one in query.epochs] == [2]
     od.spark.finish(checkpoint, steps())
     assert output(checkpoint, tags=True) == answer(table)
+    # As after a kill between the last commit and its delivery: finishing again delivers.
+    given = []
+    late_sink = od.spark.sinks.Function(lambda number, rows, key: given.append(number))
+    for _ in range(2):
+        od.spark.finish(checkpoint, steps(), sink=late_sink)
+    assert given == [0, 1, 2, 3]
 
     again = tmp_path / "again"
     shutil.copytree(checkpoint, again)

@@ -37,7 +37,7 @@ from ordstream.errors import PlanError
 
 #: Standard deviations by which a load must be above its bound. Plans aim below it, so that a balanced
 #: stationary stream, whose loads are no nearer to it than half of θ_max, does not get there by chance.
-CHANCE = 4.0
+CHANCE = 5.0
 
 
 #: Of a move, beside its tables and columns.

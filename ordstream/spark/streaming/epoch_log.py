@@ -49,7 +49,7 @@ class EpochLog:
         Drawn when the folder was made.
     order_by : tuple of str
     schema : pyarrow.Schema
-        Of the output, without tags.
+        Of the output files: with the tags' columns.
 
     Raises
     ------

@@ -74,7 +74,7 @@ class Delivery:
                 raise CheckpointError(
                     f"{type(sink).__name__} holds epochs up to {through} of this stream, and the checkpoint "
                     f"{self._log.folder} ends at epoch {newest}: it was taken back. Give the sink another "
-                    "target, or take its epochs back too"
+                    "target, or take it back too: od.spark.sinks.take_back(sink, checkpoint)"
                 )
             for manifest in self._log.all(through):
                 sink.deliver(epoch_of(self._log, manifest))

@@ -19,8 +19,8 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     """Take a stream back to an epoch, as if nothing behind it had been committed. The query must not run.
 
     The next batch has the rows that it had before; those behind it may be cut in other places. A sink that
-    has later epochs must be taken back by hand where these differ. Called again after a crash it completes
-    what it began.
+    has later epochs must be taken back too (`od.spark.sinks.take_back`). Called again after a crash it
+    completes what it began.
 
     Parameters
     ----------

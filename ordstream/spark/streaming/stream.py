@@ -169,7 +169,8 @@ def finish(
     **options: Any,
 ) -> None:
     """End a stream: rows that wait are processed, every operator emits what it emits at the end, and the
-    stream is sealed. Its output then equals `run_serial` over the rows in the order of their serials.
+    stream is sealed. Its output then equals `run_serial` over the rows in the order of their serials. Called
+    again it only delivers what sinks may not have.
 
     Parameters
     ----------
@@ -209,10 +210,15 @@ def finish(
     pipeline = _checked(pipeline, given["options"], given["nodes"])
     log = EpochLog(path)
     log = _opened(pipeline, path, log.order_by)
-    last = _check_last(log, pipeline)
+    last = log.last()
+    sealed = last is not None and last.finished
+    if not sealed:
+        last = _check_last(log, pipeline)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), _sinks(sink))
-    delivery.open(last)
     try:
+        delivery.open(last)
+        if sealed:
+            return
         runner = _runner(
             log,
             pipeline,
