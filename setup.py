@@ -26,10 +26,12 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -65,6 +67,9 @@ DIRECTIVES = {
     "initializedcheck": False,
     "embedsignature": True,
 }
+
+#: In the build's folder: what Cython printed when it last translated everything.
+TRANSLATION_LOG = "cython.log"
 
 SANITIZERS = {
     # No stand-alone fence is allowed in the core: ThreadSanitizer cannot see them; -Wtsan says where one is.
@@ -159,6 +164,30 @@ def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Ex
     return [by_name[module.name] for module in modules]
 
 
+@contextlib.contextmanager
+def recorded(log: Path) -> Iterator[None]:
+    """What this process and its children print goes to `log`; if they fail, to the standard error too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    failed = True
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            yield
+        failed = False
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for standard, descriptor in enumerate(kept, 1):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        if failed:
+            sys.stderr.write(log.read_text(errors="replace"))
+            log.unlink()
+
+
 def in_lab(name: str) -> bool:
     """Whether a package or module is of the laboratory."""
     return any(name == package or name.startswith(f"{package}.") for package in LAB)
@@ -203,7 +232,13 @@ class BuildCore(build_ext):
             for module in self.extensions:
                 module.extra_compile_args = [*module.extra_compile_args, "-g0"]
                 module.extra_link_args = [*module.extra_link_args, "-Wl,-s"]
-        translations = translate(self.extensions, base / "cython", force=bool(self.force))
+        log = base / TRANSLATION_LOG
+        if (base / "cython").exists() or len(self.extensions) < len(extensions()):
+            translations = translate(self.extensions, base / "cython", force=bool(self.force))
+        else:
+            # All of it is translated: what Cython says serves `make lint` too.
+            with recorded(log):
+                translations = translate(self.extensions, base / "cython", force=True)
         for module, translated in zip(self.extensions, translations, strict=True):
             module.sources = translated.sources
             module.depends = sorted({*module.depends, *translated.depends})
@@ -211,9 +246,12 @@ class BuildCore(build_ext):
 
 
 class Translate(Command):
-    """``python setup.py translate``: run Cython over every source, compile nothing; for ``make lint``."""
+    """``python setup.py translate``: what Cython says of every source; for ``make lint``.
 
-    description = "translate every .pyx to C++ without compiling it"
+    It translates, unless a build has translated all of them as they are.
+    """
+
+    description = "print what Cython says of every .pyx; compile nothing"
     user_options: ClassVar = [("build-dir=", None, "folder for the C++ files")]
 
     def initialize_options(self) -> None:
@@ -223,7 +261,13 @@ class Translate(Command):
         pass
 
     def run(self) -> None:
-        translate(extensions(), Path(self.build_dir), force=True)
+        log = Path(self.get_finalized_command("build").build_base) / TRANSLATION_LOG
+        written = log.stat().st_mtime if log.exists() else 0.0
+        sources = [*Path("ordstream").rglob("*.pyx"), *Path("ordstream").rglob("*.pxd"), Path("setup.py")]
+        if all(source.stat().st_mtime < written for source in sources):
+            sys.stdout.write(log.read_text(errors="replace"))
+        else:
+            translate(extensions(), Path(self.build_dir), force=True)
 
 
 setup(
