@@ -52,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "tests" / "spark_conf"))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     if expected := os.environ.get("ORDSTREAM_EXPECT_BUILD"):
         spec = importlib.util.find_spec("ordstream")
         found = Path(spec.origin).resolve() if spec and spec.origin else None

@@ -2,8 +2,9 @@
 
 A *job* is a stream from Parquet files (`tests/kills/stream_process.py`). Faults are tied to an epoch and a
 step of its protocol. One in a Python worker kills that worker, and Spark runs the task again; one in the
-driver kills the driver, and Java with it, and the process is started again. At the end the committed files
-must hold what `run_serial` gives over the rows in the order of their serials: every value, every order tag.
+driver kills the driver, and its Java with it where it has one of its own, and the process is started again.
+At the end the committed files must hold what `run_serial` gives over the rows in the order of their serials:
+every value, every order tag.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +106,56 @@ def rows(count: int, seed: int) -> pa.Table:
     return pa.table({"ts": times, "user": users, "cents": rng.integers(0, 100, count)}, schema=SCHEMA)
 
 
+class Java:
+    """A Java process that outlives the drivers of jobs: each finds it warm, and stops the Spark that the one
+    before has left. Half of a driver's time goes into Java's start otherwise.
+
+    Parameters
+    ----------
+    folder : Path
+        For its log, and the name by which its workers find the job that runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from pyspark.java_gateway import launch_gateway
+
+        self.log, self._job = folder / "java-log", folder / "job-of-java"
+        before = dict(os.environ)
+        os.environ.update(surroundings(self._job))
+        try:
+            with self.log.open("wb") as log:
+                self._gateway = launch_gateway(popen_kwargs={"stdout": log, "stderr": log})
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def serve(self, folder: Path) -> dict[str, str]:
+        """From now on it serves the job of this folder; what its drivers must have in their environment."""
+        self._job.unlink(missing_ok=True)
+        self._job.symlink_to(folder)
+        parameters = self._gateway.gateway_parameters
+        return {
+            "PYSPARK_GATEWAY_PORT": str(parameters.port),
+            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gateway.shutdown()
+        self._gateway.proc.stdin.close()
+        self._gateway.proc.wait(60)
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """What processes of the job in this folder have in their environment."""
+    paths = [str(ROOT / "tests"), str(ROOT / "tests" / "kills"), *filter(None, sys.path)]
+    return {"PYTHONPATH": os.pathsep.join(paths), FAULTS: str(folder / "faults")}
+
+
 @dataclass
 class StreamJob:
     """One stream in a folder of its own.
@@ -115,6 +167,8 @@ class StreamJob:
     nodes : int
     early : bool
         The manifest is published before the output: the negative control.
+    java : Java, optional
+        Default: each driver starts its own, which dies with it.
     """
 
     folder: Path
@@ -122,6 +176,7 @@ class StreamJob:
     nodes: int = 1
     seed: int = 1
     early: bool = False
+    java: Java | None = None
     starts: int = 0
     table: pa.Table = field(init=False)
 
@@ -168,11 +223,9 @@ class StreamJob:
         given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
-        paths = [str(ROOT / "tests"), str(ROOT / "tests" / "kills"), *filter(None, sys.path)]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            FAULTS: str(self.folder / "faults"),
-        }
+        environment = os.environ | surroundings(self.folder)
+        if self.java is not None:
+            environment |= self.java.serve(self.folder)
         with log.open("wb") as errors:
             ended = subprocess.run(
                 [sys.executable, str(PROGRAM), json.dumps(given)],
@@ -183,7 +236,8 @@ class StreamJob:
                 timeout=PATIENCE_S,
                 check=False,
             )
-        said = log.read_text(errors="replace")[-4000:]
+        logs = [log] if self.java is None else [self.java.log, log]
+        said = "".join(one.read_text(errors="replace")[-4000:] for one in logs)
         assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said}"
         if ended.returncode == 1:  # Java was killed, or the disk was full: the driver told of it
             assert "planned" in said, said

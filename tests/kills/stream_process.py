@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,15 @@ def held_back() -> None:
     EpochLog.publish = early  # type: ignore[method-assign]
 
 
+def stop_what_is_left() -> None:
+    """In a Java process that outlives its drivers: the Spark of the driver before."""
+    from pyspark.java_gateway import launch_gateway
+
+    left = launch_gateway().jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    if left.isDefined():
+        left.get().sparkContext().stop()
+
+
 def main() -> None:
     """Run until the source ends, or a fault comes."""
     given = json.loads(sys.argv[1])
@@ -57,6 +67,8 @@ def main() -> None:
     Returned().install()
     if given["early"]:
         held_back()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        stop_what_is_left()
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.pollingDelay": "1ms"}
     spark = local_session(2, node_cores=1, retries=8, memory="600m", settings=settings)
     frame = spark.readStream.schema("ts long, user long, cents long").option("maxFilesPerTrigger", 1)

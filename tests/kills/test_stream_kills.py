@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from kill_streams import StreamFault, StreamJob, drawn
+from kill_streams import Java, StreamFault, StreamJob, drawn
 
 KILLS = int(os.environ.get("ORDSTREAM_KILLS", "12"))
 SEED = int(os.environ.get("ORDSTREAM_KILLS_SEED", "1"))
@@ -35,9 +35,19 @@ SHORT = [
 PER_JOB = 20
 
 
-def test_output_after_kills(java, tmp_path):
+@pytest.fixture(scope="module")
+def warm(java, tmp_path_factory):
+    """In the short form one Java process serves all drivers; in the long form each has its own."""
     pytest.importorskip("pyspark")
-    job = StreamJob(tmp_path / "job", nodes=1, seed=SEED)
+    if LONG:
+        yield None
+        return
+    with Java(tmp_path_factory.mktemp("java")) as made:
+        yield made
+
+
+def test_output_after_kills(warm, tmp_path):
+    job = StreamJob(tmp_path / "job", nodes=1, seed=SEED, java=warm)
     job.run(SHORT, forget=True)
     job.compare()
     assert (job.folder / "faults" / "lingered").exists()
@@ -54,10 +64,9 @@ def test_output_after_many_kills(java, tmp_path, number):
     job.compare()
 
 
-def test_a_manifest_before_its_outputs_is_seen(java, tmp_path):
+def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):
     """The negative control: the driver dies between the manifest and the output's name."""
-    pytest.importorskip("pyspark")
-    job = StreamJob(tmp_path / "job", files=3, early=True)
+    job = StreamJob(tmp_path / "job", files=3, early=True, java=warm)
     job.run([StreamFault(1, "commits folder synced", "after")], to_the_end=False)
     with pytest.raises(AssertionError, match="is committed and missing"):
         job.compare()
