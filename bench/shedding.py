@@ -9,7 +9,7 @@ capacity is the same on every machine and what else runs on it hardly matters. C
 that node. Printed, and with --out written as CSV and plot: mean queueing latency against tau, drops against
 Full Knowledge in virtual time on the same stream, what a cold start does, how latency grows without
 shedding, and the overhead where nothing has to be shed: the median over pairs of runs with and without a
-shed stage, one after the other in turns, of wall and processor time. Every output is compared with the
+shed operator, one after the other in turns, of wall and processor time. Every output is compared with the
 sequential reference before its figures are shown.
 """
 
@@ -95,7 +95,7 @@ def per_second(seen: Any) -> tuple[Any, Any]:
 
 
 def spare(work: Work, table: pa.Table, model: Any, chosen: argparse.Namespace) -> None:
-    """Overhead: the same work with and without a shed stage that has nothing to shed, as fast as it goes."""
+    """Overhead: the same work, as fast as it goes, with and without a shed operator that sheds nothing."""
     wall, processor = [], []
     for number in range(chosen.pairs):
         seconds: dict[bool, tuple[float, float]] = {}

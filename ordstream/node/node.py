@@ -568,7 +568,7 @@ class Stream(Reader):
 
     @property
     def shed(self) -> ShedOutcome:
-        """What shed stages left behind; complete once the stream is exhausted or closed."""
+        """What shed operators left behind; complete once the stream is exhausted or closed."""
         _ = self.report
         assert self._shed is not None
         return self._shed

@@ -199,7 +199,7 @@ class Report:
     snapshots : tuple of SnapshotFigures
         In order.
     shedding : tuple of ShedReport
-        What the shed stages dropped, when and why.
+        What the shed operators dropped, when and why.
     """
 
     tuples: int

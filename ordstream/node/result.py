@@ -22,7 +22,7 @@ class Result:
         The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
     report : Report
     shed : ShedOutcome
-        What shed stages left behind: log, dropped rows, cost models.
+        What shed operators left behind: log, dropped rows, cost models.
     snapshot : Snapshot or None
         The last one that was taken; of a run with end="suspend", the one at its end.
     """

@@ -144,9 +144,9 @@ feeder : "thread" or "caller", default "thread"
 max_ready : int, default 64
     Finished output batches that may wait for the reader.
 shed_log : pyarrow.Table, default None
-    `result.shed.log` of an earlier run: shed stages drop just those tuples again.
+    `result.shed.log` of an earlier run: shed operators drop just those tuples again.
 shed_partition : int, default 0
-    Number of this partition of the data, for frozen shed stages.
+    Number of this partition of the data, for frozen shed operators.
 absent : tuple of str, default ()
     Source columns that hold nothing, since no operator reads them and they were left out: not shown in a
     failing row.

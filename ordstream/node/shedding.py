@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShedReport:
-    """What one shed stage did.
+    """What one shed operator did.
 
     Attributes
     ----------
     name, protects : str
-        The stage, and the operator behind it.
+        The operator, and the operator behind it.
     goal : str
         Why tuples were shed: the goal that admitting them would have broken.
     mode : "live", "frozen" or "replay"
@@ -32,7 +32,7 @@ class ShedReport:
     share : float
         shed / tuples.
     approximate : bool
-        Something was shed: results behind the stage are those of the admitted tuples.
+        Something was shed: results behind the operator are those of the admitted tuples.
     mean_latency_ms, max_latency_ms : float or None
         Measured from the arrival at the node until the protected operator began; live only.
     shed_latency_ms : float or None
@@ -85,19 +85,19 @@ class ShedReport:
 
 @dataclass(frozen=True)
 class ShedOutcome:
-    """What the shed stages of a run leave behind, beside the report.
+    """What the shed operators of a run leave behind, beside the report.
 
     Attributes
     ----------
     log : pyarrow.Table
-        Every shed tuple: partition (0 but in Spark), stage, serial, index (its position among the tuples of
-        that serial at the stage), at_ns (after the start; frozen: virtual time), latency_ms and cost_ms
-        (what it would have waited and taken, as estimated). In order per stage. For `run(..., shed_log=)`
-        and `run_serial(..., shed_log=)`. Kept in memory: 40 bytes per shed tuple while the run lasts, 60
-        here.
+        Every shed tuple: partition (0 but in Spark), operator, serial, index (its position among the
+        tuples of that serial at the operator), at_ns (after the start; frozen: virtual time), latency_ms and
+        cost_ms (what it would have waited and taken, as estimated). In order per operator. For
+        `run(..., shed_log=)` and `run_serial(..., shed_log=)`. Kept in memory: 40 bytes per
+        shed tuple while the run lasts, 60 here.
     rows : dict of str to pyarrow.Table
-        The shed tuples themselves, with _serial and _index, of the stages with `side_output=True`; in memory
-        as well.
+        The shed tuples themselves, with _serial and _index, of the operators with `side_output=True`; in
+        memory as well.
     models : dict of str to ExecutionTimes
         The costs (ns) that were learnt in this run, to be saved (`to_bytes`) and given to
         `.shed(model=...)`.
@@ -108,11 +108,11 @@ class ShedOutcome:
     models: Mapping[str, ExecutionTimes] = field(default_factory=dict)
 
 
-def _log_table(stage: str, partition: int, columns: Sequence[Any]) -> pa.Table:
+def _log_table(operator: str, partition: int, columns: Sequence[Any]) -> pa.Table:
     serial, index, at, latency, cost = columns
     where = [
         pa.repeat(pa.scalar(partition, pa.int64()), len(serial)),
-        pa.repeat(pa.scalar(stage, pa.string()), len(serial)),
+        pa.repeat(pa.scalar(operator, pa.string()), len(serial)),
     ]
     return pa.table([*where, serial, index, at, latency / 1e6, cost / 1e6], schema=LOG_SCHEMA)
 
@@ -126,12 +126,12 @@ def learnt(shed: Sequence[tuple[Any, str, Any]]) -> dict[str, bytes]:
     from ordstream.balance.sketches import ExecutionTimes
 
     known = {}
-    for stage, _, kernel in shed:
+    for operator, _, kernel in shed:
         if kernel.figures()["mode"] == "live":
             model = ExecutionTimes.of_matrices(kernel.model())
-            if stage.model is not None:
-                model.merge(stage.model)
-            known[stage.name] = model.to_bytes()
+            if operator.model is not None:
+                model.merge(operator.model)
+            known[operator.name] = model.to_bytes()
     return known
 
 
@@ -149,27 +149,27 @@ def outcome(
     from ordstream.balance.sketches import ExecutionTimes
 
     logs, rows, models, reports = [], {}, {}, []
-    for stage, protects, kernel in shed:
+    for operator, protects, kernel in shed:
         columns = kernel.log()
-        logs.append(_log_table(stage.name, partition, columns))
-        if stage.side_output:
-            schema = core_schema(stage.input)
+        logs.append(_log_table(operator.name, partition, columns))
+        if operator.side_output:
+            schema = core_schema(operator.input)
             aside = pa.Table.from_batches(kernel.take_side(schema), schema=schema)
-            rows[stage.name] = aside.append_column("_serial", pa.array(columns[0])).append_column(
+            rows[operator.name] = aside.append_column("_serial", pa.array(columns[0])).append_column(
                 "_index", pa.array(columns[1])
             )
         figures = kernel.figures()
         if figures["mode"] == "live":
-            models[stage.name] = ExecutionTimes.of_matrices(kernel.model())
+            models[operator.name] = ExecutionTimes.of_matrices(kernel.model())
         tuples = figures["admitted"] + figures["shed"]
         at = columns[2] / 1e9
         seconds, counts = np.unique(np.floor(at), return_counts=True)
         mean, most = figures["mean_latency_ns"], figures["max_latency_ns"]
         reports.append(
             ShedReport(
-                name=stage.name,
+                name=operator.name,
                 protects=protects,
-                goal=stage.goal_text,
+                goal=operator.goal_text,
                 mode=figures["mode"],
                 tuples=tuples,
                 admitted=figures["admitted"],

@@ -41,7 +41,7 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}
 LOG_SCHEMA = pa.schema(
     [
         ("partition", pa.int64()),
-        ("stage", pa.string()),
+        ("operator", pa.string()),
         ("serial", pa.int64()),
         ("index", pa.int64()),
         ("at_ns", pa.int64()),
@@ -97,20 +97,22 @@ def duration_ns(value: Any, where: str) -> float:
     return found
 
 
-def log_of(log: Any, stage: str, partition: int = 0) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(serials, indexes) that a log has for a stage in a partition of the data, ascending.
+def log_of(
+    log: Any, operator: str, partition: int = 0
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(serials, indexes) that a log has for an operator in a partition of the data, ascending.
 
     Raises
     ------
     PlanError
         It is no log.
     """
-    if not isinstance(log, pa.Table) or not {"stage", "serial", "index"} <= set(log.column_names):
+    if not isinstance(log, pa.Table) or not {"operator", "serial", "index"} <= set(log.column_names):
         raise PlanError(
-            "shed_log is the table `result.shed.log`, with stage, serial and index; got "
+            "shed_log is the table `result.shed.log`, with operator, serial and index; got "
             f"{type(log).__name__}"
         )
-    chosen = pc.equal(log["stage"], stage)
+    chosen = pc.equal(log["operator"], operator)
     if "partition" in log.column_names:
         chosen = pc.and_(chosen, pc.equal(log["partition"], partition))
     mine = log.filter(chosen).sort_by([("serial", "ascending"), ("index", "ascending")])
@@ -188,7 +190,7 @@ class Shed(Operator):
 
         if before and before[-1].sheds:
             raise PlanError(
-                f"{where}: {before[-1].name} sheds in front of it already; one shed stage protects one "
+                f"{where}: {before[-1].name} sheds in front of it already; one shed operator protects one "
                 "operator"
             )
         columns = column_names(cost_key)

@@ -58,7 +58,9 @@ def only_shed(plan: Plan, name: str | None = None) -> Plan:
         k for k, operator in enumerate(plan.operators) if operator.sheds and name in (None, operator.name)
     ]
     if not found:
-        raise PlanError("the pipeline does not shed" if name is None else f"there is no shed stage {name!r}")
+        raise PlanError(
+            "the pipeline does not shed" if name is None else f"there is no shed operator {name!r}"
+        )
     return plan.part(0, found[-1] + 1)
 
 

@@ -150,13 +150,14 @@ def shed_log(
     """The log of what `apply` with the same arguments sheds (`ordstream.operators.shed.ShedOutcome.log`), by
     a job of its own.
 
-    Frozen decisions are the same in every run, so this runs the operators through the last shed stage again,
-    and nothing behind it. The log of a node is held in memory until the node ends, 40 bytes per shed tuple.
+    Frozen decisions are the same in every run, so this runs the operators through the last shed operator
+    again, and nothing behind it. The log of a node is held in memory until the node ends, 40 bytes per
+    shed tuple.
 
     Returns
     -------
     DataFrame
-        partition, stage, serial, index, at_ns, latency_ms, cost_ms; `toArrow()` of it is a `shed_log`.
+        partition, operator, serial, index, at_ns, latency_ms, cost_ms; `toArrow()` of it is a `shed_log`.
 
     Raises
     ------
@@ -172,33 +173,33 @@ def shed_rows(
     df: DataFrame,
     *,
     order_by: str | Sequence[str],
-    stage: str | None = None,
+    operator: str | None = None,
     workers: int | str | None = None,
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The tuples that `apply` with the same arguments sheds: the side output of one shed stage, by a job of
-    its own.
+    """The tuples that `apply` with the same arguments sheds: the side output of one shed operator, by a job
+    of its own.
 
     As `shed_log`. The tuples are held in memory until the node ends.
 
     Parameters
     ----------
-    stage : str, optional
-        Name of the shed stage; default the last one.
+    operator : str, optional
+        Name of the shed operator; default the last one.
 
     Returns
     -------
     DataFrame
-        The columns that arrive at the stage, then _partition, _serial and _index.
+        The columns that arrive at the operator, then _partition, _serial and _index.
 
     Raises
     ------
     PlanError
-        If there is no such stage, or the pipeline sheds by clocks.
+        If there is no such operator, or the pipeline sheds by clocks.
     """
     check_frame(df)
-    name = only_shed(pipeline.plan, stage).operators[-1].name
+    name = only_shed(pipeline.plan, operator).operators[-1].name
     return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, name, options)
 
 
@@ -347,8 +348,8 @@ def node_function(
     output.
 
     Each partition gets a node of its own, and its rows must already be in `order_by`. The arguments are
-    those of `apply`, but for `part`. Shed stages decide by the number of the partition that Spark gives the
-    task, so let no `coalesce` or `union` follow in the same stage if the log is to be found again.
+    those of `apply`, but for `part`. Shed operators decide by the number of the partition that Spark gives
+    the task, so let no `coalesce` or `union` follow in the same stage if the log is to be found again.
 
     A task cannot tell whether its rows are a micro-batch of a stream, with which every state begins anew:
     `apply` refuses a streaming DataFrame, this can't.
@@ -356,7 +357,7 @@ def node_function(
     Parameters
     ----------
     part : str
-        "output"; or "shed_log" or the name of a shed stage, for what `shed_log` and `shed_rows` give.
+        "output"; or "shed_log" or the name of a shed operator, for what `shed_log` and `shed_rows` give.
 
     Raises
     ------

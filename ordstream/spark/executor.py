@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SERIAL = "__ordstream_serial"
 
-ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed stages
+ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed operators
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
 # function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
@@ -76,12 +76,12 @@ class NodeFunction(Shipped):
     order_by : tuple of str
         Columns in which arriving rows must ascend (NULL first); a row out of order is an error. They need
         not be columns of the source.
-    part : "output", "shed_log" or the name of a shed stage
-        What of the result is yielded: the output, the log of what was shed, or the tuples that this stage
+    part : "output", "shed_log" or the name of a shed operator
+        What of the result is yielded: the output, the log of what was shed, or the tuples that this operator
         shed.
     partition : int, optional
-        Number of the partition, for decisions of shed stages; default Spark's. Given: these are all the rows
-        of a frame.
+        Number of the partition, for decisions of shed operators; default Spark's. Given: these are all the
+        rows of a frame.
     names, ordering : tuple of str
         Names under which the columns of `source`, and those of `order_by`, arrive; (): their own. Not in
         rows of an RDD.
@@ -172,12 +172,12 @@ class NodeFunction(Shipped):
 
 
 class ShedNode(Iterator[pa.RecordBatch]):
-    """A node whose output is dropped for what its shed stages left behind, which is there at its end.
+    """A node whose output is dropped for what its shed operators left behind, which is there at its end.
 
     Parameters
     ----------
     stream : ordstream.node.Stream
-    part : "shed_log" or the name of a shed stage
+    part : "shed_log" or the name of a shed operator
         With a name, the tuples it shed: its input columns, then _partition, _serial and _index.
     partition : int
     """

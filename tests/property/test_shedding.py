@@ -134,8 +134,8 @@ def test_any_log_is_replayed_exactly(case: Case, data: st.DataObject) -> None:
     )
     rows = sorted(chosen)
     log = pa.table(
-        {"stage": ["shed"] * len(rows), "serial": [r[0] for r in rows], "index": [r[1] for r in rows]}
-    ).cast(pa.schema([("stage", pa.string()), ("serial", pa.int64()), ("index", pa.int64())]))
+        {"operator": ["shed"] * len(rows), "serial": [r[0] for r in rows], "index": [r[1] for r in rows]}
+    ).cast(pa.schema([("operator", pa.string()), ("serial", pa.int64()), ("index", pa.int64())]))
     expected = run_serial(case.pipeline, case.table, shed_log=log)
     result = case.pipeline.run(case.table, shed_log=log, **case.options)
     assert result.table.equals(expected.table)

@@ -44,7 +44,7 @@ def saved():
 
 
 def shedding(*before, **changed):
-    """Operators, a frozen shed stage at twice the capacity, and counts that see which tuples were
+    """Operators, a frozen shed operator at twice the capacity, and counts that see which tuples were
     admitted.
     """
     pipeline = od.Pipeline(SOURCE).filter(od.col("user").is_not_null())
@@ -155,7 +155,7 @@ def test_each_partition_decides_for_itself(spark):
 def test_the_side_output_is_a_frame_of_its_own(spark, files):
     frame, pipeline = spark.read.parquet(files), shedding(side_output=True)
     aside, log = (
-        shed_rows(pipeline, frame, order_by="ts", stage="overload").toArrow(),
+        shed_rows(pipeline, frame, order_by="ts", operator="overload").toArrow(),
         shed_log(pipeline, frame, order_by="ts").toArrow(),
     )
     assert aside["_serial"].to_pylist() == log["serial"].to_pylist()
@@ -163,8 +163,8 @@ def test_the_side_output_is_a_frame_of_its_own(spark, files):
     source = stream(range(ROWS)).take(pa.array(log["serial"].to_numpy() - 1))
     assert rows_of(aside.select(SOURCE.names)) == rows_of(source)
     assert apply(pipeline, frame, order_by="ts").schema == spark_schema(pipeline.schema)
-    with pytest.raises(od.PlanError, match="there is no shed stage 'other'"):
-        shed_rows(pipeline, frame, order_by="ts", stage="other")
+    with pytest.raises(od.PlanError, match="there is no shed operator 'other'"):
+        shed_rows(pipeline, frame, order_by="ts", operator="other")
     with pytest.raises(od.PlanError, match="does not shed"):
         shed_log(od.Pipeline(SOURCE).key_by("user").count(), frame, order_by="ts")
 
@@ -183,10 +183,10 @@ def test_a_live_log_is_replayed_in_a_task(spark, files):
     log = live.run(table, workers=1, arrivals=(np.arange(ROWS) * 100).astype(np.int64)).shed.log
     chosen = pa.Table.from_pylist(
         [
-            {"partition": 0, "stage": "overload", "serial": serial, "index": 0}
+            {"partition": 0, "operator": "overload", "serial": serial, "index": 0}
             for serial in range(2, ROWS, 13)
         ],
-        schema=pa.schema([log.schema.field(name) for name in ("partition", "stage", "serial", "index")]),
+        schema=pa.schema([log.schema.field(name) for name in ("partition", "operator", "serial", "index")]),
     )
     channel = Channel()
     found = apply(live, spark.read.parquet(files), order_by="ts", shed_log=chosen, report=channel).toArrow()
