@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from ordstream.errors import OperatorError
 from ordstream.fragments.channels import ChannelFigures, Link, Outbox
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.merging import END, TagMerge
+from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.topology import Topology
 
@@ -55,6 +57,13 @@ class LiveNode:
         To the receivers of the next edge.
     consumed : callable
         As of `TagMerge`.
+    states : mapping of str to sequence of pyarrow.RecordBatch, optional
+        As of `PolledNode`.
+
+    Attributes
+    ----------
+    taken : deque of NodeState
+        What it knew at markers; its owner takes them.
     """
 
     def __init__(
@@ -64,14 +73,17 @@ class LiveNode:
         node: int,
         links: Sequence[Link],
         consumed: Callable[[int, int], None],
+        states: States | None = None,
     ) -> None:
         self.fragment, self.node = fragment, node
         self.outcome: Outcome | None = None
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
         self._operators = PolledNode(
-            topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
+            topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options, states
         )
+        self.taken: deque[NodeState] = deque()
+        self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
 
@@ -79,6 +91,7 @@ class LiveNode:
         """Do what can be done without waiting, about one batch of it. Returns whether anything was."""
         if self.outcome is not None:
             return False
+        self._hand_on_marks()
         progressed = self.out.pump()
         if self.out.blocked:
             return progressed
@@ -103,7 +116,26 @@ class LiveNode:
             else:
                 self.out.offer(batch)
         self.out.set_low(self._operators.low())
+        did |= self._pass_mark()
         return self.out.pump() or did or progressed
+
+    def _hand_on_marks(self) -> None:
+        """Tell receivers of markers before the rows behind them; those were not taken yet."""
+        for number, tag in self.merge.marks:
+            if number > self._marked:
+                self._marked = number
+                self.out.mark(number, tag)
+
+    def _pass_mark(self) -> bool:
+        """Take the state at a marker; whether there is one that all rows in front of are here."""
+        number = self.merge.at_mark
+        if number is None:
+            return False
+        found = self._operators.take_state()
+        if found is not None:
+            self.taken.append(NodeState(number, self.fragment, self.node, *found))
+            self.merge.pass_mark()
+        return True
 
     @property
     def works(self) -> bool:
@@ -144,3 +176,6 @@ class DirectLink:
 
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)
+
+    def mark(self, number: int, tag: bytes) -> None:
+        self._merge().mark(number, tag)

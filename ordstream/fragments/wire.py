@@ -20,7 +20,7 @@ import pyarrow as pa
 
 #: The caller's number among the processes.
 CALLER = -1
-ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL = range(6)
+ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE = range(8)
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.
@@ -224,6 +224,9 @@ class SocketLink:
 
     def low(self, tag: bytes) -> None:
         self._mesh.low(*self._to, tag)
+
+    def mark(self, number: int, tag: bytes) -> None:
+        self._post(MARK, NUMBER.pack(number) + tag)
 
     def end(self, cut: bytes) -> None:
         self._post(END_OF_ROWS, cut)
