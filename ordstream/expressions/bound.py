@@ -21,6 +21,11 @@ d) *min, max*: `min(a, b) = a if a <= b or b is NaN else b`, `max(a, b) = a if a
 e) *Comparisons*: f64 as IEEE (NaN equals nothing); views by bytes.
 f) *f2i* truncates towards zero; NaN or a result outside int64 is an error. *i2f* rounds to nearest.
 g) *lookup*: an index outside the table, or marked invalid, gives null.
+h) *Strings and times*: `contains`, `starts_with`, `ends_with` compare bytes; `len_chars` counts code points,
+   `chars_from` and `chars_until` cut there;
+   `year_of_day`, `month_of_day`, `day_of_month` take days since 1970 of the Gregorian calendar without end.
+   `arrow_*` are functions of Arrow (`ArrowCall`); a value for which one has no answer is an OverflowError.
+i) A column that is only tested for null is not loaded: its range is not checked.
 """
 
 from __future__ import annotations
@@ -73,8 +78,8 @@ class BoundExpr:
         loads = ("col_i64", "col_f64", "col_bool", "col_view", "len_list")
         return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in loads}))
 
-    def tests_nulls_only(self, schema: pa.Schema) -> bool:
-        """Whether all that is asked of a column of the input `schema` is whether it is null. Such a
+    def tests_nulls_only(self) -> bool:
+        """Whether all that is asked of a column of the input is whether it is null. Such a
         program cannot fail.
         """
         names = [instruction[0] for instruction in self.code]
@@ -84,8 +89,6 @@ class BoundExpr:
                     position + 1 < len(names)
                     and names[position + 1].startswith(("is_null_", "is_not_null_"))
                 ):
-                    return False
-                if pat.is_uint64(schema.field(self.code[position][1]).type):  # its range is checked
                     return False
             elif not (name in ("and", "or", "not") or name.startswith(("is_null_", "is_not_null_"))):
                 return False
@@ -114,9 +117,12 @@ def evaluate_row(program: BoundExpr, row: Sequence[Any]) -> Any:
         As the rules above say.
     """
     stack: list[Any] = []
-    for name, *operands in program.code:
+    for position, (name, *operands) in enumerate(program.code):
         if name.startswith("col_"):
-            stack.append(_load(name, row[operands[0]]))
+            follows = program.code[position + 1][0] if position + 1 < len(program.code) else ""
+            value = row[operands[0]]
+            tested = follows.startswith(("is_null_", "is_not_null_"))
+            stack.append(value if tested else _load(name, value))
         elif name.startswith("lit_"):
             stack.append(None if name == "lit_null" else operands[0])
         elif name == "len_list":
@@ -245,6 +251,25 @@ def _truncate(x: float) -> int:
     return math.trunc(x)
 
 
+def civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of the month of a day counted from 1970-01-01, in the Gregorian calendar.
+
+    A year is taken to begin in March, so that the leap day is its last one: 400 such years have 146,097
+    days.
+    """
+    days += 719_468  # from 0000-03-01
+    era, of_era = divmod(days, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    return year + 400 * era + (month > 9), month + 3 if month < 10 else month - 9, day
+
+
+def _arrow(value: Any, call: Any) -> Any:
+    return call.value(value)
+
+
 def _is_in(value: Any, members: Sequence[Any]) -> bool:
     return value in members
 
@@ -312,6 +337,18 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "in_i64": (_is_in, 1),
     "in_view": (_is_in, 1),
     "len_view": (len, 1),
+    "chars_from": (lambda text, k: text.decode()[k:].encode(), 2),
+    "chars_until": (lambda text, k: text.decode()[:k].encode(), 2),
+    "len_chars": (lambda text: len(text.decode()), 1),
+    "contains": (lambda text, part: part in text, 2),
+    "starts_with": (bytes.startswith, 2),
+    "ends_with": (bytes.endswith, 2),
+    "year_of_day": (lambda days: civil(days)[0], 1),
+    "month_of_day": (lambda days: civil(days)[1], 1),
+    "day_of_month": (lambda days: civil(days)[2], 1),
+    "arrow_i64": (_arrow, 1),
+    "arrow_bool": (_arrow, 1),
+    "arrow_view": (_arrow, 1),
     "lookup_i64": (_lookup, 1),
     "lookup_f64": (_lookup, 1),
 }

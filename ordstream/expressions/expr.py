@@ -13,6 +13,7 @@ compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that
 
 from __future__ import annotations
 
+import builtins
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.expressions.namespaces import Strings, Times
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -231,7 +233,17 @@ class Expr:
         """
         return Apply("cast", self, option=_cast_target(type_))
 
-    def alias(self, name: str) -> Expr:
+    @property
+    def str(self) -> Strings:
+        """Functions of strings: `od.col("name").str.lower()`."""
+        return Strings(self, Apply)
+
+    @property
+    def dt(self) -> Times:
+        """Functions of dates and times: `od.col("ts").dt.truncate("15m")`."""
+        return Times(self, Apply)
+
+    def alias(self, name: builtins.str) -> Expr:
         """The same expression under an output name (for names that are no Python keywords arguments)."""
         return Alias(self, name)
 
@@ -318,11 +330,20 @@ class Apply(Expr):
         symbol, texts = _SYMBOLS.get(self.function), [repr(argument) for argument in self.arguments]
         if symbol:
             return f"{symbol}{texts[0]}" if len(texts) == 1 else f"({texts[0]} {symbol} {texts[1]})"
+        if "." in self.function:
+            return self._method(texts)
         if self.function == "isin":
             texts.append(repr(list(self.option)))
         if self.function == "cast":
             texts.append(str(self.option))
         return f"{self.function}({', '.join(texts)})"
+
+    def _method(self, texts: list[str]) -> str:
+        """ "name.str.lower()"."""
+        given = texts[1:]
+        if self.option is not None:
+            given += map(repr, self.option if isinstance(self.option, tuple) else [self.option])
+        return f"{texts[0]}.{self.function}({', '.join(given)})"
 
 
 @dataclass(frozen=True, eq=False)

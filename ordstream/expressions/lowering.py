@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,9 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import BoundExpr
+from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
+from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.types import (
     column_index,
     is_binary,
@@ -22,34 +23,6 @@ from ordstream.ground.types import (
     physical_type,
     to_storage,
 )
-
-Code = tuple[tuple[Any, ...], ...]
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """Code, with the class and the Arrow type of its result.
-
-    Attributes
-    ----------
-    code : tuple of instructions
-    vm : str or None
-        "i64", "f64", "bool", "view"; None for a null constant that has no type yet.
-    arrow : pyarrow.DataType or None
-    narrow : bool
-        A cast to a type narrower than its class. The machine narrows only when it writes the result column,
-        so such a cast must be the outermost operation.
-    """
-
-    code: Code
-    vm: str | None
-    arrow: Any
-    narrow: bool = False
-
-    @property
-    def is_number(self) -> bool:
-        """An integer or a float, not a date or time."""
-        return self.vm in ("i64", "f64") and not is_temporal(self.arrow)
 
 
 def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
@@ -273,6 +246,13 @@ class _Lowering:
         vm, arrow = ("f64", pa.float64()) if table.values.dtype.kind == "f" else ("i64", pa.int64())
         return Lowered((*a.code, (f"lookup_{vm}", table.values, table.valid)), vm, arrow)
 
+    def call(self, expr: Apply) -> Lowered:
+        operands = self.operands(expr)
+        try:
+            return lower_call(expr, operands)
+        except SchemaError as error:
+            raise self.error(str(error)) from error.__cause__
+
     def cast(self, expr: Apply) -> Lowered:
         argument, target = expr.arguments[0], expr.option
         if isinstance(argument, Literal) and argument.value is None:
@@ -322,4 +302,5 @@ _FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
     "length": _Lowering.length,
     "lookup": _Lowering.lookup,
     "cast": _Lowering.cast,
+    **dict.fromkeys(CALLS, _Lowering.call),
 }

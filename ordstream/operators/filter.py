@@ -54,7 +54,7 @@ class Filter(Operator):
         return f"filter {self.condition.text}"
 
     def null_tests(self) -> BoundExpr | None:
-        return self.condition if self.condition.tests_nulls_only(self.input) else None
+        return self.condition if self.condition.tests_nulls_only() else None
 
 
 class FilterReference(SerialOperator):

@@ -51,10 +51,16 @@ class Expressions:
             return f"od.lit({self.draw(st.integers(-3, 9))})"
         if kind == "column":
             return column_text(self.pick(names))
+        if kind == "length" and named(self.schema, is_string) and self.draw(st.booleans()):
+            return f"{self.string()}.str.length()"
         if kind == "length":
             measured = named(self.schema, lambda t: is_string(t) or is_list(t))
             return f"{column_text(self.pick(measured))}.length()"
         if kind == "time":
+            parts = named(self.schema, lambda t: pat.is_timestamp(t) or pat.is_date(t))
+            if parts and self.draw(st.booleans()):
+                part = self.pick(("year()", "month()", "day()", "weekday()", "week()", "epoch('s')"))
+                return f"{self.time(self.pick(parts))}.dt.{part}"
             return f"{column_text(self.pick(named(self.schema, is_temporal)))}.cast(pa.int64())"
         if kind == "from_float":
             return f"{self.float(depth - 1)}.cast(pa.int64())"
@@ -63,6 +69,19 @@ class Expressions:
         if kind == "lookup":
             return f"{self.integer(depth - 1)}.lookup(pa.array([5, None, -7, 9]))"
         return self.any_of(self.integer, kind, depth, ("+", "-", "*", "//", "%"))
+
+    def string(self) -> str:
+        """A string column as it is, or what a function of it gives."""
+        column = column_text(self.pick(named(self.schema, is_string)))
+        calls = ("lower()", "upper()", "slice(1, 3)", "slice(-2)", "replace('a', 'bb')")
+        return self.pick((column, *(f"{column}.str.{call}" for call in calls)))
+
+    def time(self, name: str) -> str:
+        """A date or a timestamp as it is, or truncated."""
+        column = column_text(name)
+        return self.pick(
+            (column, column, *(f"{column}.dt.truncate({every!r})" for every in ("2d", "1w", "1mo")))
+        )
 
     def float(self, depth: int = 2) -> str:
         names = named(self.schema, pat.is_floating)
@@ -121,6 +140,9 @@ class Expressions:
             if self.draw(st.booleans()):
                 return f"{column}.isin({self.draw(st.lists(st.sampled_from(STRINGS), max_size=3))!r})"
             other = repr(self.pick(STRINGS))
+            test = self.pick(("contains", "starts_with", "ends_with", ""))
+            if test:
+                return f"{self.string()}.str.{test}({other})"
             return f"({column} {symbol} {other})"
         if kind == "time":
             column = column_text(self.pick(named(self.schema, is_temporal)))
@@ -146,6 +168,8 @@ class Expressions:
     def column(self) -> str:
         """An expression of any kind, perhaps with a narrowing cast around it."""
         text = self.any()
+        if named(self.schema, is_string) and self.draw(st.integers(0, 3)) == 0:
+            return self.string()
         if self.draw(st.integers(0, 4)) == 0:
             target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
             return f"{self.integer()}.cast(pa.{target}())"

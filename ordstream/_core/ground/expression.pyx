@@ -1,7 +1,8 @@
 """The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use
 it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call
 from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
@@ -299,10 +300,35 @@ cdef int run_member(const Instruction* op, Worker* w, Evaluation* e, Value* v) n
     return 0
 
 
+cdef int run_arrow(const Instruction* op, Worker* w, Evaluation* e, Value* v) noexcept nogil:
+    """A function of Arrow: takes the GIL."""
+    cdef int64_t m = 1 if v.scalar else e.n
+    cdef bint text = op.type == PT_VIEW
+    cdef char* a = v.data
+    cdef uint8_t code = 0
+    cdef int status
+    v.width = op.width
+    if is_null_scalar(v):
+        null_in_every_row(v, op.width)
+        return 0
+    v.data = scratch_alloc(w, m * op.width)
+    if v.data == NULL:
+        return -1
+    status = arrow_call(<void*> op.table, text, op.width, a, v.valid, m, w, v.data, NULL)
+    if status <= 0:
+        return status
+    if v.scalar:
+        status = arrow_call(<void*> op.table, text, op.width, a, v.valid, 1, w, v.data, &code)
+        return status if status != 0 or code == 0 else fail_all(e, w, code)
+    if mark_begin(e, w) != 0:
+        return -1
+    return arrow_call(<void*> op.table, text, op.width, a, v.valid, m, w, v.data, e.bad)
+
+
 cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
-    """True when instruction i, a column that needs no check, is only tested for null."""
+    """True when instruction i, a column, is only tested for null."""
     cdef int32_t following = code.instructions[i + 1].op if i + 1 < code.n else <int32_t> OP_COLUMN
-    return (following == OP_IS_NULL or following == OP_IS_NOT_NULL) and code.instructions[i].unary == NULL
+    return following == OP_IS_NULL or following == OP_IS_NOT_NULL
 
 
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
@@ -350,11 +376,41 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
         elif op.op == OP_IF:
             top -= 2
             status = run_if(w, e, top, top + 1, top + 2)
+        elif op.op == OP_ARROW:
+            status = run_arrow(op, w, e, top)
         else:
             status = run_member(op, w, e, top)
         if status != 0:
             return -1
     result[0] = top[0]
+    return 0
+
+
+cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, const uint8_t* valid,
+                    ByteView* views) noexcept nogil:
+    """Copy the bytes of a string column that lie in the scratch, where a function of Arrow made some: into
+    the chunk's arena. 0, or -1: no memory."""
+    cdef ByteView* view
+    cdef char* bytes
+    cdef int32_t slot
+    cdef int32_t i
+    for i in range(code.n):
+        if code.instructions[i].op == OP_ARROW:
+            break
+    else:
+        return 0
+    for i in range(e.n):
+        slot = i if e.sel == NULL else e.sel[i]
+        view = &views[slot]
+        if view.size == 0 or (valid != NULL and valid[slot] == 0) or (e.bad != NULL and e.bad[i] != 0):
+            view.data = NULL
+            view.size = 0
+            continue
+        bytes = chunk_alloc(w, c, view.size)
+        if bytes == NULL:
+            return -1
+        memcpy(bytes, view.data, <size_t> view.size)
+        view.data = bytes
     return 0
 
 
@@ -382,6 +438,8 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
         if valid == NULL:
             return -1
         store(valid, PT_BOOL, e.sel, value.valid, value.scalar, e.n)
+    if code.type == PT_VIEW and keep_bytes(code, w, c, e, valid, <ByteView*> data) != 0:
+        return -1
     c.cols[column].data = data
     c.cols[column].valid = valid
     return 0

@@ -1,8 +1,11 @@
 """Loading programs (expression_code.pxd)."""
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.ground.chunk cimport PT_LIST, PT_U64, LayoutOwner, View
+from ordstream._core.ground.arrow_calls cimport OP_ARROW
+from ordstream._core.ground.chunk cimport PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
+from ordstream._core.ground.own_functions cimport find_part, find_text
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     cppclass BinaryEntry:
@@ -102,6 +105,13 @@ cdef class CodeOwner:
             op.op = OP_COALESCE if kind == "coalesce" else OP_IF
             op.width = STACK_WIDTH[vm]
             return -1 if kind == "coalesce" else -2
+        if kind == "arrow":
+            op.op = OP_ARROW
+            op.width = STACK_WIDTH[vm]
+            op.type = PT_VIEW if operands[0].takes_text else PT_I64
+            self.references.append(operands[0])
+            op.table = <const void*> <PyObject*> operands[0]
+            return 0
         if kind in ("in", "lookup"):
             self.load_table(op, name, operands)
             return 0
@@ -112,10 +122,19 @@ cdef class CodeOwner:
             op.mark2 = binary.mark
             op.width = RESULT_WIDTH[chr(binary.result)]
             return -1
+        if find_text(name) != NULL:
+            op.op = OP_BINARY
+            op.binary = <binary_t> find_text(name)
+            op.width = 16 if kind == "chars" else 1
+            return -1
+        op.op = OP_UNARY
+        if find_part(name) != NULL:
+            op.unary = <unary_t> find_part(name)
+            op.width = 8
+            return 0
         unary = find_unary(encoded)
         if unary == NULL:
             raise ValueError(f"unknown instruction {name!r}")
-        op.op = OP_UNARY
         op.unary = unary.run
         op.mark1 = unary.mark
         op.width = RESULT_WIDTH[chr(unary.result)]

@@ -1,0 +1,129 @@
+"""Functions of Arrow on values of the expression machine. See arrow_calls.pxd."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_SetInterrupt
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport FAIL_CAST, View, Worker, scratch_alloc
+
+import pyarrow as pa
+
+
+cdef object bits_of(const uint8_t* valid, int64_t n):
+    """Validity bytes as Arrow's bits."""
+    cdef bytes bits = bytes((n + 7) // 8)
+    cdef char* mask = PyBytes_AS_STRING(bits)
+    cdef int64_t i
+    for i in range(n):
+        if valid[i]:
+            mask[i >> 3] |= <char> (1 << (i & 7))
+    return pa.py_buffer(bits)
+
+
+cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t n):
+    """Values of the stack as an array: large_string, or int64."""
+    cdef const View* views = <const View*> data
+    cdef object bits = None if valid == NULL else bits_of(valid, n)
+    cdef bytes offsets
+    cdef bytes copied
+    cdef int64_t* at
+    cdef char* to
+    cdef int64_t i
+    if not text:
+        return pa.Array.from_buffers(pa.int64(), n, [bits, pa.py_buffer(
+            PyBytes_FromStringAndSize(data, n * 8))])
+    offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 8)
+    at = <int64_t*> PyBytes_AS_STRING(offsets)
+    at[0] = 0
+    for i in range(n):
+        at[i + 1] = at[i] + (views[i].size if valid == NULL or valid[i] else 0)
+    copied = PyBytes_FromStringAndSize(NULL, at[n])
+    to = PyBytes_AS_STRING(copied)
+    for i in range(n):
+        if at[i + 1] > at[i]:
+            memcpy(to + at[i], views[i].data, <size_t> (at[i + 1] - at[i]))
+    return pa.Array.from_buffers(pa.large_string(), n, [bits, pa.py_buffer(offsets), pa.py_buffer(copied)])
+
+
+cdef int take(object result, int width, int64_t n, Worker* w, char* out) except -1:
+    """Copy a result to the stack: bool, int64, or views into the scratch."""
+    cdef const char* values
+    cdef const int64_t* at
+    cdef char* copied
+    cdef int64_t i
+    cdef int64_t first
+    cdef uintptr_t address
+    if len(result) != n:
+        raise AssertionError(f"{len(result)} values for {n} rows")
+    buffers = result.buffers()
+    first = result.offset
+    address = buffers[1].address
+    if width == 8:
+        memcpy(out, <const char*> address + first * 8, <size_t> n * 8)
+    elif width == 1:
+        values = <const char*> address
+        for i in range(n):
+            out[i] = values[(first + i) >> 3] >> ((first + i) & 7) & 1
+    else:
+        at = <const int64_t*> address + first
+        copied = scratch_alloc(w, at[n] - at[0] + 1)
+        if copied == NULL:
+            raise MemoryError
+        if at[n] > at[0]:
+            address = buffers[2].address
+            memcpy(copied, <const char*> address + at[0], <size_t> (at[n] - at[0]))
+        for i in range(n):
+            (<View*> out)[i].data = copied + (at[i] - at[0])
+            (<View*> out)[i].size = at[i + 1] - at[i]
+    return 0
+
+
+cdef int call_once(object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n,
+                   Worker* w, char* out) except -1:
+    """All rows at once. An interrupt comes again behind the call: it belongs to nobody's row."""
+    cdef bint interrupted = False
+    while True:
+        try:
+            take(call.array(array_of(text, data, valid, n)), width, n, w, out)
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        PyErr_SetInterrupt()
+    return 0
+
+
+cdef int arrow_call(
+    void* call, bint text, int width, const char* data, const uint8_t* valid, int64_t n, Worker* w,
+    char* out, uint8_t* bad,
+) noexcept nogil:
+    """out = call(data).
+
+    Parameters: `text`: views, else int64; `width`: of a result; `bad`: a FailureCode per row, or NULL on a
+    first try. Thread safety: any worker. Ownership: strings lie in the worker's scratch.
+    Returns: 0; -1: no memory; 1: a row has no answer, and `bad` is NULL. A result under a null is 0, or any
+    number. Cost: ~5 us, and 2 to 60 ns per row.
+    """
+    cdef int64_t i
+    with gil:
+        try:
+            call_once(<object> call, text, width, data, valid, n, w, out)
+            return 0
+        except MemoryError:
+            return -1
+        except BaseException:
+            if bad == NULL:
+                return 1
+        try:
+            for i in range(n):
+                memset(out + i * width, 0, width)
+                if valid != NULL and valid[i] == 0:
+                    continue
+                try:
+                    call_once(<object> call, text, width, data + i * (16 if text else 8), NULL, 1, w,
+                              out + i * width)
+                except Exception:
+                    if bad[i] == 0:
+                        bad[i] = FAIL_CAST
+        except BaseException:
+            return -1
+    return 0

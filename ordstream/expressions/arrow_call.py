@@ -1,0 +1,86 @@
+"""ArrowCall: a function of Arrow's compute library as an instruction of an expression.
+
+Arrow knows Unicode's letters, regular expressions and the time zone database; nobody should write them
+again. Its function is the meaning of the instruction. The reference gives it one value, the core all rows of
+a chunk at once (`_core/ground/arrow_calls.pyx`), for which a worker takes the GIL.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordstream.ground.types import is_string, storage_type
+
+
+@functools.lru_cache(maxsize=256)
+def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.Array], pa.Array]:
+    """A function with its options, looked up once: `pyarrow.compute.year` spends some microseconds on it."""
+    wrapper = getattr(pc, name)
+    options_class = wrapper.__arrow_compute_function__["options_class"]
+    given = getattr(pc, options_class)(**dict(options)) if options else None
+    function = pc.get_function(name)
+    return lambda values: function.call([values], given)
+
+
+@dataclass(frozen=True)
+class ArrowCall:
+    """A function of one column.
+
+    Attributes
+    ----------
+    function : str
+        Its name in `pyarrow.compute`.
+    options : tuple of (str, value)
+        Keyword arguments.
+    takes : pyarrow.DataType
+        The type that the function is given: of strings, dates or times.
+    """
+
+    function: str
+    options: tuple[tuple[str, Any], ...]
+    takes: pa.DataType
+
+    @property
+    def takes_text(self) -> bool:
+        """It is given strings."""
+        return is_string(self.takes)
+
+    def array(self, values: pa.Array) -> pa.Array:
+        """The function of a column as it is on the expression stack: large_string, int64 or bool, in and
+        out.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            A value has no answer, such as a local time that a change of the clock skips.
+        """
+        if not self.takes_text:
+            values = values.cast(storage_type(self.takes)).view(self.takes)
+        result = _function(self.function, self.options)(values)
+        if pa.types.is_boolean(result.type):
+            return result
+        if is_string(result.type):
+            return result.cast(pa.large_string())
+        return result.cast(storage_type(result.type)).cast(pa.int64())
+
+    def value(self, value: Any) -> Any:
+        """The function of one value that is not null; a string comes and goes as bytes.
+
+        Raises
+        ------
+        OverflowError
+            It has no answer.
+        """
+        text = self.takes_text
+        given = pa.array([value.decode() if text else value], pa.large_string() if text else pa.int64())
+        try:
+            result = self.array(given)[0].as_py()
+        except pa.ArrowInvalid as error:
+            raise OverflowError(str(error)) from error
+        return result.encode() if isinstance(result, str) else result

@@ -1,0 +1,274 @@
+"""Lowering of `.str` and `.dt`: which instructions a function of a string, date or time becomes.
+
+What the machine's own instructions can say is said by them: they need no GIL and cost the same in chunks of
+one row. The rest is Arrow's (`ArrowCall`): upper and lower case, replacing, regular expressions, local time,
+months.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import SchemaError
+from ordstream.expressions.arrow_call import ArrowCall
+from ordstream.expressions.lowered import Lowered
+from ordstream.ground.types import INT64_MAX, is_string
+
+#: Ticks of a second, by a type's unit.
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+DAY = 86_400
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_NS |= {"d": DAY * 10**9, "w": 7 * DAY * 10**9}
+_LONG = {"mo": "month", "q": "quarter", "y": "year"}
+_ARROW_UNITS = {
+    **{"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute"},
+    **{"h": "hour", "d": "day", "w": "week"},
+}
+_UTC = ("UTC", "Etc/UTC", "utc", "+00:00", "Z")
+
+
+def lower_call(expr: Any, operands: list[Lowered]) -> Lowered:
+    """A function of `.str` or `.dt` on its lowered operands.
+
+    Raises
+    ------
+    SchemaError
+        A type that it has no answer for, or an argument that can't be; without the operator's name.
+    """
+    family, _, function = expr.function.partition(".")
+    first = operands[0]
+    if family == "str":
+        for low in operands:
+            if not is_string(low.arrow):
+                raise SchemaError(f"{expr!r} is for strings, got {low.arrow}")
+        own = _OWN_TEXT.get(function)
+        if own is not None:
+            name, vm, arrow = own
+            code = tuple(instruction for low in operands for instruction in low.code)
+            return Lowered((*code, (name,)), vm, arrow)
+        if function == "slice":
+            return _slice(first, *expr.option)
+        return _arrow(first, *_TEXT[function](expr.option), takes=pa.large_string())
+    if not (pat.is_timestamp(first.arrow) or pat.is_date(first.arrow) or pat.is_time(first.arrow)):
+        raise SchemaError(f"{expr!r} is for dates and times, got {first.arrow}")
+    return _TIMES[function](expr, first)
+
+
+def _arrow(low: Lowered, function: str, options: dict[str, Any], takes: Any, gives: Any = None) -> Lowered:
+    """A call of Arrow; `gives`: the type, where it is not the function's own."""
+    call = ArrowCall(function, tuple(options.items()), takes)
+    try:  # patterns and zones are looked at here, not in the run
+        sample = call.array(pa.array(["" if is_string(takes) else 0], _stack_type(takes)))
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SchemaError(f"Arrow's {function} refuses {options}: {error}") from error
+    if is_string(sample.type):
+        vm, own = "view", pa.string()
+    else:
+        vm, own = ("bool", pa.bool_()) if pat.is_boolean(sample.type) else ("i64", pa.int64())
+    return Lowered((*low.code, (f"arrow_{vm}", call)), vm, gives or own)
+
+
+def _stack_type(takes: Any) -> Any:
+    return pa.large_string() if is_string(takes) else pa.int64()
+
+
+# ---------------------------------------------------------------------------------------------- strings
+
+#: Instruction, class and type of the result.
+_OWN_TEXT = {
+    "length": ("len_chars", "i64", pa.int64()),
+    "contains": ("contains", "bool", pa.bool_()),
+    "starts_with": ("starts_with", "bool", pa.bool_()),
+    "ends_with": ("ends_with", "bool", pa.bool_()),
+}
+
+
+def _slice(low: Lowered, offset: int, length: int | None) -> Lowered:
+    """A part of a string, by what Python's `text[:stop][start:]` gives."""
+    if length == 0:
+        return Lowered((*low.code, ("lit_i64", 0), ("chars_until",)), "view", pa.string())
+    code = low.code
+    if length is not None and (offset >= 0 or offset + length < 0):
+        code += (("lit_i64", offset + length), ("chars_until",))
+        offset = offset if offset >= 0 else -length
+    return Lowered((*code, ("lit_i64", offset), ("chars_from",)), "view", pa.string())
+
+
+def _replace(option: Any) -> tuple[str, dict[str, Any]]:
+    old, new, n, regex = option
+    options = {"pattern": old, "replacement": new, "max_replacements": n}
+    return f"replace_substring{'_regex' if regex else ''}", options
+
+
+_TEXT: dict[str, Callable[[Any], tuple[str, dict[str, Any]]]] = {
+    "lower": lambda _: ("utf8_lower", {}),
+    "upper": lambda _: ("utf8_upper", {}),
+    "matches": lambda pattern: ("match_substring_regex", {"pattern": pattern}),
+    "replace": _replace,
+}
+
+
+# ---------------------------------------------------------------------------------------------- times
+
+
+def _second_ticks(type_: Any) -> int:
+    """Ticks of a second of a timestamp, a time or a date64."""
+    return 10**3 if pat.is_date64(type_) else TICKS[type_.unit]
+
+
+def _is_local(type_: Any) -> bool:
+    """A timestamp whose readings the zone database tells."""
+    return bool(pat.is_timestamp(type_) and type_.tz is not None and type_.tz not in _UTC)
+
+
+def _number(low: Lowered, *steps: tuple[str, int | None], type_: Any = None) -> Lowered:
+    """Integer instructions on a value: (name, constant on the right or None)."""
+    code = low.code
+    for name, constant in steps:
+        code += ((name,),) if constant is None else (("lit_i64", constant), (name,))
+    return Lowered(code, "i64", type_ or pa.int64())
+
+
+def _days(expr: Any, low: Lowered) -> Lowered:
+    if pat.is_time(low.arrow):
+        raise SchemaError(f"{expr!r}: a time of day has no date")
+    if pat.is_date32(low.arrow):
+        return low
+    return _number(low, ("floordiv_i64", DAY * _second_ticks(low.arrow)))
+
+
+def _calendar(arrow: str, options: dict[str, Any], *steps: tuple[str, int | None]) -> Any:
+    """A part of a date: by instructions on the days since 1970 where there are some, else Arrow's."""
+
+    def lowered(expr: Any, low: Lowered) -> Lowered:
+        days = _days(expr, low)
+        if _is_local(low.arrow):
+            return _arrow(low, arrow, options, low.arrow)
+        if not steps:
+            return _arrow(days, arrow, options, pa.date32())
+        return _number(days, *steps)
+
+    return lowered
+
+
+def _clock(arrow: str, below: int, size: int) -> Any:
+    """A part of a time of day; `below`, `size`: seconds of the unit above it and of its own."""
+
+    def lowered(expr: Any, low: Lowered) -> Lowered:
+        if pat.is_date(low.arrow):
+            raise SchemaError(f"{expr!r}: a date has no time of day, it is {low.arrow}")
+        if _is_local(low.arrow):
+            return _arrow(low, arrow, {}, low.arrow)
+        tick = _second_ticks(low.arrow)
+        return _number(low, ("mod_i64", below * tick), ("floordiv_i64", size * tick))
+
+    return lowered
+
+
+def interval(every: Any) -> tuple[int, str]:
+    """Number and unit of "15m", or of a timedelta.
+
+    Raises
+    ------
+    SchemaError
+        It is no interval.
+    """
+    if isinstance(every, datetime.timedelta):
+        every = f"{every // datetime.timedelta(microseconds=1)}us"
+    found = re.fullmatch(r"(\d+)(ns|us|ms|s|m|h|d|w|mo|q|y)", every) if isinstance(every, str) else None
+    if found is None or int(found[1]) < 1:
+        raise SchemaError(
+            f"an interval such as '15m' is needed (ns, us, ms, s, m, h, d, w, mo, q, y), got {every!r}"
+        )
+    return int(found[1]), found[2]
+
+
+def _truncate(expr: Any, low: Lowered) -> Lowered:
+    type_ = low.arrow
+    if pat.is_time(type_):
+        raise SchemaError(f"{expr!r} is for timestamps and dates, got {type_}")
+    n, unit = interval(expr.option)
+    if unit in _LONG:
+        if n != 1:
+            raise SchemaError(f"{expr!r}: months, quarters and years one at a time, got {expr.option!r}")
+        return _arrow(low, "floor_temporal", {"multiple": 1, "unit": _LONG[unit]}, type_, type_)
+    if pat.is_date32(type_):
+        tick, ticks = DAY * 10**9, DAY
+    else:
+        ticks = _second_ticks(type_)
+        tick = 10**9 // ticks
+    step, rest = divmod(n * _NS[unit], tick)
+    if rest or not 0 < step <= INT64_MAX:
+        raise SchemaError(f"{expr!r}: {expr.option!r} is not a whole number of units of {type_}")
+    if _is_local(type_):
+        options = {"multiple": n, "unit": _ARROW_UNITS[unit]}
+        return _arrow(low, "floor_temporal", options, type_, type_)
+    moved = low  # weeks begin on Monday, 1970 began on a Thursday
+    if unit == "w":
+        moved = _number(low, ("add_i64", 3 if pat.is_date32(type_) else 3 * DAY * ticks))
+    above = _number(moved, ("mod_i64", step))
+    return Lowered((*low.code, *above.code, ("sub_i64",)), "i64", type_)
+
+
+def _epoch(expr: Any, low: Lowered) -> Lowered:
+    if pat.is_time(low.arrow):
+        raise SchemaError(f"{expr!r}: a time of day has no date")
+    if expr.option not in ("d", "s", "ms", "us", "ns"):
+        raise SchemaError(f"{expr!r}: the unit must be 'd', 's', 'ms', 'us' or 'ns', got {expr.option!r}")
+    mine = DAY * 10**9 if pat.is_date32(low.arrow) else 10**9 // _second_ticks(low.arrow)
+    asked = _NS[expr.option]
+    if mine >= asked:
+        return _number(low, ("mul_i64", mine // asked))
+    return _number(low, ("floordiv_i64", asked // mine))
+
+
+def _convert_time_zone(expr: Any, low: Lowered) -> Lowered:
+    if not pat.is_timestamp(low.arrow) or low.arrow.tz is None:
+        raise SchemaError(
+            f"{expr!r} needs a timestamp with a zone, got {low.arrow}: replace_time_zone gives it one"
+        )
+    type_ = pa.timestamp(low.arrow.unit, expr.option)
+    _arrow(low, "local_timestamp", {}, type_)  # is it a zone?
+    return Lowered(low.code, "i64", type_)
+
+
+def _replace_time_zone(expr: Any, low: Lowered) -> Lowered:
+    if not pat.is_timestamp(low.arrow):
+        raise SchemaError(f"{expr!r} is for timestamps, got {low.arrow}")
+    zone, ambiguous, non_existent = expr.option
+    reading = pa.timestamp(low.arrow.unit)
+    if low.arrow.tz is not None:
+        low = _arrow(low, "local_timestamp", {}, low.arrow, reading)
+    if zone is None:
+        return Lowered(low.code, "i64", reading)
+    options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": non_existent}
+    return _arrow(low, "assume_timezone", options, reading, pa.timestamp(reading.unit, zone))
+
+
+_TIMES: dict[str, Callable[[Any, Lowered], Lowered]] = {
+    "year": _calendar("year", {}, ("year_of_day", None)),
+    "month": _calendar("month", {}, ("month_of_day", None)),
+    "day": _calendar("day", {}, ("day_of_month", None)),
+    "quarter": _calendar("quarter", {}, ("month_of_day", None), ("add_i64", 2), ("floordiv_i64", 3)),
+    "iso_week": _calendar("iso_week", {}),
+    "day_of_year": _calendar("day_of_year", {}),
+    "weekday": _calendar(
+        "day_of_week", {"count_from_zero": False}, ("add_i64", 3), ("mod_i64", 7), ("add_i64", 1)
+    ),
+    "hour": _clock("hour", DAY, 3600),
+    "minute": _clock("minute", 3600, 60),
+    "second": _clock("second", 60, 1),
+    "truncate": _truncate,
+    "epoch": _epoch,
+    "convert_time_zone": _convert_time_zone,
+    "replace_time_zone": _replace_time_zone,
+}
+
+#: What `Apply` is called for them.
+CALLS = (*(f"str.{name}" for name in (*_OWN_TEXT, *_TEXT, "slice")), *(f"dt.{name}" for name in _TIMES))
