@@ -68,6 +68,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._inboxes = [_Inbox() for _ in range(senders)]
         self._consumed = consumed
         self._dropping = False
+        self.awaited = [0.0] * senders  # seconds, per sender
 
     # ------------------------------------------------------------------------------------ from senders
 
@@ -148,6 +149,13 @@ class TagMerge(Iterator[pa.RecordBatch]):
             n = bisect_left(Tags(tags_of(rows.batch)), bound)
             queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
             yield rows.batch.slice(0, n)
+
+    @property
+    def slowest(self) -> int | None:
+        """The sender that the next row waits for; None: rows can be handed on, or nothing more comes."""
+        if self.ready() or self.cut is not None:
+            return None
+        return min(range(len(self._inboxes)), key=lambda sender: self._inboxes[sender].low)
 
     @property
     def cut(self) -> bytes | None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ordstream.node import source
 from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
+from ordstream.node.report import Report
 from ordstream.node.settings import Settings
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
@@ -68,6 +69,14 @@ class PolledStream(Stream):
         batch = self._take()
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
+
+    @property
+    def report(self) -> Report:
+        """Figures of the run, also while it goes on. Without workers, on the thread that polls."""
+        if self._closed:
+            return super().report
+        seconds = time.perf_counter() - self._started if self._started else 0.0
+        return self._make_report(self._core.statistics(), self._core.samples(), seconds, self._delivered, 0)
 
     def _take(self) -> pa.RecordBatch | None:
         """A finished batch; at the end StopIteration or the failure."""
