@@ -13,6 +13,7 @@ from process_functions import SOURCE, build, dies, lives, rows
 import ordstream as od
 from ordstream.fragments import processes
 from ordstream.fragments.process_stream import ProcessStream
+from ordstream.node.positions import MemorySource
 from ordstream.reference.run_serial import run_serial
 
 TAGS = ["_serial", "_index"]
@@ -109,6 +110,18 @@ def test_a_snapshot_in_seconds_and_a_source_that_can_not_go_back(two, tmp_path):
         assert stream.report.snapshots
 
 
+class Killing(MemorySource):
+    """A source that kills a process of the stream that reads it."""
+
+    victim = None
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            if self.victim is not None and self.position() > 15_000:
+                os.kill(self.victim._pool._processes[0].pid, signal.SIGKILL)
+            yield batch
+
+
 def test_a_process_that_is_killed_and_the_stream_begun_again(tmp_path):
     """By its own function, then from outside, somewhere; outputs that were delivered do not come again."""
     healthy = build(lambda p: p.map(lives, schema=SOURCE, name="lives"))
@@ -118,14 +131,15 @@ def test_a_process_that_is_killed_and_the_stream_begun_again(tmp_path):
     lost = []
     for attempt, pipeline in enumerate(steps):
         options = {"tags": True, "checkpoint": folder, "every": 1_500, "emitted_through": through}
-        stream = ProcessStream(pipeline, table, 2, options, block_rows=300, channel_bytes=5_000)
+        source = Killing(table.to_batches(max_chunksize=300))
+        stream = ProcessStream(pipeline, source, 2, options, channel_bytes=5_000)
+        if attempt == 1:
+            source.victim = stream
         try:
             with stream:
                 for batch in stream:
                     batches.append(batch)
                     through = stream.emitted_through
-                    if attempt == 1:
-                        os.kill(stream._pool._processes[0].pid, signal.SIGKILL)
         except od.NodeLost as error:
             lost.append(str(error))
         snapshots = od.Checkpoint(folder).snapshots()
