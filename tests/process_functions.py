@@ -66,12 +66,6 @@ def lives(row):
     return tuple(row)
 
 
-def holds(row):
-    if row.n == 18_000:
-        time.sleep(600)  # until its process is ended
-    return tuple(row)
-
-
 def sleeps(row):
     Path(os.environ["ORDSTREAM_TEST_BEAT"]).touch()
     time.sleep(0.02)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +44,8 @@ class ChannelFigures:
 
     Attributes
     ----------
+    low : bytes
+        The receiver gets nothing below this tag any more.
     rows, bytes : int
     waited : float
         Seconds for which rows waited here for the receiver.
@@ -51,6 +53,7 @@ class ChannelFigures:
         Largest number of bytes that the receiver had and had not handed on.
     """
 
+    low: bytes = b""
     rows: int = 0
     bytes: int = 0
     waited: float = 0.0
@@ -96,6 +99,11 @@ class _Channel:
             sent = True
         return sent
 
+    def now(self) -> ChannelFigures:
+        """The figures, with the wait that goes on."""
+        waits = time.monotonic() - self.since if self.since else 0.0
+        return replace(self.figures, waited=self.figures.waited + waits, low=self.told)
+
 
 class Outbox:
     """The channels of one sender.
@@ -124,8 +132,8 @@ class Outbox:
 
     @property
     def figures(self) -> list[ChannelFigures]:
-        """Per receiver."""
-        return [channel.figures for channel in self._channels]
+        """Per receiver, as of now."""
+        return [channel.now() for channel in self._channels]
 
     def offer(self, batch: pa.RecordBatch, nodes: npt.NDArray[np.int32] | int = 0) -> None:
         """Send rows, in the order of their tags, to the receiver of each, or all to one."""
@@ -158,6 +166,7 @@ class Outbox:
     def end(self, cut: bytes = END) -> None:
         """Say to all that nothing comes any more; not while rows wait."""
         for channel in self._channels:
+            channel.told = cut
             channel.link.end(cut)
 
 

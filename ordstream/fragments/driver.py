@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.channels import Link, Outbox
-from ordstream.fragments.live_node import Outcome
+from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
@@ -84,10 +85,12 @@ class Driver:
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
-        self._expected = sum(
-            topology.fragments[k].nodes(topology.processes)
+        self._figures: dict[tuple[int, int], Figures] = {}
+        self._nodes = {
+            (k, node)
             for k in range(topology.first, topology.last_edge)
-        )
+            for node in range(topology.fragments[k].nodes(topology.processes))
+        }
 
     # ---------------------------------------------------------------------------------------- the source
 
@@ -218,7 +221,7 @@ class Driver:
     @property
     def over(self) -> bool:
         """The output is complete, or ends at a failure, and every node has ended."""
-        return self.merge.cut is not None and self._source_ended and len(self._outcomes) == self._expected
+        return self.merge.cut is not None and self._source_ended and len(self._outcomes) == len(self._nodes)
 
     def failure(self) -> BaseException | None:
         """The failure that a sequential run meets first; None: there was none."""
@@ -230,37 +233,27 @@ class Driver:
             return self.blocks.error
         return None if first is None else _failure(first, self.blocks.rows)
 
-    def report(self, seconds: float) -> Any:
-        """The report of all nodes; complete once `over`."""
-        from ordstream.node.merged_report import merged
+    def told(self, figures: Figures) -> None:
+        """What a node has done so far."""
+        self._figures[figures.fragment, figures.node] = figures
 
+    def missing(self) -> set[tuple[int, int]]:
+        """Fragment and node of those that have not ended."""
+        return self._nodes - {(one.fragment, one.node) for one in self._outcomes}
+
+    def report(self, seconds: float) -> Any:
+        """The report of all nodes: complete once `over`, before of what they have told last."""
         serial = self.blocks.rows
         through = self.emitted_through
         if self.merge.cut in (END, self._suspended):
             through = OrderTag(serial, through.index if through.serial == serial else -1)
-        stages: dict[int, list[Any]] = {}
-        for outcome in sorted(self._outcomes, key=lambda o: (o.fragment, o.node)):
-            stages.setdefault(outcome.fragment, []).append(outcome.report)
-        return merged(
-            _as_one(self.topology, list(stages.values())), seconds=seconds, emitted_through=through
-        )
-
-
-def _as_one(topology: Topology, stages: list[list[Any]]) -> list[list[Any]]:
-    """The stages' reports; an operator in two halves, whose parts end the nodes in front, as one."""
-    from dataclasses import replace
-
-    last = topology.fragments[-1]
-    if len(stages) < 2 or not any(operator.merges() for operator in last.operators):
-        return stages
-    *front, parts, merge = stages
-    rows = merge[0].rows_out
-
-    def whole(report: Any, out: int) -> Any:
-        *others, part = report.operators
-        return replace(report, rows_out=out, operators=(*others, replace(part, tuples_out=out)))
-
-    return [*front, [whole(report, 0 if k else rows) for k, report in enumerate(parts)]]
+        nodes = (self._figures | {(one.fragment, one.node): one for one in self._outcomes}).values()
+        found = report_of(self.topology, nodes, seconds, through)
+        if not self.over:
+            rate = serial / seconds if seconds > 0 else 0.0
+            found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
+        channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
+        return replace(found, channels=channels)
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:

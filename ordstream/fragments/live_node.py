@@ -4,44 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import OperatorError
-from ordstream.fragments.channels import ChannelFigures, Link, Outbox
+from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
+from ordstream.fragments.figures import Figures, Outcome
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.topology import Topology
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a node ended.
-
-    Attributes
-    ----------
-    fragment, node : int
-    report : Report
-    error : OperatorError or None
-    cause : BaseException or None
-    tag : bytes
-        Of the failing row.
-    channels : list of ChannelFigures
-        Per receiver.
-    """
-
-    fragment: int
-    node: int
-    report: Any
-    error: OperatorError | None = None
-    cause: BaseException | None = None
-    tag: bytes = b""
-    channels: list[ChannelFigures] = field(default_factory=list)
 
 
 class LiveNode:
@@ -152,8 +126,32 @@ class LiveNode:
         tag = error.order_tag if error is not None else b""
         cause = error.__cause__ if error is not None else None
         self.outcome = Outcome(
-            self.fragment, self.node, self._operators.report, error, cause, tag, self.out.figures
+            fragment=self.fragment,
+            node=self.node,
+            report=self._operators.report,
+            channels=self.out.figures,
+            awaited=self.merge.awaited,
+            error=error,
+            cause=cause,
+            tag=tag,
         )
+
+    def figures(self) -> Figures:
+        """What it has done so far."""
+        return Figures(
+            fragment=self.fragment,
+            node=self.node,
+            report=self._operators.report_so_far(),
+            channels=self.out.figures,
+            awaited=self.merge.awaited,
+        )
+
+    @property
+    def awaits(self) -> int | None:
+        """The sender without whom nothing goes on here; None: there is no such one."""
+        if self.outcome is not None or self._cut is not None or self.out.blocked:
+            return None
+        return self.merge.slowest
 
     def close(self) -> None:
         """Stop, whatever it is doing. Idempotent."""

@@ -70,6 +70,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
         self._marked = 0
+        self.awaited = [0.0] * senders  # seconds, per sender
 
     # ------------------------------------------------------------------------------------ from senders
 
@@ -181,6 +182,13 @@ class TagMerge(Iterator[pa.RecordBatch]):
             n = bisect_left(Tags(tags_of(rows.batch)), bound)
             queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
             yield rows.batch.slice(0, n)
+
+    @property
+    def slowest(self) -> int | None:
+        """The sender that the next row waits for; None: rows can be handed on, or nothing more comes."""
+        if self.ready() or self.cut is not None:
+            return None
+        return min(range(len(self._inboxes)), key=lambda sender: self._inboxes[sender].low)
 
     @property
     def cut(self) -> bytes | None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
@@ -21,10 +22,11 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.fragments.endpoint import Endpoint
-from ordstream.fragments.live_node import LiveNode, Outcome
+from ordstream.fragments.figures import Outcome
+from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.node_state import parsed
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, STATE, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, STATE, Mesh
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -83,7 +85,20 @@ class _Host:
                 if node.outcome is not None and k not in self._told:
                     self._told.add(k)
                     self._tell(node.outcome)
-            self._mesh.turn(0.0 if progressed else WORKING_S if works else None)
+            self._turn(0.0 if progressed else WORKING_S if works else None)
+
+    def _turn(self, seconds: float | None) -> None:
+        """Look at the sockets; where there is nothing else to do, count who is waited for."""
+        if seconds == 0.0:
+            self._mesh.turn(seconds)
+            return
+        waits = [(node.merge, node.awaits) for node in self._nodes]
+        began = time.monotonic()
+        self._mesh.turn(seconds)
+        waited = time.monotonic() - began
+        for merge, sender in waits:
+            if sender is not None:
+                merge.awaited[sender] += waited
 
     def _tell(self, what: Any) -> None:
         self._mesh.post(CALLER, CALL, 0, self._run, [_picklable(what)])
@@ -93,10 +108,18 @@ class _Host:
             self._call(run, body)
         elif kind == STATE:
             self._states.append((run, edge, body))
+        elif kind == FIGURES:
+            if run == self._run:
+                self._tell_figures()
         elif run > self._run:
             self._early.append((process, kind, edge, run, body))
         elif run == self._run and self._endpoint is not None:
             self._endpoint.handle(process, kind, edge, body)
+
+    def _tell_figures(self) -> None:
+        for node in self._nodes:
+            if node.outcome is None:
+                self._tell(node.figures())
 
     def _call(self, run: int, body: Any) -> None:
         self._leave()

@@ -143,6 +143,10 @@ class PolledNode(FragmentNode):
         """All rows that were taken in have given their outputs."""
         return not self._fitted and self._stream.settled() >= self._taken
 
+    def report_so_far(self) -> Any:
+        """As `report`, while rows come; None where worker threads change what it would tell."""
+        return self.report if self._stream.workers == 0 else None
+
     @property
     def works(self) -> bool:
         """Worker threads have something under way, or had when `low` was asked for."""

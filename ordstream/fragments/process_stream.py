@@ -16,12 +16,12 @@ from ordstream._core.flow.reader import Reader
 from ordstream.errors import Cancelled, OperatorError, PlanError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
-from ordstream.fragments.live_node import Outcome
+from ordstream.fragments.figures import Figures, Outcome, report_of
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, STATE
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, STATE
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
@@ -100,6 +100,9 @@ class ProcessStream(Reader):
             OrderTag(0) if self._marking is None else self._marking.begin.emitted_through
         )
         self._read_by: int | None = None
+        self._wanted = False  # another thread asks for the nodes' figures
+        self._unheard: set[tuple[int, int]] = set()
+        self._heard = threading.Event()
         self._pid = os.getpid()
         self._closed = False
 
@@ -146,9 +149,16 @@ class ProcessStream(Reader):
 
     def _told(self, what: Any) -> None:
         """What a node process says."""
-        if isinstance(what, Outcome):
-            assert self._driver is not None
-            self._driver.ended(what)
+        driver = self._driver
+        if isinstance(what, Figures):
+            assert driver is not None
+            if isinstance(what, Outcome):
+                driver.ended(what)
+            else:
+                driver.told(what)
+            self._unheard.discard((what.fragment, what.node))
+            if not self._unheard:
+                self._heard.set()
         elif isinstance(what, BaseException):
             self._fatal = self._fatal or what
 
@@ -161,6 +171,8 @@ class ProcessStream(Reader):
                 raise self._fatal
             if self._cancelled:
                 raise Cancelled("the run was cancelled before its end")
+            if self._wanted:
+                self._ask()
             progressed = driver.step()
             if marking is not None:
                 marking.publish()
@@ -184,7 +196,14 @@ class ProcessStream(Reader):
             if ready is not None:
                 return ready
             self._progress(driver.blocks.rows, driver.emitted_through.serial)
-            self._pool.mesh.turn(0.0 if progressed or batch is not None else self._patience_s)
+            if progressed or batch is not None:
+                self._pool.mesh.turn(0.0)
+            else:
+                awaited = driver.merge.slowest
+                began = time.monotonic()
+                self._pool.mesh.turn(self._patience_s)
+                if awaited is not None:
+                    driver.merge.awaited[awaited] += time.monotonic() - began
             self._pool.check()
 
     @property
@@ -307,6 +326,7 @@ class ProcessStream(Reader):
         if self._marking is not None:
             self._marking.snapshots.end()
             self._marking.wake = lambda: None
+        self._figures_of_the_middle()
         if self._pool is not None and self._shared is None:
             self._pool.close()
         elif self._pool is not None:
@@ -315,18 +335,70 @@ class ProcessStream(Reader):
 
     @property
     def report(self) -> Report:
-        """Figures of all nodes; complete once the stream is exhausted.
+        """Figures of all nodes: complete once the stream is exhausted, and at any time as they are then. Any
+        thread.
 
-        Raises
-        ------
-        RuntimeError
-            The stream was not read to its end: its nodes were stopped where they were.
+        Nodes are asked, and have a second to answer. What one told last counts where it is at work on a row
+        for longer, where the source or the progress callback asks, and behind an early close.
         """
-        if self._report is None:
-            raise RuntimeError(
-                "the report of several processes is complete when the stream was read to its end"
-            )
-        return self._report
+        if self._report is not None:
+            return self._report
+        if self._closed or self._driver is None:
+            return self._now()
+        if not self._is_inside():
+            if self._reading.acquire(blocking=False):
+                try:
+                    self._hear(ASKED_S)
+                finally:
+                    self._reading.release()
+            else:
+                self._heard.clear()
+                self._wanted = True
+                if self._pool is not None:
+                    self._pool.mesh.wake()
+                self._heard.wait(ASKED_S)
+        return self._now()
+
+    def _now(self) -> Report:
+        """The report as far as nodes have told of themselves."""
+        if self._report is not None:  # it was complete meanwhile
+            return self._report
+        driver = self._driver
+        if driver is None:
+            found: Report = report_of(self._topology, (), 0.0, self._delivered)
+            return found
+        found = driver.report(self._seconds or time.perf_counter() - self._started)
+        rows = driver.rows_out - sum(batch.num_rows for batch in self._held)
+        return replace(found, rows_out=rows, emitted_through=self._delivered)
+
+    def _ask(self) -> None:
+        """Have every node tell of itself. The reading thread, or one that keeps others from reading."""
+        assert self._pool is not None
+        assert self._driver is not None
+        self._wanted = False
+        self._unheard = self._driver.missing()
+        self._heard.clear()
+        if not self._unheard:
+            self._heard.set()
+        for process in {node for _, node in self._unheard}:
+            self._pool.mesh.post(process, FIGURES, 0, self._pool.run)
+
+    def _hear(self, seconds: float) -> None:
+        """Ask all nodes, and wait for those that answer in time."""
+        assert self._pool is not None
+        if self._report is not None or self._closed:
+            return
+        self._ask()
+        until = time.monotonic() + seconds
+        while not self._heard.is_set() and (left := until - time.monotonic()) > 0:
+            self._pool.mesh.turn(left)
+
+    def _figures_of_the_middle(self) -> None:
+        """Learn what nodes have done when the stream is closed before its end."""
+        if self._report is None and self._driver is not None:
+            self._seconds = time.perf_counter() - self._started
+            if self._fatal is None and self._pool is not None and not self._pool.has_lost:
+                self._hear(CLOSING_S)
 
 
 def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, data: Any) -> Marking | None:
@@ -367,6 +439,9 @@ def blocks_of(
     return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead)
 
 
+#: How long a report waits for nodes that are at work, and how long close() does.
+ASKED_S = 1.0
+CLOSING_S = 0.2
 #: How long close() waits for another thread that is reading.
 JOINED_S = 10.0
 

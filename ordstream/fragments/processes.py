@@ -141,6 +141,11 @@ class Processes:
         elif self._handler is not None:
             self._handler(process, kind, edge, run, body)
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a process has ended."""
+        return bool(self._gone)
+
     def check(self) -> None:
         """Raise NodeLost where a process has ended."""
         if self._gone:

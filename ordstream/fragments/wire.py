@@ -21,6 +21,8 @@ import pyarrow as pa
 #: The caller's number among the processes.
 CALLER = -1
 ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE = range(8)
+# The caller asks how far a node is.
+FIGURES = 16
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.

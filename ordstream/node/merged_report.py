@@ -18,6 +18,7 @@ whichever order, the counts, sums and histograms are the same, and averages but 
 | marker_tuples_per_second, elastic | None: one node's markers and workers say nothing of the others' |
 | shedding | one after the other |
 | snapshots | none: the caller, who makes them, has the figures |
+| channels | as in the first node: what stood between the nodes is known to who started them |
 | scheduler, partitioning, reorder, workers, chunk_rows, options | of the first node; `workers` is per node |
 
 The bound is `ordstream.node.histogram.BOUND`. Of an operator: tuples_in, tuples_out, chunks, slices,
@@ -34,6 +35,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.channel_report import ChannelReport
 from ordstream.node.histogram import added, quantiles
 from ordstream.node.report import Latency, OperatorReport, Report, Skipped, first_of
 from ordstream.node.shedding import ShedReport
@@ -198,6 +200,7 @@ def from_dict(found: Mapping[str, Any]) -> Report:
             "emitted_through": OrderTag(**found["emitted_through"]),
             "shedding": tuple(ShedReport(**shed) for shed in found.get("shedding", ())),
             "elastic": None,
+            "channels": tuple(ChannelReport(**channel) for channel in found.get("channels", ())),
         }
     )
 

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -526,23 +527,22 @@ class Stream(Reader):
                 leaked = self._core.close()
             finally:
                 self._giving_back = False  # an interrupted close is repeated
-        settings = self._settings
-        self._shed, shedding = outcome(self._made.sheds, settings.shed_partition)
-        self._report = make_report(
-            statistics,
-            samples,
-            seconds=self._seconds,
-            emitted_through=through,
-            leaked_chunks=leaked,
-            settings=settings.described(self.workers),
-            within=settings.marker_percentiles,
-            shedding=shedding,
+        self._shed, shedding = outcome(self._made.sheds, self._settings.shed_partition)
+        found = self._make_report(statistics, samples, self._seconds, through, leaked)
+        self._report = replace(found, shedding=shedding)
+        _open_streams.discard(self)
+        if self._settings.debug and leaked:
+            raise RuntimeError(f"{leaked} chunks were not given back to the pool")
+
+    def _make_report(
+        self, statistics: Any, samples: Any, seconds: float, through: OrderTag, leaked: int
+    ) -> Report:
+        return make_report(
+            statistics, samples, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
+            settings=self._settings.described(self.workers), within=self._settings.marker_percentiles,
             split=self._physical.split[0] if self._physical.split else None,
             snapshots=tuple(self._snapshots.figures) if self._snapshots is not None else (),
-        )
-        _open_streams.discard(self)
-        if settings.debug and leaked:
-            raise RuntimeError(f"{leaked} chunks were not given back to the pool")
+        )  # fmt: skip
 
     @property
     def report(self) -> Report:

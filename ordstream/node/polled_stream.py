@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ordstream.node import source
 from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
+from ordstream.node.report import Report
 from ordstream.node.settings import Settings
 from ordstream.snapshots.snapshot import Snapshot
 
@@ -82,6 +83,13 @@ class PolledStream(Stream):
         assert snapshots is not None
         found, snapshots.last = snapshots.last, None
         return None if found is None else (found, round(snapshots.figures[-1].stall_seconds * 1e9))
+    @property
+    def report(self) -> Report:
+        """Figures of the run, also while it goes on. Without workers, on the thread that polls."""
+        if self._closed:
+            return super().report
+        seconds = time.perf_counter() - self._started if self._started else 0.0
+        return self._make_report(self._core.statistics(), self._core.samples(), seconds, self._delivered, 0)
 
     def _take(self) -> pa.RecordBatch | None:
         """A finished batch; at the end StopIteration or the failure."""

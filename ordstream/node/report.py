@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.channel_report import ChannelReport, channel_lines
 from ordstream.node.histogram import histogram
 from ordstream.node.shedding import ShedReport
 
@@ -200,6 +201,8 @@ class Report:
         In order.
     shedding : tuple of ShedReport
         What the shed operators dropped, when and why.
+    channels : tuple of ChannelReport
+        Of several processes: what went from each node to each, and who waited for whom.
     """
 
     tuples: int
@@ -227,6 +230,7 @@ class Report:
     shedding: tuple[ShedReport, ...] = ()
     snapshots: tuple[SnapshotFigures, ...] = ()
     elastic: ElasticReport | None = None
+    channels: tuple[ChannelReport, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -279,7 +283,7 @@ class Report:
                 f"{last.rows:,} rows of state ({last.bytes:,} bytes); longest {slowest:.3f} s, copies "
                 f"{max(one.stall_seconds for one in self.snapshots):.3f} s"
             )
-        return "\n".join(lines)
+        return "\n".join(lines + channel_lines(self.channels, self.seconds))
 
 
 def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from ordstream.commands import console
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.channel_report import ChannelReport
 from ordstream.node.histogram import BOUND
 from ordstream.node.merged_report import (
     from_dict,
@@ -42,7 +43,8 @@ def report(*operators, **figures):
         "seconds": 2.0, "latency": dict.fromkeys(("processing", "end_to_end"), NO_LATENCY),
         "operators": operators,
         "scheduler": "ct", "partitioning": "hybrid", "reorder": "lock", "emitted_through": OrderTag(0),
-        "marker_tuples_per_second": None, "shedding": (), "elastic": None, "options": {},
+        "marker_tuples_per_second": None, "shedding": (), "elastic": None, "channels": (),
+        "options": {},
     }  # fmt: skip
     return Report(**base | figures)
 
@@ -201,7 +203,13 @@ def sent(found):
 
 
 def test_a_report_comes_back_from_json(nodes):
-    original = replace(Node.report(nodes[:2]), emitted_through=OrderTag(7, 3), marker_tuples_per_second=5.5)
+    channel = ChannelReport("caller", "fragment 1 process 1", 5, 60, 0.5, 0.25, 60, 9)
+    original = replace(
+        Node.report(nodes[:2]),
+        emitted_through=OrderTag(7, 3),
+        marker_tuples_per_second=5.5,
+        channels=(channel, replace(channel, low=None)),
+    )
     assert from_dict(sent(original)) == original
     assert from_dict(original.to_dict()) == original
     again = from_dict(sent(replace(original, shedding=(SHED,))))

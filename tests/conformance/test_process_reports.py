@@ -1,0 +1,151 @@
+"""The report of a run over several processes: while it runs, behind an early close, and at the end."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.fragments.process_stream import ProcessStream
+from ordstream.fragments.processes import Processes, prepare
+from ordstream.fragments.same_process import SameProcess
+from ordstream.fragments.source_blocks import SourceBlocks
+from ordstream.fragments.topology import Topology
+from ordstream.node.histogram import added
+
+SOURCE = pa.schema([("user", pa.int64()), ("item", pa.int64())])
+ROWS = 3_000
+
+
+def batch(start=0, rows=ROWS):
+    numbers = range(start, start + rows)
+    columns = [pa.array([n % 7 for n in numbers]), pa.array([n % 11 for n in numbers])]
+    return pa.RecordBatch.from_arrays(columns, schema=SOURCE)
+
+
+def pipeline():
+    """Its rows take three ways: by no key, by user, by item."""
+    return (
+        od.Pipeline(SOURCE)
+        .filter(od.col("user") >= 0)
+        .key_by("user")
+        .scan(seen=od.count())
+        .key_by("item")
+        .scan(of=od.count())
+    )
+
+
+def rows_per_edge(report):
+    """Rows sent, by the receivers' fragment."""
+    found = Counter()
+    for channel in report.channels:
+        found[channel.receiver.split(" process")[0]] += channel.rows
+    return found
+
+
+@pytest.fixture(scope="module")
+def two():
+    with Processes(2) as started:
+        yield started
+
+
+def check_middle(report, rows_out=ROWS):
+    """Of a run that has given all that the first batch makes, and waits for its source."""
+    assert (report.tuples, report.rows_out) == (ROWS, rows_out)
+    assert report.emitted_through == (od.OrderTag(ROWS, 0) if rows_out else od.OrderTag(0))
+    assert [(o.tuples_in, o.tuples_out) for o in report.operators] == [(ROWS, ROWS)] * 3
+    edges = ("fragment 1", "fragment 2", "fragment 3", "caller")
+    assert rows_per_edge(report) == dict.fromkeys(edges, ROWS)
+    assert {channel.low for channel in report.channels} == {ROWS + 1}
+    assert all(channel.bytes >= channel.rows * 16 for channel in report.channels)
+    assert report.tuples_per_second == pytest.approx(ROWS / report.seconds)
+    assert re.search(r"\nfragment 2 process 1 > fragment 3 process 2 +[\d,]+ ", str(report))
+    assert report.to_dict()["channels"][0]["sender"] == "caller"
+
+
+def idle_source(go_on):
+    yield batch()
+    go_on.wait(60)
+
+
+@pytest.mark.parametrize("when", ["while it is read", "behind a close"])
+def test_a_report_of_the_middle_has_everything_so_far(two, when):
+    go_on = threading.Event()
+    with ProcessStream(pipeline(), idle_source(go_on), two, {}) as out:
+        assert (out.report.tuples, out.report.channels) == (0, ())
+        given = 0
+        while given < ROWS:
+            given += next(out).num_rows
+        if when == "while it is read":
+            check_middle(out.report)
+        out.close()
+        check_middle(out.report)
+        assert out.report.emitted_through == out.emitted_through
+        go_on.set()
+        out._driver.blocks.thread.join()
+
+
+def test_another_thread_than_the_reader_asks_for_a_report(two):
+    """What the reader was not given does not count as output."""
+    go_on, read = threading.Event(), []
+    with ProcessStream(pipeline(), idle_source(go_on), two, {"partial": False}) as out:
+        reading = threading.Thread(target=lambda: read.extend(out))
+        reading.start()
+        while not (found := out.report).operators or found.operators[-1].tuples_out < ROWS:
+            assert reading.is_alive()
+        while out._driver.rows_out < ROWS:
+            assert reading.is_alive()
+        check_middle(out.report, rows_out=0)
+        go_on.set()
+        reading.join()
+    assert (sum(map(len, read)), out.report.rows_out) == (ROWS, ROWS)
+
+
+def test_a_stream_that_was_closed_before_it_began_has_a_report():
+    out = ProcessStream(pipeline(), [batch()], 2, {})
+    out.close()
+    assert (out.report.tuples, out.report.rows_out, out.report.operators) == (0, 0, ())
+
+
+def test_who_waits_for_whom_is_known(two):
+    """The source is slow: all that nodes and caller do is wait, those behind for the node in front that is
+    furthest behind; and the caller's rows never wait for credit.
+    """
+    pause = threading.Event()
+
+    def source():
+        for k in range(4):
+            yield batch(k * 10, 10)
+            pause.wait(0.2)
+
+    with ProcessStream(pipeline(), source(), two, {}) as out:
+        assert sum(b.num_rows for b in out) == 40
+    report = out.report
+    for receiver in ("fragment 1 process 1", "fragment 1 process 2", "fragment 2 process 1", "caller"):
+        of_receiver = [c for c in report.channels if c.receiver == receiver]
+        assert 0.0 < sum(c.awaited_seconds for c in of_receiver) <= report.seconds
+    assert all(c.blocked_seconds == 0 for c in report.channels if c.sender == "caller")
+    assert {c.low for c in report.channels} == {None}
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_histograms_of_all_nodes_add_up_exactly(nodes):
+    fragments, options, _ = prepare(pipeline(), {"marker_every": 3}, "nodes")
+    topology = Topology(fragments, nodes, options)
+    here = SameProcess()
+    list(
+        here.run(topology, SourceBlocks([batch()], SOURCE, 100, own_thread=False), pipeline().schema, False)
+    )
+    parts = [node.outcome.report for node in here.nodes]
+    report = here.driver.report(1.0)
+    for name in ("processing", "end_to_end"):
+        whole = [part.latency[name] for part in parts]
+        assert report.latency[name].histogram == added(part.histogram for part in whole)
+        assert report.latency[name].markers == sum(part.markers for part in whole)
+        assert report.latency[name].markers == sum(report.latency[name].histogram.values()) > 100
+        assert report.latency[name].sum_ns == sum(part.sum_ns for part in whole)
+    assert rows_per_edge(report) == dict.fromkeys(("fragment 1", "fragment 2", "fragment 3", "caller"), ROWS)
