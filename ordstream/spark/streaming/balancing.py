@@ -1,0 +1,220 @@
+"""Mixed between the epochs of a stream: the driver's side.
+
+Behind each epoch the controller of a keyed fragment hears what the nodes tell of their keys, and decides
+what moves. The decision is part of that epoch's manifest, and the next epoch carries it out: its rows go by
+the new table, and its nodes take the moved keys' state from the files of the nodes that had them. With that
+epoch's manifest the table is in force. So an epoch that is run again makes the same move; and a decision
+whose epoch was not committed, or a move whose epoch was not, has not happened.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.balance.grouping import KeyMap
+from ordstream.balance.keys import key_words
+from ordstream.balance.mixed.controller import Controller, Move
+from ordstream.balance.mixed.evidence import Evidence
+from ordstream.balance.mixed.planners import Mixed
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import overload
+from ordstream.balance.mixed.table import Assignment
+from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.fragments.fragment import Fragment
+from ordstream.spark.streaming.epoch_functions import Begin
+from ordstream.spark.streaming.epoch_manifest import STATE, Said
+from ordstream.spark.streaming.key_costs import NAMED, NO_GROUP
+from ordstream.spark.streaming.moving import Moves
+
+#: What of a manifest's `balance` is not a figure.
+_HELD = ("operator", "controller", "known")
+
+
+def check_balance(fragments: Sequence[Fragment], grouping: Any) -> None:
+    """Whether keys of this pipeline can move.
+
+    Raises
+    ------
+    PlanError
+        There is no keyed operator, or another grouping was asked for.
+    SchemaError
+        A key has a type that groupings can't take.
+    """
+    if not (isinstance(grouping, str) and grouping == "hash"):
+        raise PlanError("balance takes the place of grouping=: give one of the two")
+    keyed = [fragment for fragment in fragments if fragment.key]
+    if not keyed:
+        raise PlanError("balance moves keys between nodes, and this pipeline has no keyed operator")
+    for fragment in keyed:
+        for index in fragment.key or ():
+            key_words(pa.array([], fragment.source.field(index).type))
+
+
+def map_of(data: bytes) -> KeyMap | Assignment:
+    """The map that a manifest holds."""
+    try:
+        return KeyMap.from_bytes(data)
+    except SketchBytesError:
+        return Assignment.from_bytes(data)
+
+
+def figures(said: Said) -> dict[str, Any]:
+    """What `StreamQuery.epochs` shows of a manifest's `balance`."""
+    return {name: value for name, value in said.items() if name not in _HELD}
+
+
+@dataclass
+class FragmentBalance:
+    """The controller of one fragment in one epoch, and the move that the epoch carries out.
+
+    Attributes
+    ----------
+    controller : Controller
+    move : Move or None
+    groups : dict of int to int
+        Key word -> key group of its state, where known.
+    moves : Moves or None
+        What of the states changes its node; None where more than the table may have changed.
+    """
+
+    controller: Controller
+    move: Move | None
+    groups: dict[int, int]
+    moves: Moves | None
+
+    @classmethod
+    def begun(
+        cls, policy: Mixed, nodes: int, begin: Begin, number: int, said: Said | None
+    ) -> FragmentBalance:
+        """As the manifest in front says. A move that it decided on is carried out, but where the number of
+        nodes is another one now: then it is given up, and a new one made for these nodes.
+
+        Raises
+        ------
+        CheckpointError
+            The file of what is known is damaged or gone.
+        """
+        controller, groups = Controller(policy, nodes, NAMED), dict[int, int]()
+        if said is not None:
+            evidence, groups = _known(begin, said["known"])
+            data = base64.b64decode(said["controller"])
+            try:
+                controller = Controller.from_bytes(data, policy, evidence, NAMED)
+            except SketchBytesError:  # another ring was asked for: all begins anew
+                groups = {}
+        if set(controller.assignment.ring.members) != set(range(nodes)):
+            if controller.pending is not None:
+                controller.cancel(controller.pending)
+            controller.resize(nodes)
+        made = cls(controller, controller.pending, groups, None)
+        if begin.nodes == nodes:
+            made.moves = Moves.between(begin.maps.get(number), made.assignment, groups)
+        return made
+
+    @property
+    def assignment(self) -> Assignment:
+        """By which the epoch's rows go to nodes."""
+        return self.controller.assignment if self.move is None else self.move.after
+
+    def said(self, begin: Begin, results: Sequence[Said], number: int, operator: str) -> dict[str, Any]:
+        """Behind the epoch: hear the nodes of the fragment, decide, and give what the manifest holds."""
+        controller = self.controller
+        results = [one for one in results if one.get("fragment") == number]
+        if self.move is not None:
+            controller.commit(self.move)
+        told = [one for one in results if "report" in one]
+        reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
+        for one, report in zip(told, _levelled(reports), strict=True):
+            controller.report(report)
+            found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
+            known = found != NO_GROUP
+            self.groups.update(zip(report.keys[known].tolist(), found[known].tolist(), strict=True))
+        following = controller.decide()
+        tuples = _by_node(controller, {one.node: int(one.tuples.sum()) + one.rest[0] for one in reports})
+        seconds = _by_node(controller, {one.node: float(one.seconds.sum() + one.rest[1]) for one in reports})
+        return {
+            "operator": operator,
+            "version": controller.version,
+            "table": len(controller.assignment),
+            "tuples": tuples,
+            "cpu_seconds": [round(one, 6) for one in seconds],
+            "theta": round(overload(np.array(tuples, dtype=np.float64)), 6),
+            "moved": _added([one["moved"] for one in results if "moved" in one]),
+            "next": None if following is None else {"keys": len(following.keys), "bytes": following.state},
+            "why": controller.why,
+            "controller": base64.b64encode(controller.to_bytes(evidence=False)).decode("ascii"),
+            "known": self._write(begin),
+        }
+
+    def _write(self, begin: Begin) -> dict[str, Any]:
+        """What is known of keys, into a file beside the states."""
+        controller = self.controller
+        named = np.union1d(controller.evidence.keys, controller.assignment.table[0])
+        if controller.pending is not None:
+            named = np.union1d(named, controller.pending.after.table[0])
+        words = np.array([one for one in named.tolist() if one in self.groups], dtype=np.uint64)
+        groups = np.array([self.groups[one] for one in words.tolist()], dtype=np.int32)
+        evidence = controller.evidence.to_bytes().hex()
+        data = packed("KnownKeys", {"evidence": evidence}, {"words": words, "groups": groups})
+        files = begin.files("")
+        path = files.path(STATE, "keys", ".known")
+        with files.files.create(path) as file:
+            files.files.write(file, data)
+            files.files.sync(file)
+        files.sync_folders()
+        return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
+
+
+def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int]]:
+    path = Path(begin.folder) / STATE / said["file"]
+    number = begin.number - 1
+    try:
+        data = path.read_bytes()
+        if len(data) != said["bytes"] or f"{zlib.crc32(data):08x}" != said["crc32"]:
+            raise ValueError("its length or checksum is not what was written")
+        values, arrays = unpacked("KnownKeys", data)
+        evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. The state of "
+            f"the epoch before may be whole: od.spark.rewind({begin.folder!r}, to={number - 1})"
+        ) from error
+    groups = dict(zip(arrays["words"].tolist(), arrays["groups"].tolist(), strict=True))
+    return evidence, groups
+
+
+def _levelled(reports: Sequence[Report]) -> list[Report]:
+    """The reports with what a tuple costs on average over all nodes. Each node gives its CPU time to its
+    tuples alike, so a difference between nodes is theirs and not their keys': keys would move after it.
+    """
+    tuples = sum(int(one.tuples.sum()) + one.rest[0] for one in reports)
+    seconds = sum(float(one.seconds.sum()) + one.rest[1] for one in reports)
+    each = seconds / tuples if tuples and seconds > 0 else 1e-9
+    return [
+        replace(
+            one,
+            seconds=np.asarray(one.tuples * each, dtype=np.float64),
+            rest=(one.rest[0], one.rest[0] * each, one.rest[2]),
+        )
+        for one in reports
+    ]
+
+
+def _by_node(controller: Controller, found: Mapping[int, Any]) -> list[Any]:
+    return [found.get(node, 0) for node in sorted(controller.assignment.ring.members)]
+
+
+def _added(moved: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    return {
+        f"by_{why}": {what: sum(one[why][what] for one in moved) for what in ("keys", "rows", "bytes")}
+        for why in ("plan", "ring")
+    }
