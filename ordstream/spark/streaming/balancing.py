@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap
 from ordstream.balance.keys import key_words
 from ordstream.balance.mixed.controller import Controller, Move
@@ -30,6 +31,7 @@ from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments.fragment import Fragment
+from ordstream.spark.grouping import Choice, measured_by_key, with_costs
 from ordstream.spark.streaming.epoch_functions import Begin
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.key_costs import NAMED, NO_GROUP
@@ -57,6 +59,14 @@ def check_balance(fragments: Sequence[Fragment], grouping: Any) -> None:
     for fragment in keyed:
         for index in fragment.key or ():
             key_words(pa.array([], fragment.source.field(index).type))
+
+
+def timed(fragment: Fragment) -> Fragment | None:
+    """The fragment with the execution times of its function measured by key; None: it runs none."""
+    measured, key = measured_by_key(fragment)
+    if not measured:
+        return None
+    return with_costs(fragment, Choice(fragment.operators[0].name, DKG(), key=key, measured=measured))
 
 
 def map_of(data: bytes) -> KeyMap | Assignment:
@@ -133,7 +143,8 @@ class FragmentBalance:
             controller.commit(self.move)
         told = [one for one in results if "report" in one]
         reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
-        for one, report in zip(told, _levelled(reports), strict=True):
+        levelled = _levelled(reports, [one["in_function"] for one in told])
+        for one, report in zip(told, levelled, strict=True):
             controller.report(report)
             found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
             known = found != NO_GROUP
@@ -192,20 +203,23 @@ def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int]]:
     return evidence, groups
 
 
-def _levelled(reports: Sequence[Report]) -> list[Report]:
-    """The reports with what a tuple costs on average over all nodes. Each node gives its CPU time to its
-    tuples alike, so a difference between nodes is theirs and not their keys': keys would move after it.
+def _levelled(reports: Sequence[Report], in_function: Sequence[float]) -> list[Report]:
+    """The reports with what a tuple costs outside functions on average over all nodes. A node gives this
+    time to its tuples alike, so a difference between nodes is theirs and not their keys': keys would move
+    after it. `in_function`: seconds that each node measured by key.
     """
-    tuples = sum(int(one.tuples.sum()) + one.rest[0] for one in reports)
-    seconds = sum(float(one.seconds.sum()) + one.rest[1] for one in reports)
-    each = seconds / tuples if tuples and seconds > 0 else 1e-9
+    tuples = [int(one.tuples.sum()) + one.rest[0] for one in reports]
+    seconds = [float(one.seconds.sum()) + one.rest[1] for one in reports]
+    own = [max(0.0, s - f) / max(1, n) for s, f, n in zip(seconds, in_function, tuples, strict=True)]
+    outside = sum(each * n for each, n in zip(own, tuples, strict=True))
+    mean = max(outside / max(1, sum(tuples)), 1e-9)
     return [
         replace(
             one,
-            seconds=np.asarray(one.tuples * each, dtype=np.float64),
-            rest=(one.rest[0], one.rest[0] * each, one.rest[2]),
+            seconds=np.maximum(one.seconds + one.tuples * (mean - each), 0.0),
+            rest=(one.rest[0], max(one.rest[1] + one.rest[0] * (mean - each), 0.0), one.rest[2]),
         )
-        for one in reports
+        for one, each in zip(reports, own, strict=True)
     ]
 
 

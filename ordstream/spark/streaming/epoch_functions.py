@@ -267,6 +267,8 @@ class FragmentPart:
         As for `WholeFunction`.
     measured : bool
         The node tells what its keys cost.
+    timed : Fragment, optional
+        The fragment with a function's execution times measured; run in its place.
     moves : Moves, optional
         What of the states changes its node where it is only the routing table that changed.
     """
@@ -282,6 +284,7 @@ class FragmentPart:
     options: dict[str, Any] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     measured: bool = False
+    timed: Fragment | None = None
     moves: Moves | None = None
 
     def run(
@@ -329,7 +332,7 @@ class FragmentPart:
             costs = KeyCosts(Route(fragment.source, fragment.key or (), self.nodes, self.grouping))
             rows = costs.watch(rows)
         began = time.process_time()
-        running = FragmentNode(fragment, rows, self.route, options)
+        running = FragmentNode(self.timed or fragment, rows, self.route, options)
         with Watchdog(task_socket()) as watchdog, running:
             watchdog.guard(running.cancel)
             for batch in running:
@@ -342,7 +345,8 @@ class FragmentPart:
         if costs is not None and begin.end == SUSPEND:
             told = shares_of(fragment, self.nodes, node, self.grouping)
             kept = self.grouping.table[0]
-            said |= costs.said(node, begin.number, seconds, running.snapshot.states, told, kept)
+            took = (seconds, next(iter(running.models.values()), None))
+            said |= costs.said(node, begin.number, took, running.snapshot.states, told, kept)
         if begin.end == SUSPEND:
             files = begin.files(f"{self.number}-{node}")
             said["states"] = _states(files, running.snapshot)

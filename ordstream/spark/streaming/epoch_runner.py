@@ -33,7 +33,7 @@ from ordstream.spark.grouping import Choice, resolve
 from ordstream.spark.nodes import Job, Layout, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
-from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, map_of
+from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, map_of, timed
 from ordstream.spark.streaming.epoch_functions import (
     FINISH,
     RESULT,
@@ -277,6 +277,7 @@ class EpochRunner:
             self.options,
             tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
             number in self.balance,
+            timed(fragment) if number in self.balance else None,
             self.balance[number].moves if number in self.balance else None,
         )
         return part, schema

@@ -1,7 +1,8 @@
 """What a node of a stream tells of its keys after an epoch: tuples, seconds and bytes of state of each key
 that costs most, the rest as one sum (`ordstream.balance.mixed.report`).
 
-All tuples are counted. The seconds are the task's CPU time, the same for each tuple of a node.
+All tuples are counted. Where the fragment runs a function, its time is measured by key (in matrices as
+POSG's, so the times of rare keys mix). What is left of the task's CPU time is the same for each tuple.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.types as pat
 from ordstream._core.state.key_groups import order
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.report import Report
+from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.exchange import Route
 from ordstream.snapshots.canonical import one_batch
 from ordstream.snapshots.snapshot import MemoryRows, StateRows
@@ -66,7 +68,7 @@ class KeyCosts:
         self,
         node: int,
         epoch: int,
-        seconds: float,
+        took: tuple[float, ExecutionTimes | None],
         states: Mapping[str, StateRows],
         shares: Mapping[str, Share],
         kept: Words,
@@ -76,8 +78,8 @@ class KeyCosts:
         Parameters
         ----------
         node, epoch : int
-        seconds : float
-            CPU time of the epoch.
+        took : (float, ExecutionTimes or None)
+            CPU time of the epoch, in seconds; and what a function took by key, in nanoseconds.
         states : mapping of str to StateRows
             As the epoch leaves them.
         shares : mapping of str to Share
@@ -93,8 +95,12 @@ class KeyCosts:
         tuples[np.searchsorted(keys, self._words)] = self._counts
         state = np.zeros(len(keys))
         state[np.searchsorted(keys, held)] = size
-        each = seconds / max(1, int(tuples.sum()))
-        cost = np.asarray(tuples * each, dtype=np.float64)
+        seconds, times = took
+        in_function = np.zeros(len(keys))
+        if times is not None and times.tuples:
+            in_function = tuples * times.estimate_many(keys) * 1e-9
+        rest = max(0.0, seconds - float(in_function.sum()))
+        cost = in_function + tuples * (rest / max(1, int(tuples.sum())))
         report = Report(node, epoch, keys, tuples, cost, np.rint(state).astype(np.int64))
         report = report.heaviest(NAMED, kept)
         groups = np.full(len(report.keys), NO_GROUP, dtype=np.int32)
@@ -102,6 +108,7 @@ class KeyCosts:
             if shares[name].whole_key(rows.keys):
                 _find_groups(rows, shares[name], report.keys, groups)
         return {
+            "in_function": float(in_function.sum()),
             "report": base64.b64encode(report.to_bytes()).decode("ascii"),
             "groups": base64.b64encode(groups.astype("<i4").tobytes()).decode("ascii"),
         }

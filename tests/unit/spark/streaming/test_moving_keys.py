@@ -225,6 +225,32 @@ def test_what_cannot_be_balanced_is_refused(tmp_path):
         stream.runner(nodes=2, policy=MIXED, grouping="dkg")
 
 
+def spun(row, state, emit):
+    """Users whose item is "dear" take some hundred times as long."""
+    state.n += sum(range(20_000)) % 2 if row.item == "dear" else 1
+    emit(row.user, state.n)
+
+
+def test_keys_whose_function_takes_long_are_spread(tmp_path):
+    """As many tuples for each node, and all that take long in one."""
+    fields = {"user": pa.int64(), "n": pa.int64()}
+    made = od.Pipeline(SCHEMA).key_by("user").process(spun, schema=fields, state={"n": pa.int64()})
+    users = np.arange(80)
+    home = Assignment(MIXED.ring(2)).route(users)
+    dear, cheap = users[home == 0][:16], users[home == 1][:16]
+    one = np.resize(np.stack([dear, cheap], 1).ravel(), 1_300)
+    items = np.where(np.isin(one, dear), "dear", "cheap")
+    table = pa.table([np.arange(2_600), np.tile(one, 2), np.tile(items, 2)], schema=SCHEMA)
+    stream = Stream(tmp_path / "c", made)
+    first = stream.epoch(table.slice(0, 1_300), nodes=2, policy=MIXED)
+    assert first.balance["2"]["theta"] < 0.05  # of tuples
+    second = stream.epoch(table.slice(1_300), nodes=2, policy=MIXED)
+    after = Assignment.from_bytes(base64.b64decode(second.maps["2"])).route(dear)
+    assert 5 <= after.sum() <= 11
+    assert moved(second) >= 5
+    assert stream.output() == answer(made, table)
+
+
 def test_bytes_of_rows():
     batch = pa.record_batch(
         {"n": [1, 2], "s": ["é", None], "l": pa.array([[1, 2], []], pa.list_(pa.int64())), "b": [True, None]}
