@@ -26,7 +26,7 @@ from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.evidence import Evidence
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
-from ordstream.balance.mixed.statistics import overload
+from ordstream.balance.mixed.statistics import Floats, overload
 from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import CheckpointError, PlanError
@@ -92,6 +92,8 @@ class FragmentBalance:
     move : Move or None
     groups : dict of int to int
         Key word -> key group of its state, where known.
+    times : dict of int to float
+        Key word -> seconds of a tuple in the function, as last measured.
     moves : Moves or None
         What of the states changes its node; None where more than the table may have changed.
     """
@@ -99,6 +101,7 @@ class FragmentBalance:
     controller: Controller
     move: Move | None
     groups: dict[int, int]
+    times: dict[int, float]
     moves: Moves | None
 
     @classmethod
@@ -113,19 +116,19 @@ class FragmentBalance:
         CheckpointError
             The file of what is known is damaged or gone.
         """
-        controller, groups = Controller(policy, nodes, NAMED), dict[int, int]()
+        controller, groups, times = Controller(policy, nodes, NAMED), dict[int, int](), dict[int, float]()
         if said is not None:
-            evidence, groups = _known(begin, said["known"])
+            evidence, groups, times = _known(begin, said["known"])
             data = base64.b64decode(said["controller"])
             try:
                 controller = Controller.from_bytes(data, policy, evidence, NAMED)
             except SketchBytesError:  # another ring was asked for: all begins anew
-                groups = {}
+                groups, times = {}, {}
         if set(controller.assignment.ring.members) != set(range(nodes)):
             if controller.pending is not None:
                 controller.cancel(controller.pending)
             controller.resize(nodes)
-        made = cls(controller, controller.pending, groups, None)
+        made = cls(controller, controller.pending, groups, times, None)
         if begin.nodes == nodes:
             made.moves = Moves.between(begin.maps.get(number), made.assignment, groups)
         return made
@@ -143,8 +146,10 @@ class FragmentBalance:
             controller.commit(self.move)
         told = [one for one in results if "report" in one]
         reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
-        levelled = _levelled(reports, [one["in_function"] for one in told])
-        for one, report in zip(told, levelled, strict=True):
+        times = [np.frombuffer(base64.b64decode(one["times"]), dtype="<f8") for one in told]
+        costed, now = _costed(reports, times, self.times)
+        self.times |= now
+        for one, report in zip(told, costed, strict=True):
             controller.report(report)
             found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
             known = found != NO_GROUP
@@ -172,10 +177,15 @@ class FragmentBalance:
         named = np.union1d(controller.evidence.keys, controller.assignment.table[0])
         if controller.pending is not None:
             named = np.union1d(named, controller.pending.after.table[0])
-        words = np.array([one for one in named.tolist() if one in self.groups], dtype=np.uint64)
-        groups = np.array([self.groups[one] for one in words.tolist()], dtype=np.int32)
+        groups = [self.groups.get(one, NO_GROUP) for one in named.tolist()]
+        times = [self.times.get(one, 0.0) for one in named.tolist()]
         evidence = controller.evidence.to_bytes().hex()
-        data = packed("KnownKeys", {"evidence": evidence}, {"words": words, "groups": groups})
+        columns: dict[str, Any] = {
+            "words": named,
+            "groups": np.array(groups, dtype=np.int32),
+            "times": np.array(times),
+        }
+        data = packed("KnownKeys", {"evidence": evidence}, columns)
         files = begin.files("")
         path = files.path(STATE, "keys", ".known")
         with files.files.create(path) as file:
@@ -185,7 +195,7 @@ class FragmentBalance:
         return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
 
 
-def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int]]:
+def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int, float]]:
     path = Path(begin.folder) / STATE / said["file"]
     number = begin.number - 1
     try:
@@ -199,28 +209,68 @@ def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int]]:
             f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. The state of "
             f"the epoch before may be whole: od.spark.rewind({begin.folder!r}, to={number - 1})"
         ) from error
-    groups = dict(zip(arrays["words"].tolist(), arrays["groups"].tolist(), strict=True))
-    return evidence, groups
+    words, groups, times = (arrays[name].tolist() for name in ("words", "groups", "times"))
+    return (
+        evidence,
+        {word: group for word, group in zip(words, groups, strict=True) if group != NO_GROUP},
+        {word: time for word, time in zip(words, times, strict=True) if time > 0},
+    )
 
 
-def _levelled(reports: Sequence[Report], in_function: Sequence[float]) -> list[Report]:
-    """The reports with what a tuple costs outside functions on average over all nodes. A node gives this
-    time to its tuples alike, so a difference between nodes is theirs and not their keys': keys would move
-    after it. `in_function`: seconds that each node measured by key.
+def _costed(
+    reports: Sequence[Report], found: Sequence[Floats], known: dict[int, float]
+) -> tuple[list[Report], dict[int, float]]:
+    """The reports with what their tuples cost, and the times found in this epoch by key.
+
+    A tuple costs what its key's take in the function, and what is left of all nodes' CPU time, the same for
+    every tuple: a node gives that to its tuples alike, so a difference between nodes is not their keys'.
+
+    A key's time is the lesser of those found in its last two epochs: what holds up a process, another one or
+    a collection of garbage, only adds to it, and would else move keys. Where there are not two, it is the
+    median over all tuples.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+    found : sequence of float array
+        Of each report's keys: seconds of a tuple in the function; 0: not known.
+    known : dict of int to float
+        Key word -> the time found in the epoch before.
     """
-    tuples = [int(one.tuples.sum()) + one.rest[0] for one in reports]
-    seconds = [float(one.seconds.sum()) + one.rest[1] for one in reports]
-    own = [max(0.0, s - f) / max(1, n) for s, f, n in zip(seconds, in_function, tuples, strict=True)]
-    outside = sum(each * n for each, n in zip(own, tuples, strict=True))
-    mean = max(outside / max(1, sum(tuples)), 1e-9)
-    return [
+    keys = np.concatenate([np.zeros(0, dtype=np.uint64), *(one.keys for one in reports)]).tolist()
+    times = np.concatenate([np.zeros(0), *found])
+    weights = np.concatenate([np.zeros(0), *(one.tuples for one in reports)])
+    typical = _median(times[times > 0], weights[times > 0])
+    now = {key: time for key, time in zip(keys, times.tolist(), strict=True) if time > 0}
+    tuples = sum(int(one.tuples.sum()) + one.rest[0] for one in reports)
+    seconds = sum(float(one.seconds.sum()) + one.rest[1] for one in reports)
+    taken = []
+    for one in reports:
+        each = [
+            min(now[key], known[key]) if key in now and key in known else typical
+            for key in one.keys.tolist()
+        ]
+        taken.append(one.tuples * np.array(each, dtype=np.float64))
+    inside = sum(float(one.sum()) for one in taken) + typical * sum(one.rest[0] for one in reports)
+    left = max((seconds - inside) / max(1, tuples), 1e-9)
+    costed = [
         replace(
             one,
-            seconds=np.maximum(one.seconds + one.tuples * (mean - each), 0.0),
-            rest=(one.rest[0], max(one.rest[1] + one.rest[0] * (mean - each), 0.0), one.rest[2]),
+            seconds=np.asarray(inside_one + one.tuples * left, dtype=np.float64),
+            rest=(one.rest[0], one.rest[0] * (typical + left), one.rest[2]),
         )
-        for one, each in zip(reports, own, strict=True)
+        for one, inside_one in zip(reports, taken, strict=True)
     ]
+    return costed, now
+
+
+def _median(values: Floats, weights: Floats) -> float:
+    """The weighted median; 0 of nothing."""
+    if not len(values):
+        return 0.0
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(weights[order])
+    return float(values[order][int(np.searchsorted(upto, upto[-1] / 2))])
 
 
 def _by_node(controller: Controller, found: Mapping[int, Any]) -> list[Any]:

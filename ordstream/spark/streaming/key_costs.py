@@ -2,7 +2,8 @@
 that costs most, the rest as one sum (`ordstream.balance.mixed.report`).
 
 All tuples are counted. Where the fragment runs a function, its time is measured by key (in matrices as
-POSG's, so the times of rare keys mix). What is left of the task's CPU time is the same for each tuple.
+POSG's, so the times of rare keys mix). The task's CPU time is told as if each tuple took the same: the
+driver puts the two together (`balancing`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class KeyCosts:
         shares: Mapping[str, Share],
         kept: Words,
     ) -> dict[str, Any]:
-        """The node's report and the key groups of its keys, for the driver.
+        """The node's report, what a tuple of each of its keys took in the function (seconds; 0: not known),
+        and the key groups of its keys, for the driver.
 
         Parameters
         ----------
@@ -96,19 +98,18 @@ class KeyCosts:
         state = np.zeros(len(keys))
         state[np.searchsorted(keys, held)] = size
         seconds, times = took
-        in_function = np.zeros(len(keys))
-        if times is not None and times.tuples:
-            in_function = tuples * times.estimate_many(keys) * 1e-9
-        rest = max(0.0, seconds - float(in_function.sum()))
-        cost = in_function + tuples * (rest / max(1, int(tuples.sum())))
+        cost = np.asarray(tuples * (seconds / max(1, int(tuples.sum()))), dtype=np.float64)
         report = Report(node, epoch, keys, tuples, cost, np.rint(state).astype(np.int64))
         report = report.heaviest(NAMED, kept)
         groups = np.full(len(report.keys), NO_GROUP, dtype=np.int32)
         for name, rows in states.items():
             if shares[name].whole_key(rows.keys):
                 _find_groups(rows, shares[name], report.keys, groups)
+        each = np.zeros(len(report.keys))
+        if times is not None and times.tuples:
+            each = np.where(report.tuples > 0, times.estimate_many(report.keys) * 1e-9, 0.0)
         return {
-            "in_function": float(in_function.sum()),
+            "times": base64.b64encode(each.astype("<f8").tobytes()).decode("ascii"),
             "report": base64.b64encode(report.to_bytes()).decode("ascii"),
             "groups": base64.b64encode(groups.astype("<i4").tobytes()).decode("ascii"),
         }
