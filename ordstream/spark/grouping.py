@@ -367,15 +367,22 @@ def _weighed(choice: Choice, fragment: Fragment) -> None:
     """Fill in what is measured in a keyed fragment: its first function, by the key, where a balancer can
     weigh keys by it. Operators without functions take much the same time for every row.
     """
-    if choice.balancer is None or not isinstance(choice.given, DKG) or _splits(choice) or not fragment.key:
+    if choice.balancer is None or not isinstance(choice.given, DKG) or _splits(choice):
         return
+    choice.measured, choice.key = measured_by_key(fragment)
+
+
+def measured_by_key(fragment: Fragment) -> tuple[str, tuple[str, ...]]:
+    """The first operator of a keyed fragment that runs a function, and the fragment's key columns, by which
+    its execution times can be measured; ("", ()): there is none, or its rows don't have the key any more.
+    """
     at = next((k for k, operator in enumerate(fragment.operators) if operator.runs_user_code), None)
-    if at is None or any(operator.sheds for operator in fragment.operators):
-        return
+    if at is None or not fragment.key or any(operator.sheds for operator in fragment.operators):
+        return "", ()
     places = _places(fragment, at)
-    if all(index in places for index in fragment.key):
-        choice.measured = fragment.operators[at].name
-        choice.key = tuple(fragment.source.names[index] for index in fragment.key)
+    if not all(index in places for index in fragment.key):
+        return "", ()
+    return fragment.operators[at].name, tuple(fragment.source.names[index] for index in fragment.key)
 
 
 def _may_be_key(column: pa.Field) -> bool:

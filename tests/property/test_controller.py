@@ -272,6 +272,49 @@ def test_a_controller_from_its_bytes_goes_on_as_it_would(seed: int, steps: list[
         assert set(to.tolist()) <= set(one.assignment.ring.members)
 
 
+def test_nodes_that_name_their_dearest_keys_only_are_balanced_all_the_same() -> None:
+    """The rest counts as one load for each node, which stays where it is."""
+    words, controller = Words(9), Controller(od.Mixed(0.08, table=20), 4, most=120)
+    whole = Controller(od.Mixed(0.08, table=20), 4)
+    before = words.theta(controller.assignment)
+    assert before > 0.08
+
+    class Bounded:
+        assignment = controller.assignment
+
+        def report(self, one: Report) -> None:
+            told = one.heaviest(40, controller.assignment.table[0])
+            assert len(told.keys) <= 60
+            assert told.tuples.sum() + told.rest[0] == one.tuples.sum()
+            assert told.seconds.sum() + told.rest[1] == pytest.approx(one.seconds.sum())
+            again = Report.from_bytes(told.to_bytes())
+            assert again.rest == told.rest
+            controller.report(again)
+            whole.report(one)
+
+    bounded: Any = Bounded()
+    for number in range(8):
+        words.interval(bounded, number, 20_000)
+        move = controller.decide()
+        whole.decide()
+        known = controller.evidence
+        assert len(known.keys) <= 140
+        assert known.total == pytest.approx(whole.evidence.total, rel=1e-3)
+        cost = known.cost.sum() + sum(one[1] for one in known.rest.values())
+        assert cost == pytest.approx(whole.evidence.cost.sum(), rel=1e-3)
+        if move is not None:
+            controller.commit(move)
+            bounded.assignment = controller.assignment
+        controller = Controller.from_bytes(controller.to_bytes(), controller.policy, most=120)
+    assert words.theta(controller.assignment) <= 0.1 < before
+    assert controller.version == 1
+    resized = controller.resize(5)
+    assert resized is not None
+    controller.commit(resized)
+    rest = [one[1] for one in controller.evidence.rest.values()]
+    assert rest == [rest[0]] * 5
+
+
 def test_reports_are_taken_once_and_in_order() -> None:
     words, controller = Words(6), Controller(od.Mixed(), 2)
     one = Report(0, 3, [1, 2], [4, 5], [1.0, 2.0], [7, 8])
@@ -335,6 +378,7 @@ def test_a_key_that_is_too_dear_is_named_and_moves_nothing_again() -> None:
         ({"seconds": [float("nan"), 0]}, "seconds of its row 0 is nan"),
         ({"state": [-3, 0]}, "state of its row 0 is -3"),
         ({"sampled": 0.0}, "share of sampled"),
+        ({"rest": (1, -1.0, 0)}, "bytes of the rest are"),
         ({"interval": -1}, "counted from 0"),
     ],
 )

@@ -30,7 +30,7 @@ from ordstream.balance.keys import Words
 from ordstream.balance.mixed.evidence import FINEST, Evidence, needed
 from ordstream.balance.mixed.planners import Mixed, Plan
 from ordstream.balance.mixed.report import Report
-from ordstream.balance.mixed.statistics import Statistics, overload
+from ordstream.balance.mixed.statistics import Floats, Statistics, overload
 from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
@@ -114,10 +114,12 @@ class Controller:
         What the last `decide` found, in words.
     limiting : int or None
         Word of the key that kept the last plan from its bound.
+    most : int or None
+        Keys that are known by name, beside those in the table; None: all.
     """
 
-    def __init__(self, policy: Mixed, instances: int | Sequence[int]) -> None:
-        self.policy = policy
+    def __init__(self, policy: Mixed, instances: int | Sequence[int], most: int | None = None) -> None:
+        self.policy, self.most = policy, most
         self.assignment = Assignment(policy.ring(instances))
         self.version = 0
         self.pending: Move | None = None
@@ -154,6 +156,8 @@ class Controller:
         for interval in sorted({one.interval for one in self._waiting}):
             self.evidence.add([one for one in self._waiting if one.interval == interval])
         self._waiting = []
+        if self.most is not None:
+            self.evidence.bound(self.most, self.assignment.table[0], self.assignment.route_words)
 
     # ------------------------------------------------------------------------------------------ decisions
 
@@ -168,7 +172,8 @@ class Controller:
             return self._nothing(f"{seen:,.0f} tuples of the {evidence.least:,} that a plan needs")
         keys, given = self._statistics(self.assignment)
         loads = given.loads()
-        noise = CHANCE * evidence.deviations(self._placed(given, evidence.keys), given.instances)
+        _, rest = self._rest(self.assignment)
+        noise = CHANCE * evidence.deviations(self._placed(given, evidence.keys), given.instances, rest)
         limit = given.limit(max(policy.theta, FINEST))
         self.limiting = None
         if not (loads - limit > noise).any():
@@ -207,6 +212,9 @@ class Controller:
     def commit(self, move: Move) -> None:
         """The move is done: its table is in force. PlanError where it is not the one under way."""
         self._check(move)
+        members = sorted(move.after.ring.members)
+        if members != sorted(self.assignment.ring.members):
+            self.evidence.spread_rest(members)
         self.assignment, self.version, self.pending = move.after, move.version, None
         self.evidence.least = needed(self.policy.theta, self.assignment.instances)
         self.evidence.restart()
@@ -221,16 +229,19 @@ class Controller:
 
     # ------------------------------------------------------------------------------------------- as bytes
 
-    def to_bytes(self) -> bytes:
-        """The tables, the evidence and the move under way as bytes, for a manifest. Not the policy."""
+    def to_bytes(self, evidence: bool = True) -> bytes:
+        """The tables, the evidence and the move under way as bytes, for a manifest. Not the policy.
+        `evidence`: whether it is among them, the one part that is as large as the keys are many.
+        """
         self._collect()
         values: dict[str, Any] = {
             "assignment": self.assignment.to_bytes().hex(),
-            "evidence": self.evidence.to_bytes().hex(),
             "version": self.version,
             "issued": self._issued,
             "last": sorted(self._last.items()),
         }
+        if evidence:
+            values["evidence"] = self.evidence.to_bytes().hex()
         arrays: dict[str, npt.NDArray[Any]] = {}
         move = self.pending
         if move is not None:
@@ -241,9 +252,11 @@ class Controller:
         return packed("Controller", values, arrays)
 
     @classmethod
-    def from_bytes(cls, data: bytes, policy: Mixed) -> Controller:
+    def from_bytes(
+        cls, data: bytes, policy: Mixed, evidence: Evidence | None = None, most: int | None = None
+    ) -> Controller:
         """The controller that `to_bytes` was called on. It goes on as that one would: the same move is
-        under way.
+        under way. `evidence`: in place of the one in the bytes.
 
         Raises
         ------
@@ -256,9 +269,9 @@ class Controller:
             ring = assignment.ring
             if (ring.points, ring.seed) != (policy.points, policy.seed):
                 raise ValueError(f"its ring has {ring.points} points, seed {ring.seed}")
-            made = cls(policy, ring.members)
+            made = cls(policy, ring.members, most)
             made.assignment, made.version = assignment, int(values["version"])
-            made.evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
+            made.evidence = evidence or Evidence.from_bytes(bytes.fromhex(values["evidence"]))
             made._last = {int(node): int(at) for node, at in values["last"]}
             made._issued = int(values["issued"])
             if "move" in values:
@@ -273,7 +286,13 @@ class Controller:
 
     def _statistics(self, assignment: Assignment) -> tuple[Words, Statistics]:
         known = self.evidence
-        return assignment.statistics(known.keys, known.cost, known.state)
+        fixed, _ = self._rest(assignment)
+        return assignment.statistics(known.keys, known.cost, known.state, fixed)
+
+    def _rest(self, assignment: Assignment) -> tuple[Floats, Floats]:
+        """Cost and square of the keys without a name at each instance of an assignment."""
+        members = sorted(assignment.ring.members)
+        return self.evidence.rest_by(members, members != sorted(self.assignment.ring.members))
 
     def _placed(self, given: Statistics, keys: Words) -> npt.NDArray[np.int32]:
         return given.placed[: len(keys)]  # `Assignment.statistics` puts keys that were not met behind

@@ -61,9 +61,10 @@ class Rows:
     def loads(self) -> Floats:
         """L of each instance; candidates count nowhere."""
         placed = self.destination >= 0
-        return summed_by(
+        own = summed_by(
             self.destination[placed], (self.cost * self.number)[placed], self.statistics.instances
         )
+        return self.statistics.on_top(own)
 
     def move(self, rows: Positions, numbers: npt.NDArray[np.int64], destination: npt.ArrayLike) -> None:
         """Send `numbers` keys of each of these rows to a destination (one, or one each); what is left of

@@ -128,7 +128,7 @@ class Plan:
     def loads(self) -> Floats:
         """L(d) under F', by the statistics."""
         weight = self.statistics.cost[self.item] * self.number
-        return summed_by(self.destination, weight, self.statistics.instances)
+        return self.statistics.on_top(summed_by(self.destination, weight, self.statistics.instances))
 
     @property
     def theta(self) -> float:

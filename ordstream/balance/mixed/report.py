@@ -3,11 +3,12 @@ measured).
 
 Nodes need not look at every tuple: those of one chunk in sixteen tell as much. So a report says how many
 tuples were looked at (`tuples`, the evidence), what these cost, and what share of all they are (`sampled`).
+Nor need it name every key: `heaviest` names those that cost most and gives the rest as one sum.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ class Report:
         >= 0, bytes at the end of the interval; 0: the key has none any more.
     sampled : float
         In (0, 1], the share of the tuples that was looked at.
+    rest : (int, float, int)
+        Tuples, seconds and bytes of the node's other keys, which are not named.
 
     Raises
     ------
@@ -56,6 +59,7 @@ class Report:
     seconds: npt.NDArray[np.float64]
     state: npt.NDArray[np.int64]
     sampled: float = 1.0
+    rest: tuple[int, float, int] = (0, 0.0, 0)
 
     def __post_init__(self) -> None:
         where = f"the report of node {self.node} for interval {self.interval}"
@@ -74,10 +78,38 @@ class Report:
             wrong = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
             if len(wrong):
                 raise PlanError(f"{where}: {name} of its row {wrong[0]} is {column[wrong[0]]}")
+        if not (np.isfinite(self.rest) & (np.array(self.rest) >= 0)).all():
+            raise PlanError(f"{where}: tuples, seconds and bytes of the rest are {self.rest}")
+
+    def heaviest(self, most: int, kept: Words) -> Report:
+        """The report with at most so many keys named, those that cost most, and those of `kept` beside."""
+        if len(self.keys) <= most:
+            return self
+        named = np.isin(self.keys, kept)
+        named[np.lexsort((self.keys, -self.state, -self.seconds))[:most]] = True
+        left = ~named
+        rest = (
+            self.rest[0] + int(self.tuples[left].sum()),
+            self.rest[1] + float(self.seconds[left].sum()),
+            self.rest[2] + int(self.state[left].sum()),
+        )
+        return replace(
+            self,
+            keys=self.keys[named],
+            tuples=self.tuples[named],
+            seconds=self.seconds[named],
+            state=self.state[named],
+            rest=rest,
+        )
 
     def to_bytes(self) -> bytes:
         """The report as bytes (`ordstream.balance.serial_form`): 32 a key."""
-        values = {"node": self.node, "interval": self.interval, "sampled": self.sampled}
+        values = {
+            "node": self.node,
+            "interval": self.interval,
+            "sampled": self.sampled,
+            "rest": list(self.rest),
+        }
         arrays: dict[str, npt.NDArray[Any]] = {
             name: getattr(self, name) for name in ("keys", "tuples", "seconds", "state")
         }
@@ -89,6 +121,7 @@ class Report:
         values, arrays = unpacked("Report", data)
         try:
             keys, tuples, seconds, state = (arrays[name] for name in ("keys", "tuples", "seconds", "state"))
-            return cls(values["node"], values["interval"], keys, tuples, seconds, state, values["sampled"])
+            at, rest = (values["node"], values["interval"]), tuple(values["rest"])
+            return cls(*at, keys, tuples, seconds, state, values["sampled"], rest)
         except (KeyError, TypeError, ValueError, PlanError) as error:
             raise SketchBytesError(f"the bytes of this Report cannot be read: {error}") from error

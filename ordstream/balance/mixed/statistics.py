@@ -42,6 +42,9 @@ class Statistics:
         N_D: destinations lie in 0..N_D - 1.
     number : int array (K), optional
         How many keys each element stands for, at least 1. Default: 1.
+    fixed : float array (N_D), optional
+        Load of each instance that no element stands for, keys that were not told one by one: it stays
+        where it is. Default: none.
 
     Raises
     ------
@@ -55,6 +58,7 @@ class Statistics:
     instances: int
     current: Destinations | None = None
     number: npt.NDArray[np.int64] | None = None
+    fixed: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.instances < 1:
@@ -69,6 +73,13 @@ class Statistics:
             if number.dtype.kind not in "iu" or (len(number) and number.min() < 1):
                 raise PlanError("an element stands for a whole number of keys, at least 1")
             _put(self, "number", number.astype(np.int64))
+        if self.fixed is not None:
+            fixed = np.asarray(self.fixed, dtype=np.float64)
+            if fixed.shape != (self.instances,) or not (np.isfinite(fixed) & (fixed >= 0)).all():
+                raise PlanError(
+                    f"fixed needs one load, finite and not negative, for each of {self.instances} instances"
+                )
+            _put(self, "fixed", fixed)
         columns = (self.cost, self.state, self.hashed, self.placed, self.counts)
         if any(column.shape != (len(self.cost),) for column in columns):
             raise PlanError(
@@ -105,7 +116,7 @@ class Statistics:
     @property
     def total(self) -> float:
         """Σ c."""
-        return float(self.weight.sum())
+        return float(self.weight.sum()) + (0.0 if self.fixed is None else float(self.fixed.sum()))
 
     @property
     def mean(self) -> float:
@@ -129,7 +140,11 @@ class Statistics:
     def loads(self, destination: npt.NDArray[Any] | None = None) -> Floats:
         """L(d) of each instance under F, or under other destinations."""
         to = self.placed if destination is None else destination
-        return summed_by(to, self.weight, self.instances)
+        return self.on_top(summed_by(to, self.weight, self.instances))
+
+    def on_top(self, loads: Floats) -> Floats:
+        """Loads of the elements with those that stay."""
+        return loads if self.fixed is None else loads + self.fixed
 
     def theta(self, destination: npt.NDArray[Any] | None = None) -> float:
         """max L(d)/L̄ - 1, the overload of the fullest instance (only overload is bounded, section 3); 0

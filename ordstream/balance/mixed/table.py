@@ -90,7 +90,11 @@ class Assignment:
         return found
 
     def statistics(
-        self, words: Words, cost: npt.ArrayLike, state: npt.ArrayLike
+        self,
+        words: Words,
+        cost: npt.ArrayLike,
+        state: npt.ArrayLike,
+        fixed: npt.NDArray[np.float64] | None = None,
     ) -> tuple[Words, Statistics]:
         """What a planner needs, from what was measured by key.
 
@@ -102,6 +106,8 @@ class Assignment:
             Keys that were met, each once.
         cost, state : float arrays
             c(k) of the last interval and S(k, w).
+        fixed : float array, optional
+            Load of each member of the ring, by their numbers, that no key among these stands for.
 
         Returns
         -------
@@ -126,7 +132,7 @@ class Assignment:
             self._positions(one) for one in (self.ring.route_words(keys), self.route_words(keys))
         )
         return keys, Statistics(
-            np.append(costs, none), np.append(states, none), hashed, self.instances, placed
+            np.append(costs, none), np.append(states, none), hashed, self.instances, placed, fixed=fixed
         )
 
     def after(self, words: Words, plan: Plan) -> Assignment:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -29,7 +30,9 @@ from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
-from ordstream.spark.streaming.stored_state import shares_of, stored
+from ordstream.spark.streaming.key_costs import KeyCosts
+from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
+from ordstream.spark.streaming.stored_state import Share, shares_of, stored
 
 RESULT = "__ordstream_result"
 FINISH, SUSPEND = "finish", "suspend"
@@ -262,6 +265,12 @@ class FragmentPart:
         The map by which this fragment's rows came.
     workers, options
         As for `WholeFunction`.
+    measured : bool
+        The node tells what its keys cost.
+    timed : Fragment, optional
+        The fragment with a function's execution times measured; run in its place.
+    moves : Moves, optional
+        What of the states changes its node where it is only the routing table that changed.
     """
 
     fragment: Fragment
@@ -274,6 +283,9 @@ class FragmentPart:
     workers: int | str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    measured: bool = False
+    timed: Fragment | None = None
+    moves: Moves | None = None
 
     def run(
         self, rows: Iterator[pa.RecordBatch], node: int, said: dict[str, Any]
@@ -282,19 +294,22 @@ class FragmentPart:
         changed.
         """
         some, rows = _first(rows)
-        moved = self._moved()
+        moved = self._moved(node)
         if some or moved or self.begin.end == FINISH:
             yield from self._run(rows, node, moved, said)
         else:
             said["states"] = None
 
-    def _moved(self) -> bool:
+    def _moved(self, node: int) -> bool:
         """The states lie as another number of nodes, or another map, has left them."""
         if not self._states():
             return False
-        return self.begin.nodes != self.nodes or (self.number in self.begin.maps) != (
-            self.grouping is not None
-        )
+        if self.moves is not None:
+            return self.moves.concern(node)
+        before, after = self.begin.maps.get(self.number), self.grouping
+        if self.begin.nodes != self.nodes or (before is None) != (after is None):
+            return True
+        return before is not None and before.to_bytes() != after.to_bytes()
 
     def _states(self) -> dict[str, Sequence[Said]]:
         own = {operator.name for operator in self.fragment.operators}
@@ -306,30 +321,52 @@ class FragmentPart:
         from ordstream.fragments.fragment_node import FragmentNode
 
         begin, fragment = self.begin, self.fragment
-        states, shares = self._states(), None
-        if moved:
-            shares = shares_of(fragment, fragment.nodes(self.nodes), node, self.grouping)
-        else:
-            states = {
-                name: [part for part in parts if part["node"] == node] for name, parts in states.items()
-            }
+        states, shares, counted = self._begun(node, moved)
         restored = Snapshot(
             0, OrderTag(0), None, None, stored(begin.folder, begin.number - 1, states, shares)
         )
         options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
         options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}
-        running = FragmentNode(fragment, rows, self.route, options)
+        costs = None
+        if self.measured:
+            costs = KeyCosts(Route(fragment.source, fragment.key or (), self.nodes, self.grouping))
+            rows = costs.watch(rows)
+        began = time.process_time()
+        running = FragmentNode(self.timed or fragment, rows, self.route, options)
         with Watchdog(task_socket()) as watchdog, running:
             watchdog.guard(running.cancel)
             for batch in running:
                 if batch.num_rows:
                     yield align(_with_result(batch), self.output)
+        seconds = time.process_time() - began
         said["states"] = {}
+        if counted is not None:
+            said["moved"] = counted.said()
+        if costs is not None and begin.end == SUSPEND:
+            told = shares_of(fragment, self.nodes, node, self.grouping)
+            kept = self.grouping.table[0]
+            took = (seconds, next(iter(running.models.values()), None))
+            said |= costs.said(node, begin.number, took, running.snapshot.states, told, kept)
         if begin.end == SUSPEND:
             files = begin.files(f"{self.number}-{node}")
             said["states"] = _states(files, running.snapshot)
             files.sync_folders()
             said["write_seconds"] = files.seconds
+
+    def _begun(self, node: int, moved: bool) -> tuple[Any, dict[str, Share] | None, Moved | None]:
+        """The files that the node begins with, what of their rows it takes, and who counts what comes."""
+        states, fragment = self._states(), self.fragment
+        own = {name: [part for part in parts if part["node"] == node] for name, parts in states.items()}
+        if not moved:
+            return own, None, None
+        counted = Moved(self.begin.maps.get(self.number), self.grouping) if self.measured else None
+        nodes = fragment.nodes(self.nodes)
+        if self.moves is None:
+            return states, shares_of(fragment, nodes, node, self.grouping, counted), counted
+        there = self.moves.sources(node) | {node}
+        some = {name: [part for part in parts if part["node"] in there] for name, parts in states.items()}
+        kind = partial(MovedShare, moves=self.moves)
+        return some, shares_of(fragment, nodes, node, self.grouping, counted, kind), counted
 
     def result(self, *found: bytes) -> pa.RecordBatch:
         """Rows that carry results."""

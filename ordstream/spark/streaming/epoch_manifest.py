@@ -10,7 +10,8 @@ from typing import Any
 from ordstream.errors import CheckpointError
 from ordstream.snapshots.files import Damaged, checked_json, read_json
 
-FORMAT = 1
+#: Version 2 is version 1 with `balance`, which is written only where there is any.
+FORMAT, BALANCED = 1, 2
 KIND = "ordstream epoch"
 #: Folders in which a manifest names files.
 STATE, OUTPUT, WAITING, LATE = "state", "output", "waiting", "late"
@@ -56,6 +57,10 @@ class EpochManifest:
         `file`, `bytes`, `rows`, `crc32`; waiting: at most one.
     finished : bool
         The stream has ended here.
+    balance : mapping of str to mapping
+        Fragment (from 1) whose keys move between epochs -> its controller behind this epoch: `controller`
+        (its table, version and the move that the next epoch carries out, base64), `known` (the file of what
+        it knows of keys, in the folder `state`), and figures of the epoch.
     figures : mapping
         What the epoch took; for people.
     sha256 : str
@@ -81,13 +86,16 @@ class EpochManifest:
     waiting: Sequence[Said]
     late_output: Sequence[Said]
     finished: bool = False
+    balance: Mapping[str, Said] = field(default_factory=dict)
     figures: Said = field(default_factory=dict)
     sha256: str = ""
 
     def to_bytes(self) -> bytes:
         """The file's content."""
         content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sha256"}
-        return checked_json({"format": KIND, "version": FORMAT, **content})
+        if not content["balance"]:
+            del content["balance"]
+        return checked_json({"format": KIND, "version": BALANCED if self.balance else FORMAT, **content})
 
     @classmethod
     def from_bytes(cls, data: bytes, number: int) -> EpochManifest:
@@ -104,9 +112,9 @@ class EpochManifest:
         if content.pop("format", None) != KIND:
             raise Damaged("it is no manifest of an epoch")
         version = content.pop("version")
-        if version != FORMAT:
+        if version not in (FORMAT, BALANCED):
             raise CheckpointError(
-                f"it has format version {version}; this version of ordstream reads {FORMAT}"
+                f"it has format version {version}; this version of ordstream reads {FORMAT} and {BALANCED}"
             )
         if content["number"] != number:
             raise Damaged(f"it is the manifest of epoch {content['number']}")
@@ -121,6 +129,8 @@ class EpochManifest:
         for parts in self.states.values():
             for part in parts:
                 yield STATE, part["file"]
+        for one in self.balance.values():
+            yield STATE, one["known"]["file"]
         for folder, files in ((OUTPUT, self.output), (WAITING, self.waiting), (LATE, self.late_output)):
             for one in files:
                 yield folder, one["file"]

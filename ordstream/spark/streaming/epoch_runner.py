@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.balance.mixed.planners import Mixed
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
@@ -32,6 +33,7 @@ from ordstream.spark.grouping import Choice, resolve
 from ordstream.spark.nodes import Job, Layout, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
+from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, map_of, timed
 from ordstream.spark.streaming.epoch_functions import (
     FINISH,
     RESULT,
@@ -80,6 +82,8 @@ class EpochRunner:
     options : dict
     run : str
         Id of this run of the query.
+    policy : Mixed or None
+        Keys move between epochs.
     """
 
     log: EpochLog
@@ -92,8 +96,10 @@ class EpochRunner:
     workers: int | str | None
     options: dict[str, Any]
     run: str
+    policy: Mixed | None = None
     fragments: tuple[Fragment, ...] = ()
-    groupings: Mapping[int, KeyMap] = field(default_factory=dict)  # by fragment, from 1
+    groupings: Mapping[int, Any] = field(default_factory=dict)  # by fragment, from 1
+    balance: Mapping[int, FragmentBalance] = field(default_factory=dict)  # by fragment, from 1
 
     @classmethod
     def made(cls, grouping: Any, **given: Any) -> EpochRunner:
@@ -105,9 +111,11 @@ class EpochRunner:
             The grouping does not fit, or is for keys that stay whole in a batch only.
         """
         made = cls(choices={}, **given)
+        fragments = fragmenting.fragments_of(made.pipeline.plan)
+        if made.policy is not None:
+            check_balance(fragments, grouping)
         if made.nodes == 1:
             return made
-        fragments = fragmenting.fragments_of(made.pipeline.plan)
         grouped = resolve(grouping, fragments, made.nodes, made.log.order_by)
         whole = len(grouped.fragments) == len(fragments)
         if not whole or not all(position and _stays(one) for position, one in grouped.choices.items()):
@@ -133,7 +141,7 @@ class EpochRunner:
         """
         began = time.perf_counter()
         begin = self._begin(number, before, end)
-        mapped = self._mapped(rows, begin, before is None)
+        mapped = self._balanced(begin, before)._mapped(rows, begin, before is None)
         results = mapped._collect(rows, begin, self._arrival(before, end))
         ran = time.perf_counter() - began
         return mapped._manifest(begin, before, results, spark_id, ran)
@@ -144,6 +152,8 @@ class EpochRunner:
         """
         if not self.fragments:
             return self
+        if self.balance:
+            return replace(self, groupings={one: held.assignment for one, held in self.balance.items()})
         if begin.nodes == self.nodes and not fresh:
             return replace(self, groupings=begin.maps)
         maps: dict[int, Any] = {}
@@ -156,6 +166,18 @@ class EpochRunner:
             else:
                 maps[position + 1] = choice.key_map(self.nodes)
         return replace(self, groupings=maps)
+
+    def _balanced(self, begin: Begin, before: EpochManifest | None) -> EpochRunner:
+        """With the controllers that the epoch begins with, and the moves that it carries out."""
+        if self.policy is None or not self.fragments or begin.end != SUSPEND:
+            return self
+        said = {} if before is None else before.balance
+        made = {
+            number: FragmentBalance.begun(self.policy, self.nodes, begin, number, said.get(str(number)))
+            for number, fragment in enumerate(self.fragments, 1)
+            if fragment.key
+        }
+        return replace(self, balance=made)
 
     def _with_all(self, rows: DataFrame) -> DataFrame:
         """The rows with the columns of the source that nobody reads, which are null."""
@@ -176,7 +198,7 @@ class EpochRunner:
         folder = str(self.log.folder)
         if before is None:
             return Begin(folder, number, 0, OrderTag(0), None, {}, self.nodes, {}, end)
-        maps = {int(one): KeyMap.from_bytes(base64.b64decode(data)) for one, data in before.maps.items()}
+        maps = {int(one): map_of(base64.b64decode(data)) for one, data in before.maps.items()}
         return Begin(
             folder,
             number,
@@ -254,6 +276,9 @@ class EpochRunner:
             self.workers,
             self.options,
             tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
+            number in self.balance,
+            timed(fragment) if number in self.balance else None,
+            self.balance[number].moves if number in self.balance else None,
         )
         return part, schema
 
@@ -289,6 +314,10 @@ class EpochRunner:
             output=tail["output"],
             waiting=head["waiting"],
             late_output=head["late_output"],
+            balance={
+                str(number): held.said(begin, results, number, self.fragments[number - 1].operators[0].name)
+                for number, held in self.balance.items()
+            },
             finished=begin.end == FINISH,
             figures={
                 "job_seconds": round(ran, 6),

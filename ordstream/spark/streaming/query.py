@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ordstream.errors import CheckpointError, OrdstreamError
 from ordstream.ground.ordertags import OrderTag
+from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
@@ -212,6 +213,7 @@ class Batches:
             "state_rows": manifest.state_rows,
             "state_bytes": manifest.state_bytes,
             "nodes": manifest.nodes,
+            "balance": {one["operator"]: figures(one) for one in manifest.balance.values()},
             "job_ms": 1e3 * manifest.figures["job_seconds"],
             "snapshot_ms": 1e3 * (manifest.figures["write_seconds"] + commit),
             "deliver_ms": 1e3 * deliver,

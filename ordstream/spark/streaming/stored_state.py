@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ordstream.balance.keys import Words, key_words
 from ordstream.errors import CheckpointError
 from ordstream.fragments.exchange import Route
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import FileRows, open_state
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
+
+
+class Counted(Protocol):
+    """What hears of rows that come from other nodes' files."""
+
+    def count(self, batch: pa.RecordBatch, words: Words) -> None:
+        """These rows came; their keys."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +38,56 @@ class Share:
     node : int
     grouping : Grouping, optional
         What routes in place of the hash.
+    counted : Counted, optional
+        Told of rows that come from other nodes' files.
     """
 
     key: tuple[int, ...]
     nodes: int
     node: int
     grouping: Any = None
+    counted: Counted | None = None
 
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The node's rows."""
+    def of(self, batch: pa.RecordBatch, file_node: int) -> pa.RecordBatch:
+        """The node's rows among those that another node, or this one, has left."""
         if not self.key:
             return batch if self.node == 0 else batch.slice(0, 0)
-        mine = Route(batch.schema, self.key, self.nodes, self.grouping)(batch) == self.node
-        return batch if mine.all() else batch.filter(pa.array(mine))
+        mine = self._route(batch)(batch) == self.node
+        words = self.words(batch) if self.counted is not None else np.zeros(0, dtype=np.uint64)
+        return self.taken(batch, words, mine, file_node)
+
+    def groups(self, file_node: int, keys: int) -> set[int] | None:
+        """Key groups of a file in which the node's rows lie; None: any. `keys`: key columns of the state."""
+        return None
+
+    def words(self, batch: pa.RecordBatch) -> Words:
+        """The rows' keys, by which they are routed."""
+        return key_words(self._route(batch).keys(batch))
+
+    def whole_key(self, keys: int) -> bool:
+        """Rows are routed by all columns of the state's key, so a routed key has one key group."""
+        return self.key == tuple(range(keys))
+
+    def taken(
+        self, batch: pa.RecordBatch, words: Words, mine: npt.NDArray[np.bool_], file_node: int
+    ) -> pa.RecordBatch:
+        """These rows of a batch; counted where they come from another node."""
+        found = batch if mine.all() else batch.filter(pa.array(mine))
+        if self.counted is not None and file_node != self.node and found.num_rows:
+            self.counted.count(found, words[mine])
+        return found
+
+    def _route(self, batch: pa.RecordBatch) -> Route:
+        return Route(batch.schema, self.key, self.nodes, self.grouping)
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """`StateRows` of several files of one operator, or of a share of them."""
+    """`StateRows` of several files of one operator, or of a share of them. `nodes`: who left each file."""
 
     parts: Sequence[FileRows]
     share: Share | None = None
+    nodes: Sequence[int] = ()
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -73,10 +112,16 @@ class JoinedRows:
 
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, file by file."""
-        asked = None if groups is None else list(groups)
-        for part in self.parts:
-            for batch in part.batches(asked):
-                yield batch if self.share is None else self.share.of(batch)
+        asked = None if groups is None else set(groups)
+        if self.share is None:
+            for part in self.parts:
+                yield from part.batches(asked)
+            return
+        for part, node in zip(self.parts, self.nodes, strict=True):
+            mine = self.share.groups(node, part.keys)
+            wanted = asked if mine is None else mine if asked is None else mine & asked
+            for batch in part.batches(wanted):
+                yield self.share.of(batch, node)
 
 
 def stored(
@@ -110,13 +155,21 @@ def stored(
     for name, parts in states.items():
         files = [open_state(Path(folder) / STATE / part["file"], name, part, tell) for part in parts]
         if files:
-            found[name] = JoinedRows(files, None if shares is None else shares.get(name))
+            nodes = [part["node"] for part in parts]
+            found[name] = JoinedRows(files, None if shares is None else shares.get(name), nodes)
     return found
 
 
-def shares_of(fragment: Any, nodes: int, node: int, grouping: Any) -> dict[str, Share]:
+def shares_of(
+    fragment: Any,
+    nodes: int,
+    node: int,
+    grouping: Any,
+    counted: Counted | None = None,
+    kind: Callable[..., Share] = Share,
+) -> dict[str, Share]:
     """Operator -> its rows' share of one node: rows are routed by the fragment's key, which is part of the
-    key of each of its operators.
+    key of each of its operators. `kind` makes a share.
     """
     places: list[set[int]] = [{index} for index in fragment.key]
     found = {}
@@ -124,7 +177,7 @@ def shares_of(fragment: Any, nodes: int, node: int, grouping: Any) -> dict[str, 
         if operator.stateful:
             key = list(operator.key)
             route = tuple(next(key.index(one) for one in key if one in some) for some in places)
-            found[operator.name] = Share(route, nodes, node, grouping)
+            found[operator.name] = kind(route, nodes, node, grouping, counted)
         passed = operator.columns_passed()
         places = [{out for out, column in passed.items() if column in some} for some in places]
     return found

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ordstream.balance.mixed.planners import Mixed
 from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
@@ -58,6 +59,7 @@ def stream(
     trigger: Trigger = None,
     nodes: int | None = None,
     grouping: Any = "hash",
+    balance: Mixed | None = None,
     workers: int | str | None = None,
     name: str | None = None,
     on_epoch: OnEpoch | None = None,
@@ -98,7 +100,10 @@ def stream(
         Another number may be given when the query is started again.
     grouping : "hash", "dkg", DKG, a deployed map, or mapping
         What chooses a row's node, as for `apply`, for keyed operators. DKG learns its map from the first
-        micro-batch. A map stays as it was committed as long as `nodes` is the same: no key moves yet.
+        micro-batch. A map stays as it was committed as long as `nodes` is the same.
+    balance : Mixed, optional
+        Keys move between epochs as their costs change: ``od.Mixed(theta=0.08, table=3000)``. Needs `nodes`
+        and a keyed operator; takes the place of `grouping`. Left out later, the keys stay where they are.
     workers : int or "auto", optional
         Threads of a node; default the processors of a Spark task.
     name : str, optional
@@ -129,6 +134,10 @@ def stream(
     log = _opened(pipeline, checkpoint, order)
     last = _check_last(log, pipeline)
     prepared, keys, carried = _prepared(df, pipeline, order, options)
+    if balance is not None and not isinstance(balance, Mixed):
+        raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
+    if balance is not None and nodes is None:
+        raise PlanError("balance needs nodes=: keys move between so many nodes")
     runner = _runner(
         log,
         pipeline,
@@ -139,7 +148,7 @@ def stream(
         grouping,
         workers,
         options,
-        last,
+        balance,
     )
     sinks = _sinks(sink)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
@@ -229,7 +238,6 @@ def finish(
             given["grouping"],
             given["workers"],
             given["options"],
-            last,
         )
         number = 0 if last is None else last.number + 1
         manifest = runner.epoch(nothing(session), number, last, "" if last is None else last.spark, FINISH)
@@ -428,7 +436,7 @@ def _runner(
     grouping: Any,
     workers: int | str | None,
     options: Mapping[str, Any],
-    last: EpochManifest | None,
+    policy: Mixed | None = None,
 ) -> EpochRunner:
     if late not in LATE_ROWS:
         raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
@@ -443,4 +451,5 @@ def _runner(
         workers=workers,
         options=dict(options),
         run=uuid.uuid4().hex,
+        policy=policy,
     )

@@ -1,0 +1,284 @@
+"""Mixed between the epochs of a stream: the driver's side.
+
+Behind each epoch the controller of a keyed fragment hears what the nodes tell of their keys, and decides
+what moves. The decision is part of that epoch's manifest, and the next epoch carries it out: its rows go by
+the new table, and its nodes take the moved keys' state from the files of the nodes that had them. With that
+epoch's manifest the table is in force. So an epoch that is run again makes the same move; and a decision
+whose epoch was not committed, or a move whose epoch was not, has not happened.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordstream.balance.dkg import DKG
+from ordstream.balance.grouping import KeyMap
+from ordstream.balance.keys import key_words
+from ordstream.balance.mixed.controller import Controller, Move
+from ordstream.balance.mixed.evidence import Evidence
+from ordstream.balance.mixed.planners import Mixed
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Floats, overload
+from ordstream.balance.mixed.table import Assignment
+from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.fragments.fragment import Fragment
+from ordstream.spark.grouping import Choice, measured_by_key, with_costs
+from ordstream.spark.streaming.epoch_functions import Begin
+from ordstream.spark.streaming.epoch_manifest import STATE, Said
+from ordstream.spark.streaming.key_costs import NAMED, NO_GROUP
+from ordstream.spark.streaming.moving import Moves
+
+#: What of a manifest's `balance` is not a figure.
+_HELD = ("operator", "controller", "known")
+
+
+def check_balance(fragments: Sequence[Fragment], grouping: Any) -> None:
+    """Whether keys of this pipeline can move.
+
+    Raises
+    ------
+    PlanError
+        There is no keyed operator, or another grouping was asked for.
+    SchemaError
+        A key has a type that groupings can't take.
+    """
+    if not (isinstance(grouping, str) and grouping == "hash"):
+        raise PlanError("balance takes the place of grouping=: give one of the two")
+    keyed = [fragment for fragment in fragments if fragment.key]
+    if not keyed:
+        raise PlanError("balance moves keys between nodes, and this pipeline has no keyed operator")
+    for fragment in keyed:
+        for index in fragment.key or ():
+            key_words(pa.array([], fragment.source.field(index).type))
+
+
+def timed(fragment: Fragment) -> Fragment | None:
+    """The fragment with the execution times of its function measured by key; None: it runs none."""
+    measured, key = measured_by_key(fragment)
+    if not measured:
+        return None
+    return with_costs(fragment, Choice(fragment.operators[0].name, DKG(), key=key, measured=measured))
+
+
+def map_of(data: bytes) -> KeyMap | Assignment:
+    """The map that a manifest holds."""
+    try:
+        return KeyMap.from_bytes(data)
+    except SketchBytesError:
+        return Assignment.from_bytes(data)
+
+
+def figures(said: Said) -> dict[str, Any]:
+    """What `StreamQuery.epochs` shows of a manifest's `balance`."""
+    return {name: value for name, value in said.items() if name not in _HELD}
+
+
+@dataclass
+class FragmentBalance:
+    """The controller of one fragment in one epoch, and the move that the epoch carries out.
+
+    Attributes
+    ----------
+    controller : Controller
+    move : Move or None
+    groups : dict of int to int
+        Key word -> key group of its state, where known.
+    times : dict of int to float
+        Key word -> seconds of a tuple in the function, as last measured.
+    moves : Moves or None
+        What of the states changes its node; None where more than the table may have changed.
+    """
+
+    controller: Controller
+    move: Move | None
+    groups: dict[int, int]
+    times: dict[int, float]
+    moves: Moves | None
+
+    @classmethod
+    def begun(
+        cls, policy: Mixed, nodes: int, begin: Begin, number: int, said: Said | None
+    ) -> FragmentBalance:
+        """As the manifest in front says. A move that it decided on is carried out, but where the number of
+        nodes is another one now: then it is given up, and a new one made for these nodes.
+
+        Raises
+        ------
+        CheckpointError
+            The file of what is known is damaged or gone.
+        """
+        controller, groups, times = Controller(policy, nodes, NAMED), dict[int, int](), dict[int, float]()
+        if said is not None:
+            evidence, groups, times = _known(begin, said["known"])
+            data = base64.b64decode(said["controller"])
+            try:
+                controller = Controller.from_bytes(data, policy, evidence, NAMED)
+            except SketchBytesError:  # another ring was asked for: all begins anew
+                groups, times = {}, {}
+        if set(controller.assignment.ring.members) != set(range(nodes)):
+            if controller.pending is not None:
+                controller.cancel(controller.pending)
+            controller.resize(nodes)
+        made = cls(controller, controller.pending, groups, times, None)
+        if begin.nodes == nodes:
+            made.moves = Moves.between(begin.maps.get(number), made.assignment, groups)
+        return made
+
+    @property
+    def assignment(self) -> Assignment:
+        """By which the epoch's rows go to nodes."""
+        return self.controller.assignment if self.move is None else self.move.after
+
+    def said(self, begin: Begin, results: Sequence[Said], number: int, operator: str) -> dict[str, Any]:
+        """Behind the epoch: hear the nodes of the fragment, decide, and give what the manifest holds."""
+        controller = self.controller
+        results = [one for one in results if one.get("fragment") == number]
+        if self.move is not None:
+            controller.commit(self.move)
+        told = [one for one in results if "report" in one]
+        reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
+        times = [np.frombuffer(base64.b64decode(one["times"]), dtype="<f8") for one in told]
+        costed, now = _costed(reports, times, self.times)
+        self.times |= now
+        for one, report in zip(told, costed, strict=True):
+            controller.report(report)
+            found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
+            known = found != NO_GROUP
+            self.groups.update(zip(report.keys[known].tolist(), found[known].tolist(), strict=True))
+        following = controller.decide()
+        tuples = _by_node(controller, {one.node: int(one.tuples.sum()) + one.rest[0] for one in reports})
+        seconds = _by_node(controller, {one.node: float(one.seconds.sum() + one.rest[1]) for one in reports})
+        return {
+            "operator": operator,
+            "version": controller.version,
+            "table": len(controller.assignment),
+            "tuples": tuples,
+            "cpu_seconds": [round(one, 6) for one in seconds],
+            "theta": round(overload(np.array(tuples, dtype=np.float64)), 6),
+            "moved": _added([one["moved"] for one in results if "moved" in one]),
+            "next": None if following is None else {"keys": len(following.keys), "bytes": following.state},
+            "why": controller.why,
+            "controller": base64.b64encode(controller.to_bytes(evidence=False)).decode("ascii"),
+            "known": self._write(begin),
+        }
+
+    def _write(self, begin: Begin) -> dict[str, Any]:
+        """What is known of keys, into a file beside the states."""
+        controller = self.controller
+        named = np.union1d(controller.evidence.keys, controller.assignment.table[0])
+        if controller.pending is not None:
+            named = np.union1d(named, controller.pending.after.table[0])
+        groups = [self.groups.get(one, NO_GROUP) for one in named.tolist()]
+        times = [self.times.get(one, 0.0) for one in named.tolist()]
+        evidence = controller.evidence.to_bytes().hex()
+        columns: dict[str, Any] = {
+            "words": named,
+            "groups": np.array(groups, dtype=np.int32),
+            "times": np.array(times),
+        }
+        data = packed("KnownKeys", {"evidence": evidence}, columns)
+        files = begin.files("")
+        path = files.path(STATE, "keys", ".known")
+        with files.files.create(path) as file:
+            files.files.write(file, data)
+            files.files.sync(file)
+        files.sync_folders()
+        return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
+
+
+def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int, float]]:
+    path = Path(begin.folder) / STATE / said["file"]
+    number = begin.number - 1
+    try:
+        data = path.read_bytes()
+        if len(data) != said["bytes"] or f"{zlib.crc32(data):08x}" != said["crc32"]:
+            raise ValueError("its length or checksum is not what was written")
+        values, arrays = unpacked("KnownKeys", data)
+        evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. The state of "
+            f"the epoch before may be whole: od.spark.rewind({begin.folder!r}, to={number - 1})"
+        ) from error
+    words, groups, times = (arrays[name].tolist() for name in ("words", "groups", "times"))
+    return (
+        evidence,
+        {word: group for word, group in zip(words, groups, strict=True) if group != NO_GROUP},
+        {word: time for word, time in zip(words, times, strict=True) if time > 0},
+    )
+
+
+def _costed(
+    reports: Sequence[Report], found: Sequence[Floats], known: dict[int, float]
+) -> tuple[list[Report], dict[int, float]]:
+    """The reports with what their tuples cost, and the times found in this epoch by key.
+
+    A tuple costs what its key's take in the function, and what is left of all nodes' CPU time, the same for
+    every tuple: a node gives that to its tuples alike, so a difference between nodes is not their keys'.
+
+    A key's time is the lesser of those found in its last two epochs: what holds up a process, another one or
+    a collection of garbage, only adds to it, and would else move keys. Where there are not two, it is the
+    median over all tuples.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+    found : sequence of float array
+        Of each report's keys: seconds of a tuple in the function; 0: not known.
+    known : dict of int to float
+        Key word -> the time found in the epoch before.
+    """
+    keys = np.concatenate([np.zeros(0, dtype=np.uint64), *(one.keys for one in reports)]).tolist()
+    times = np.concatenate([np.zeros(0), *found])
+    weights = np.concatenate([np.zeros(0), *(one.tuples for one in reports)])
+    typical = _median(times[times > 0], weights[times > 0])
+    now = {key: time for key, time in zip(keys, times.tolist(), strict=True) if time > 0}
+    tuples = sum(int(one.tuples.sum()) + one.rest[0] for one in reports)
+    seconds = sum(float(one.seconds.sum()) + one.rest[1] for one in reports)
+    taken = []
+    for one in reports:
+        each = [
+            min(now[key], known[key]) if key in now and key in known else typical
+            for key in one.keys.tolist()
+        ]
+        taken.append(one.tuples * np.array(each, dtype=np.float64))
+    inside = sum(float(one.sum()) for one in taken) + typical * sum(one.rest[0] for one in reports)
+    left = max((seconds - inside) / max(1, tuples), 1e-9)
+    costed = [
+        replace(
+            one,
+            seconds=np.asarray(inside_one + one.tuples * left, dtype=np.float64),
+            rest=(one.rest[0], one.rest[0] * (typical + left), one.rest[2]),
+        )
+        for one, inside_one in zip(reports, taken, strict=True)
+    ]
+    return costed, now
+
+
+def _median(values: Floats, weights: Floats) -> float:
+    """The weighted median; 0 of nothing."""
+    if not len(values):
+        return 0.0
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(weights[order])
+    return float(values[order][int(np.searchsorted(upto, upto[-1] / 2))])
+
+
+def _by_node(controller: Controller, found: Mapping[int, Any]) -> list[Any]:
+    return [found.get(node, 0) for node in sorted(controller.assignment.ring.members)]
+
+
+def _added(moved: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    return {
+        f"by_{why}": {what: sum(one[why][what] for one in moved) for what in ("keys", "rows", "bytes")}
+        for why in ("plan", "ring")
+    }

@@ -1,0 +1,174 @@
+"""What a node of a stream tells of its keys after an epoch: tuples, seconds and bytes of state of each key
+that costs most, the rest as one sum (`ordstream.balance.mixed.report`).
+
+All tuples are counted. Where the fragment runs a function, its time is measured by key (in matrices as
+POSG's, so the times of rare keys mix). The task's CPU time is told as if each tuple took the same: the
+driver puts the two together (`balancing`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from ordstream._core.state.key_groups import order
+from ordstream.balance.keys import Words, key_words
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments.exchange import Route
+from ordstream.snapshots.canonical import one_batch
+from ordstream.snapshots.snapshot import MemoryRows, StateRows
+from ordstream.spark.streaming.stored_state import Share
+
+#: Keys that a node names, and that the driver knows by name, beside those in the routing table.
+NAMED = 4_096
+#: Words after which counts are added up.
+FOLD = 1 << 20
+#: Key group of a key that has no state, or whose operators have keys of their own.
+NO_GROUP = -1
+
+
+class KeyCosts:
+    """Counts the tuples of each key on their way into a node. One writer.
+
+    Parameters
+    ----------
+    route : Route
+        By which they came: says what their key is.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._words: Words = np.zeros(0, dtype=np.uint64)
+        self._counts: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._new: list[Words] = []
+        self._waiting = 0
+
+    def watch(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, counted."""
+        for batch in rows:
+            self._new.append(key_words(self._route.keys(batch)))
+            self._waiting += batch.num_rows
+            if self._waiting >= FOLD:
+                self._fold()
+            yield batch
+
+    def _fold(self) -> None:
+        met, counts = np.unique(np.concatenate([*self._new, self._words[:0]]), return_counts=True)
+        self._words, self._counts = _summed([(self._words, self._counts), (met, counts)])
+        self._new, self._waiting = [], 0
+
+    def said(
+        self,
+        node: int,
+        epoch: int,
+        took: tuple[float, ExecutionTimes | None],
+        states: Mapping[str, StateRows],
+        shares: Mapping[str, Share],
+        kept: Words,
+    ) -> dict[str, Any]:
+        """The node's report, what a tuple of each of its keys took in the function (seconds; 0: not known),
+        and the key groups of its keys, for the driver.
+
+        Parameters
+        ----------
+        node, epoch : int
+        took : (float, ExecutionTimes or None)
+            CPU time of the epoch, in seconds; and what a function took by key, in nanoseconds.
+        states : mapping of str to StateRows
+            As the epoch leaves them.
+        shares : mapping of str to Share
+            Operator -> which columns of its state the route's key is.
+        kept : uint64 array
+            Keys that are named in any case: those in the routing table.
+        """
+        self._fold()
+        sizes = [_bytes_by_key(rows, shares[name]) for name, rows in states.items()]
+        held, size = _summed(sizes)
+        keys = np.union1d(self._words, held)
+        tuples = np.zeros(len(keys), dtype=np.int64)
+        tuples[np.searchsorted(keys, self._words)] = self._counts
+        state = np.zeros(len(keys))
+        state[np.searchsorted(keys, held)] = size
+        seconds, times = took
+        cost = np.asarray(tuples * (seconds / max(1, int(tuples.sum()))), dtype=np.float64)
+        report = Report(node, epoch, keys, tuples, cost, np.rint(state).astype(np.int64))
+        report = report.heaviest(NAMED, kept)
+        groups = np.full(len(report.keys), NO_GROUP, dtype=np.int32)
+        for name, rows in states.items():
+            if shares[name].whole_key(rows.keys):
+                _find_groups(rows, shares[name], report.keys, groups)
+        each = np.zeros(len(report.keys))
+        if times is not None and times.tuples:
+            each = np.where(report.tuples > 0, times.estimate_many(report.keys) * 1e-9, 0.0)
+        return {
+            "times": base64.b64encode(each.astype("<f8").tobytes()).decode("ascii"),
+            "report": base64.b64encode(report.to_bytes()).decode("ascii"),
+            "groups": base64.b64encode(groups.astype("<i4").tobytes()).decode("ascii"),
+        }
+
+
+def _summed(parts: list[tuple[Words, npt.NDArray[Any]]]) -> tuple[Words, npt.NDArray[Any]]:
+    """Keys, ascending, and their sums over all parts."""
+    words = np.concatenate([np.zeros(0, dtype=np.uint64), *(one for one, _ in parts)])
+    values = np.concatenate([np.zeros(0, dtype=np.int64), *(one for _, one in parts)])
+    keys, at = np.unique(words, return_inverse=True)
+    sums = np.bincount(at, weights=values, minlength=len(keys))
+    return keys, sums.astype(values.dtype)
+
+
+def _bytes_by_key(rows: StateRows, share: Share) -> tuple[Words, npt.NDArray[Any]]:
+    return _summed([(share.words(batch), row_bytes(batch)) for batch in rows.batches()])
+
+
+def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+    """About how many bytes each row has: of strings and lists their own length, else the columns' width."""
+    found = np.zeros(batch.num_rows)
+    for column in batch.columns:
+        found += _widths(column)
+    return found
+
+
+def _widths(column: pa.Array) -> npt.NDArray[np.float64]:
+    kind, count = column.type, len(column)
+    if not count:
+        return np.zeros(0)
+    if pat.is_string(kind) or pat.is_binary(kind) or pat.is_large_string(kind) or pat.is_large_binary(kind):
+        return _lengths(pc.binary_length(column)) + 4
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        items = column.flatten()
+        each = float(_widths(items).mean()) if len(items) else 0.0
+        return _lengths(pc.list_value_length(column)) * each + 4
+    if pat.is_struct(kind):
+        return np.asarray(sum(_widths(one) for one in column.flatten()))
+    try:
+        return np.full(count, kind.bit_width / 8)
+    except ValueError:
+        return np.full(count, column.nbytes / count)
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.float64]:
+    return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _find_groups(rows: StateRows, share: Share, keys: Words, groups: npt.NDArray[np.int32]) -> None:
+    """Fill in the key groups of the keys that have rows."""
+    for batch in rows.batches():
+        words, first = np.unique(share.words(batch), return_index=True)
+        wanted = np.isin(words, keys[groups == NO_GROUP])
+        words, first = words[wanted], first[wanted]
+        if not len(words):
+            continue
+        part = batch.take(pa.array(first))
+        one = one_batch(MemoryRows(rows.identity, rows.schema, [part], rows.keys))
+        placed, ends = order(one, rows.keys)
+        groups[np.searchsorted(keys, words[placed])] = np.searchsorted(
+            ends, np.arange(len(placed)), side="right"
+        )
