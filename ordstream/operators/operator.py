@@ -350,6 +350,12 @@ class Operator:
         """It is a half that takes the rows of one node."""
         return False
 
+    def clock_wanted(self) -> tuple[int, int] | None:
+        """(column of the source, period): the operator wants time punctuations at the multiples of the
+        period in that column's unit (`ordstream.plan.clock`). None: it needs none.
+        """
+        return None
+
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)
 
