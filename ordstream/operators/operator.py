@@ -131,6 +131,8 @@ class Operator:
     runs_user_code: ClassVar[bool] = False
     #: Drops tuples under overload.
     sheds: ClassVar[bool] = False
+    #: A tuple's time is not later than the clock's when it leaves, nor earlier than a mark before it.
+    keeps_time: ClassVar[bool] = True
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
 

@@ -71,6 +71,7 @@ def clock_at(before: Sequence[Operator], index: int) -> int | None:
     """
     column: int | None = index
     for operator in reversed(before):
-        column = None if column is None else operator.columns_passed().get(column)
+        passed = operator.columns_passed() if operator.keeps_time else {}
+        column = None if column is None else passed.get(column)
     chosen = next((wanted[0] for one in before if (wanted := one.clock_wanted()) is not None), column)
     return column if column == chosen else None

@@ -14,7 +14,7 @@ KINDS = ("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)",
 
 
 class Windows:
-    """Draws windows; a part of `strategies.Chain`."""
+    """Draws windows and what puts their rows in order; a part of `strategies.Chain`."""
 
     schema: Any
     draw: Any
@@ -49,6 +49,13 @@ class Windows:
             kind = f"od.rolling({self.pick((1, 3, 40))}{closed})"
             window = f"{key}.window({kind}, time={self.time(times)!r})"
         self.add(f"{window}.aggregate({calls}{self.policy()})")
+
+    def reorder(self) -> None:
+        times = named(self.schema, can_be_time)
+        if times:
+            late = self.pick(("", ", late='drop'", ", late='drop'", ", late='adjust'"))
+            time, slack = self.pick(times), self.pick((0, 1, 3, 40))
+            self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
 
 
 def agreed(pipeline: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -485,6 +485,7 @@ BUILTIN += (
     "assert_ordered",
     "window",
     "rolling",
+    "reorder",
 )
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")

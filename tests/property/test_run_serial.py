@@ -52,7 +52,7 @@ def test_compiled_functions(case):
 
 
 @LARGE
-@given(s.cases(vocabulary=("window", "rolling", "window", "rolling", "filter", "select"), most=3))
+@given(s.cases(vocabulary=("window", "rolling", "window", "rolling", "reorder", "filter", "select"), most=3))
 def test_windows(case):
     check(case)
 

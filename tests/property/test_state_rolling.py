@@ -59,6 +59,25 @@ def test_a_cut_stream_goes_on_anywhere(data, table, key):
 
 
 @settings(max_examples=40, deadline=None)
+@given(data=st.data(), table=tables(), column=st.sampled_from(["j", "y", "c", "t", "e"]))
+def test_rows_that_wait_move_too(data, table, column):
+    """Strings and lists among them; rows of any order, so that many are late."""
+    pipeline = od.Pipeline(SCHEMA).reorder(
+        column,
+        slack=data.draw(st.sampled_from([0, 1, 3, 2**40])),
+        late=data.draw(st.sampled_from(["drop", "adjust"])),
+        on_error="skip",
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
+    one, other = some_configurations(data.draw), some_configurations(data.draw)
+    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
+    batches, states = run_cut(pipeline, table, cuts, one)
+    assert exact_rows(batches, pipeline.schema) == expected
+    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
+    assert same_states(states[2], at_once)
+
+
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from([key for key in KEYS if key]))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
     pipeline = data.draw(windowed(key))
