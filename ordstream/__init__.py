@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.file_sources import IpcSource, ParquetSource
     from ordstream.node.result import Result
-    from ordstream.operators.aggregation import count, first, last, max, mean, min, sum
+    from ordstream.operators.aggregation import count, first, last, max, mean, min, std, sum, var
     from ordstream.operators.codec import codec
     from ordstream.operators.pairs import explode, pairs
     from ordstream.operators.partition import equal_ranges, ranges
     from ordstream.operators.punctuation import every
     from ordstream.operators.shed import Frozen
+    from ordstream.operators.window_kinds import hopping, rolling, rows, session, tumbling
     from ordstream.pipeline import KeyedPipeline, Pipeline
     from ordstream.snapshots.checkpoint import Checkpoint
     from ordstream.snapshots.snapshot import Snapshot
@@ -73,6 +74,7 @@ __all__ = [
     "every",
     "explode",
     "first",
+    "hopping",
     "if_else",
     "last",
     "lit",
@@ -81,7 +83,13 @@ __all__ = [
     "min",
     "pairs",
     "ranges",
+    "rolling",
+    "rows",
+    "session",
+    "std",
     "sum",
+    "tumbling",
+    "var",
     "when",
 ]
 
@@ -104,7 +112,7 @@ _HOMES = {
     "expressions.expr": ("col", "if_else", "lit", "when"),
     "node.file_sources": ("IpcSource", "ParquetSource"),
     "node.result": ("Result",),
-    "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "sum"),
+    "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "std", "sum", "var"),
     "operators.codec": ("codec",),
     "operators.pairs": ("explode", "pairs"),
     "operators.partition": ("equal_ranges", "ranges"),
@@ -112,6 +120,7 @@ _HOMES = {
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "operators.shed": ("Frozen",),
+    "operators.window_kinds": ("hopping", "rolling", "rows", "session", "tumbling"),
     "snapshots.checkpoint": ("Checkpoint",),
     "snapshots.snapshot": ("Snapshot",),
 }

@@ -21,6 +21,7 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.operators.operator import Operator
+from ordstream.plan.clock import clock_of
 from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import sheds
 
@@ -51,6 +52,11 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
             spread = [{out for out, column in passed.items() if column in places} for places in spread]
             spread = spread if all(spread) else None
     fragments.append(Fragment(plan.part(first, len(plan.operators)), first, key))
+    if clock_of(plan, None) is not None:
+        raise PlanError(
+            "windows that the clock closes run in one node: time punctuations don't cross nodes; run "
+            "without processes= and nodes="
+        )
     shed = sheds(plan)
     if shed and len(fragments) > 1:
         raise PlanError(

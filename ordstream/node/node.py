@@ -44,6 +44,7 @@ from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
+from ordstream.plan.clock import clock_of
 from ordstream.plan.final import final
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
@@ -187,9 +188,8 @@ class Stream(Reader):
         settings, plan = self._settings, self._plan
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
-        time_column, time_every = None, 0
-        if settings.punctuate is not None:
-            time_column, time_every = settings.punctuate.bind(plan.source)
+        time_column, time_every = clock_of(plan, settings.punctuate) or (None, 0)
+        if time_column is not None:
             used[time_column] = True
         self._made = core_operators(self._physical, settings, layout)
         return core.Run(

@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ordstream.errors import CheckpointError, PlanError
+from ordstream.ground.duration import nanoseconds
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import SnapshotFigures
 from ordstream.node.settings import Settings
@@ -33,7 +33,6 @@ from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 BEGINNING = Snapshot(0, OrderTag(0))
 #: How often somebody who waits for a snapshot looks who reads, and how long nobody may, seconds.
 WAIT_S, UNREAD_S = 0.05, 1.0
-UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class SnapshotFuture(Future[Snapshot]):
@@ -96,17 +95,11 @@ def seconds_of(every: Any) -> float | None:
     PlanError
         It is neither.
     """
-    if isinstance(every, timedelta):
-        found = every.total_seconds()
-    elif isinstance(every, str):
-        number = every.rstrip("smh")
-        try:
-            found = float(number) * UNITS[every[len(number) :]]
-        except (KeyError, ValueError):
-            found = 0.0
-    elif isinstance(every, int) and not isinstance(every, bool) and every > 0:
+    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         return None
-    else:
+    try:
+        found = float(nanoseconds(every, "every")) / 1e9
+    except PlanError:
         found = 0.0
     if not 0.0 < found < float("inf"):
         raise PlanError(

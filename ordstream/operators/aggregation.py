@@ -1,11 +1,12 @@
 """Aggregations: values over the tuples of a key or a session, and what they mean.
 
-`sum`, `min`, `max`, `count`, `first`, `last` and `mean` make one; `bound_aggregations` binds several to a
-schema; `Accumulators` is what the reference of every operator with aggregations computes with.
+`sum`, `min`, `max`, `count`, `first`, `last`, `mean`, `var` and `std` make one; `bound_aggregations` binds
+several to a schema; `Accumulators` is what the reference of every operator with aggregations computes with.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -49,12 +50,12 @@ class BoundAggregation(NamedTuple):
 @dataclass(frozen=True)
 class Aggregation:
     """A value over the tuples of a key or a session; made by `sum`, `min`, `max`, `count`, `first`, `last`,
-    `mean`.
+    `mean`, `var`, `std`.
 
     Attributes
     ----------
     function : str
-        "sum", "min", "max", "count", "first", "last" or "mean".
+        "sum", "min", "max", "count", "first", "last", "mean", "var" or "std".
     column : str or None
         None only for `count()`: every row.
     name : str or None
@@ -98,7 +99,7 @@ class Aggregation:
             numeric = is_fixed_number(type_) or pat.is_boolean(type_)
         if not numeric:
             raise SchemaError(f"{where}: {self.function}({self.column!r}) is not defined for {type_}")
-        if self.function == "mean":
+        if self.function in ("mean", "var", "std"):
             return pa.float64(), index
         if self.function == "sum":
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
@@ -172,6 +173,19 @@ def mean(column: str, *, where: Expr | None = None) -> Aggregation:
     return Aggregation("mean", column_name(column), where=where)
 
 
+def var(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Sample variance (divided by n - 1) of the non-null values so far; null of fewer than two.
+
+    Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows.
+    """
+    return Aggregation("var", column_name(column), where=where)
+
+
+def std(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Square root of `var(column)`."""
+    return Aggregation("std", column_name(column), where=where)
+
+
 # ------------------------------------------------------------------------------- what operators ask
 
 
@@ -237,6 +251,8 @@ def _start(function: str, type_: pa.DataType | None) -> Any:
     if type_ is not None and function in ("sum", "mean"):
         zero = 0 if pat.is_integer(type_) else 0.0
         return zero if function == "sum" else (zero, 0)
+    if function in ("var", "std"):
+        return (0.0, 0.0, 0)
     return 0 if function == "count" else None
 
 
@@ -248,6 +264,8 @@ def advance(function: str, accumulator: Any, value: Any) -> Any:
         return checked_sum(accumulator[0], value), accumulator[1] + 1
     if function == "count":
         return accumulator + 1
+    if function in ("var", "std"):
+        return spread(accumulator, float(value))
     if accumulator is None or function == "last":
         return value
     if function == "first":
@@ -260,7 +278,19 @@ def running_value(function: str, accumulator: Any) -> Any:
     if function == "mean":
         total, n = accumulator
         return float(total) / float(n) if n else None
+    if function in ("var", "std"):
+        _, squares, n = accumulator
+        variance = squares / float(n - 1) if n > 1 else None
+        return math.sqrt(variance) if variance is not None and function == "std" else variance
     return accumulator
+
+
+def spread(accumulator: tuple[float, float, int], value: float) -> tuple[float, float, int]:
+    """(mean, sum of squared distances from it, n) with one more value."""
+    mean, squares, n = accumulator
+    delta = value - mean
+    mean += delta / float(n + 1)
+    return mean, squares + delta * (value - mean), n + 1
 
 
 def checked_sum(a: Any, b: Any) -> Any:

@@ -1,21 +1,19 @@
-"""Checks of what users pass to operators: names, columns, whole numbers, spans of time. One message per
+"""Checks of what users pass to operators: names, columns, whole numbers. One message per
 mistake.
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
-from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_list, key_type, unique_names
+from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
 from ordstream.operators.operator import OnError
 
 MOST_KEY_COLUMNS = 64
@@ -149,44 +147,3 @@ def emission(emit: Any, allowed: Sequence[str], where: str) -> None:
     if emit not in allowed:
         modes = " or ".join(map(repr, allowed))
         raise PlanError(f"{where}: emit must be {modes}, got {emit!r}")
-
-
-_UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
-
-
-def time_span(value: int | datetime.timedelta, field: pa.Field, what: str) -> int:
-    """A span of time in the unit of a time column (integer, timestamp or date).
-
-    Raises
-    ------
-    SchemaError
-        The column can't hold time.
-    PlanError
-        The value is no span, or not a whole number of units.
-    """
-    type_ = field.type
-    is_clock = pat.is_timestamp(type_) or pat.is_date(type_)
-    if not is_clock and (not pat.is_integer(type_) or pat.is_uint64(type_)):
-        text = "an integer (int64 or narrower), a timestamp or a date"
-        raise SchemaError(f"the time column {field.name!r} must be {text}, it is {type_}")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _fits(value, value, what)
-    if not isinstance(value, datetime.timedelta) or not is_clock:
-        kinds = "an int or a timedelta" if is_clock else "an int"
-        raise PlanError(f"{what} must be {kinds} for {field.name!r} ({type_}), got {value!r}")
-    micros = value // datetime.timedelta(microseconds=1)
-    if pat.is_timestamp(type_) and type_.unit == "ns":
-        return _fits(micros * 1000, value, what)
-    if pat.is_timestamp(type_):
-        unit = _UNITS[type_.unit]
-    else:
-        unit = 86_400 * 10**6 if pat.is_date32(type_) else _UNITS["ms"]
-    if micros % unit:
-        raise PlanError(f"{what}: {value!r} is not a whole number of units of {field.name!r} ({type_})")
-    return micros // unit
-
-
-def _fits(units: int, value: Any, what: str) -> int:
-    if not INT64_MIN <= units <= INT64_MAX:
-        raise PlanError(f"{what} must fit into int64, got {value!r}")
-    return units

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,10 +9,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
+from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index, integer_range
 from ordstream.operators.aggregate import Aggregate
 from ordstream.operators.aggregation import BoundAggregation
-from ordstream.operators.arguments import count_bound, emission, given, nonempty, time_span
+from ordstream.operators.arguments import count_bound, emission, given, nonempty
 from ordstream.operators.halves import Halves, combined
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -54,7 +54,7 @@ class Count(Operator):
         site: Site,
         column: str,
         *,
-        window: int | datetime.timedelta | None,
+        window: Duration | None,
         time: str | None,
         above: int | None,
         emit: Any,

@@ -131,6 +131,8 @@ class Operator:
     runs_user_code: ClassVar[bool] = False
     #: Drops tuples under overload.
     sheds: ClassVar[bool] = False
+    #: A tuple's time is not later than the clock's when it leaves, nor earlier than a mark before it.
+    keeps_time: ClassVar[bool] = True
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
 
@@ -349,6 +351,12 @@ class Operator:
     def is_part(self) -> bool:
         """It is a half that takes the rows of one node."""
         return False
+
+    def clock_wanted(self) -> tuple[int, int] | None:
+        """(column of the source, period): the operator wants time punctuations at the multiples of the
+        period in that column's unit (`ordstream.plan.clock`). None: it needs none.
+        """
+        return None
 
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)

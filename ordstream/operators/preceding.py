@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import datetime
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,6 +12,7 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Expr
+from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index, is_fixed_number
 from ordstream.operators.arguments import (
     Columns,
@@ -22,7 +22,6 @@ from ordstream.operators.arguments import (
     named_columns,
     nonempty,
     positive_int,
-    time_span,
     where_text,
 )
 from ordstream.operators.operator import Operator, Site, named_once
@@ -68,7 +67,7 @@ class Preceding(Operator):
         *,
         carry: Columns,
         time: str | None,
-        within: int | datetime.timedelta | None,
+        within: Duration | None,
         when: Expr | None,
         where: Expr | None,
     ) -> Self:

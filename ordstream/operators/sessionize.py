@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import evaluate_row
+from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index, is_list, physical_type
 from ordstream.operators.aggregation import (
     Accumulators,
@@ -20,7 +20,7 @@ from ordstream.operators.aggregation import (
     calls,
     columns_of_aggregates,
 )
-from ordstream.operators.arguments import Columns, named_columns, nonempty, time_span
+from ordstream.operators.arguments import Columns, named_columns, nonempty
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import accumulator_fields, state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
@@ -67,7 +67,7 @@ class Sessionize(Operator):
         cls,
         site: Site,
         time: str,
-        timeout: int | datetime.timedelta,
+        timeout: Duration,
         collect: Columns | None,
         aggregate: Mapping[str, Aggregation] | None,
     ) -> Self:

@@ -14,8 +14,6 @@ tuples before; a task that is run again sheds the same ones.
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -25,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.duration import UNITS, nanoseconds
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_names
 from ordstream.operators.operator import Operator, Site
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ordstream.balance.sketches import ExecutionTimes
-
-_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}
 
 LOG_SCHEMA = pa.schema(
     [
@@ -83,17 +80,11 @@ class Frozen:
 
 def duration_ns(value: Any, where: str) -> float:
     """ "50ms", "1.5 s", "200us" or a timedelta, in nanoseconds."""
-    found: float | None = None
-    if isinstance(value, datetime.timedelta):
-        found = value.total_seconds() * 1e9
-    elif isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|inf)\s*(ns|us|ms|s|min)\s*", value)
-        if match is not None:
-            found = float(match[1]) * _UNITS[match[2]]
-    if found is None or found < 0:
-        raise PlanError(
-            f"{where}: a time is written '50ms' (ns, us, ms, s, min) or as a timedelta, got {value!r}"
-        )
+    if isinstance(value, str) and value.strip() in ("inf", *(f"inf{unit}" for unit in UNITS)):
+        return float("inf")
+    found = float(nanoseconds(value, where))
+    if found < 0:
+        raise PlanError(f"{where}: a time must be at least 0, got {value!r}")
     return found
 
 

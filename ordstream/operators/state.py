@@ -31,7 +31,7 @@ def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
 
 def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation]) -> list[pa.Field]:
     """One column per aggregation, null where there is no value yet; of a mean the sum and the count, of
-    a count 0.
+    a variance mean, squared distances and count, of a count 0.
     """
     names = operator.output.names[len(operator.output) - len(aggregates) :]
     fields = []
@@ -40,6 +40,9 @@ def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation
         sums = pa.float64() if pat.is_floating(type_) else pa.int64()
         if function == "mean":
             fields += [pa.field(f"{name}.sum", sums), pa.field(f"{name}.count", pa.int64())]
+        elif function in ("var", "std"):
+            parts = {"mean": pa.float64(), "squares": pa.float64(), "count": pa.int64()}
+            fields += [pa.field(f"{name}.{part}", type_) for part, type_ in parts.items()]
         else:
             fields.append(pa.field(name, {"count": pa.int64(), "sum": sums}.get(function, type_)))
     return fields
@@ -75,7 +78,8 @@ class AggregateState(Operator):
         older = self.changed(aggregates=aggregates[:stored], output=pa.schema(list(self.output)[:before]))
         Operator.adapt_state(older, identity, schema)
         added = list(wanted or ())[len(schema) :]
-        forms: dict[str, list[int | None]] = {"count": [0], "mean": [None, 0]}
+        forms: dict[str, list[float | None]] = {"count": [0], "mean": [None, 0]}
+        forms |= {function: [None, 0.0, 0] for function in ("var", "std")}
         empty = [value for a in aggregates[stored:] for value in forms.get(a.function, [None])]
 
         def adapt(batch: pa.RecordBatch) -> pa.RecordBatch:

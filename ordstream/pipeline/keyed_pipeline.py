@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
+from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
 from ordstream.operators.operator import OnError, Operator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Operators that may follow `key_by`.
 KEYED = (
     "sessionize, count, scan, aggregate, lag, forward_fill, pair_up, preceding, top_values, regression, "
-    "assert_ordered or process"
+    "assert_ordered, window or process"
 )
 
 
@@ -60,7 +60,7 @@ class KeyedPipeline(StatefulOperators):
     def sessionize(
         self,
         time: str,
-        timeout: int | datetime.timedelta,
+        timeout: Duration,
         collect: Columns | None = None,
         *,
         aggregate: Mapping[str, Aggregation] | None = None,
@@ -81,7 +81,7 @@ class KeyedPipeline(StatefulOperators):
             An integer, timestamp or date column, ascending in each key: null is an error at that row, and so
             is a time before the last one of the key's open session. A key whose session a time punctuation
             closed is forgotten.
-        timeout : int or timedelta
+        timeout : int, str or timedelta
             At least 0, in the column's unit.
         collect : mapping of output name to column, or sequence of columns
             Values to keep, in order. Null is an error at that row: filter first.
@@ -128,7 +128,7 @@ class KeyedPipeline(StatefulOperators):
         *,
         carry: Columns = (),
         time: str | None = None,
-        within: int | datetime.timedelta | None = None,
+        within: Duration | None = None,
         when: Expr | None = None,
         where: Expr | None = None,
         name: str | None = None,
@@ -156,7 +156,7 @@ class KeyedPipeline(StatefulOperators):
         time : str
             The time column of `within`: an integer, timestamp or date, ascending in each key: null is an
             error at that row, and so is a time before that of the key's row before.
-        within : int or timedelta, optional
+        within : int, str or timedelta, optional
             Entries with a time of at least this tuple's time - within count; in the column's unit, at least
             0.
         when, where : Expr, optional

@@ -19,6 +19,7 @@ import pyarrow as pa
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.ground.duration import Duration
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import whole
@@ -30,6 +31,7 @@ from ordstream.operators.operator import OnError, Operator
 from ordstream.operators.pairs import Explode, ListFunction, Pairs
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.project import Project
+from ordstream.operators.reorder import Late, Reorder
 from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
@@ -278,6 +280,35 @@ class Pipeline(StatefulOperators):
             column_index(site.schema, column, site.name)
             nonempty(new, site.name)
         return self._then(Project.bind(site, [(names.get(n, n), Column(n)) for n in site.schema.names]))
+
+    def reorder(
+        self,
+        time: str,
+        *,
+        slack: Duration,
+        late: Late = "raise",
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Put tuples in the order of a time column that they miss by a slack at most (K-slack).
+
+        A tuple leaves when one comes that is later than it by `slack` or more, or at the end of the stream;
+        those of one time leave in the order in which they came. Windows behind it close at their key's next
+        tuple: the clock of the source is not that of its output.
+
+        Parameters
+        ----------
+        time : str
+            An integer, timestamp or date column. Null is an error at that row.
+        slack : int, str or timedelta
+            "5s", a timedelta, or a number in the column's unit.
+        late : "raise", "drop", "adjust" or "side_output"
+            What becomes of a tuple more than `slack` before the latest one. "raise": an error at that row.
+            "drop": it is dropped and counted, as `on_error="skip"` does (`skipped` in the report), and so is
+            a null time. "adjust": it gets the earliest time that is not late, the latest less `slack`.
+            "side_output" is not there yet.
+        """
+        return self._then(Reorder.bind(self._site("reorder", name, on_error), time, slack, late))
 
     # ---------------------------------------------------------------------------------------- overload
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
+from ordstream.ground.duration import Duration
 from ordstream.operators.aggregate import Aggregate, Scan
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import nonempty, policy
@@ -20,6 +20,8 @@ from ordstream.operators.forward_fill import ForwardFill
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
+from ordstream.operators.window_kinds import WindowKind
+from ordstream.pipeline.windowed import Windowed
 from ordstream.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class StatefulOperators:
         self,
         column: str = "count",
         *,
-        window: int | datetime.timedelta | None = None,
+        window: Duration | None = None,
         time: str | None = None,
         above: int | None = None,
         emit: Literal["updates", "final"] = "updates",
@@ -62,7 +64,7 @@ class StatefulOperators:
         ----------
         column : str
             Name of the output column.
-        window : int or timedelta, optional
+        window : int, str or timedelta, optional
             Length of tumbling windows, in the unit of the time column. A tuple of another window than the
             key's last one starts the key's count again. The output column `window` is the window's start.
         time : str
@@ -171,6 +173,24 @@ class StatefulOperators:
             final ones per key, by ascending key; "final": only these. Without any tuple there is no output.
         """
         return self._then(Aggregate.bind(self._site("aggregate", name, on_error), named, aggregations, emit))
+
+    def window(self, kind: WindowKind, *, time: str | None = None) -> Windowed:
+        """Windows, for the aggregations that follow: `.window(od.tumbling("1m"), time="ts").aggregate(...)`.
+
+        What is closed is forgotten. Tumbling windows and sessions close by the clock, where the time is a
+        column of the source: each tuple of the source moves it, also one that a filter drops, and the source
+        must ascend by it. The first window of a pipeline chooses the column. Windows on another column
+        close at their key's next tuple.
+
+        Parameters
+        ----------
+        kind : WindowKind
+            `od.tumbling(length)`, `od.session(timeout)`, `od.rolling(period)` or `od.rows(n)`.
+        time : str
+            An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
+            is an error at that row, and so is a time before that of the row before. `od.rows` needs none.
+        """
+        return Windowed(kind, time, self._site, self._then)
 
     def process(
         self,

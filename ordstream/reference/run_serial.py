@@ -20,6 +20,7 @@ from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+from ordstream.plan.clock import clock_of
 from ordstream.plan.physical import physical
 from ordstream.reference.base import Row, SerialOperator
 
@@ -171,8 +172,8 @@ def refuse_suspend(plan: Plan) -> None:
 def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None) -> _SerialRun:
     """A new run, or a suspended one that goes on."""
     if after is None:
-        schema = pipeline.source_schema
-        clock = None if punctuation is None else _Clock(schema, *punctuation.bind(schema))
+        told = clock_of(pipeline.plan, punctuation)
+        clock = None if told is None else _Clock(pipeline.source_schema, *told)
         return _SerialRun(pipeline.plan, clock)
     run, after._run = after._run, None
     if run is None:

@@ -25,6 +25,7 @@ from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_options import can_be_time, options
 from property.drawn_values import batches, schemas, tables
+from property.drawn_windows import Windows, agreed
 
 import ordstream as od
 from ordstream.ground.types import (
@@ -50,7 +51,7 @@ _RAISES = st.sampled_from([None, None, None, 3])
 
 
 @dataclass
-class Chain:
+class Chain(Windows):
     """A pipeline under construction, and its text."""
 
     draw: Any
@@ -234,7 +235,7 @@ class Chain:
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         countable = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
-        calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean")]
+        calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
         chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
@@ -420,7 +421,7 @@ class Chain:
 
 #: Operators whose outputs come in the order of their inputs, the end of the stream included.
 _KEEP_ORDER = (
-    *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered"),
+    *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered", "rolling"),
     *("pairs", "explode", "pair_up", "preceding"),
 )
 
@@ -482,6 +483,9 @@ BUILTIN += (
     "top_values",
     "regression",
     "assert_ordered",
+    "window",
+    "rolling",
+    "reorder",
 )
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
@@ -574,7 +578,8 @@ def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) ->
     ascending = draw(clocks(schema))
     chain = draw(pipelines(schema, most, vocabulary, ascending))
     table = draw(tables(schema, clocks=ascending))
-    return Case(chain, draw(batches(table)), draw(options(schema, ascending)), draw(st.booleans()))
+    given = agreed(chain.pipeline, draw(options(schema, ascending)))
+    return Case(chain, draw(batches(table)), given, draw(st.booleans()))
 
 
 @st.composite

@@ -52,6 +52,12 @@ def test_compiled_functions(case):
 
 
 @LARGE
+@given(s.cases(vocabulary=("window", "rolling", "window", "rolling", "reorder", "filter", "select"), most=3))
+def test_windows(case):
+    check(case)
+
+
+@LARGE
 @given(
     s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k", "top_values", "pair_up"), most=4)
 )

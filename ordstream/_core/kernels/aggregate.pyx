@@ -11,7 +11,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.state.fold cimport (
     Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store,
-    fold_value,
+    fold_there, fold_value,
 )
 from ordstream._core.state.fold_rows cimport fold_read, fold_write
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
@@ -117,7 +117,7 @@ cdef int32_t aggregate_process(
                     put_word(c.cols[x.first + j].data, fold.accumulators[j].result, row,
                              fold_value(&fold.accumulators[j], s))
                     if fold.accumulators[j].may_be_null:
-                        c.cols[x.first + j].valid[row] = s[1 + j]
+                        c.cols[x.first + j].valid[row] = fold_there(&fold.accumulators[j], s, j)
         k0 += good
         if good < m:
             return k0

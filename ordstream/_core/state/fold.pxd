@@ -1,17 +1,17 @@
 """Fold: aggregations over rows, in a compact state.
 
-They are sum, min, max, count, first, last and mean, each perhaps with a condition.
+They are sum, min, max, count, first, last, mean, var and std, each perhaps with a condition.
 
 a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a
-   value, then 8 bytes per aggregation (mean: 16): sums and counts start at 0, so zeroed memory is the state
-   of no row.
+   value, then 8 bytes per aggregation (mean: 16, var and std: 24): sums and counts start at 0, so zeroed
+   memory is the state of no row.
 b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepare`): per row one bit of each
    aggregation says whether it looks at the row, nulls included. A block of rows is loaded (`fold_load`:
    narrow values widened, bits made bytes), then folded row by row, in order: floats are never re-associated.
    A kernel whose values need no widening may take bits and values where they lie.
 c) A checked sum is looked at before anything of the row changes.
 """
-from libc.math cimport isnan
+from libc.math cimport isnan, sqrt
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker, chunk_set_valid
@@ -35,6 +35,8 @@ cdef enum FoldFunction:
     F_MAX_U64 = 10
     F_FIRST = 11
     F_LAST = 12
+    F_VAR = 13             # words: mean, squared distances from it, n
+    F_STD = 14
 
 cdef struct Accumulator:
     int32_t function       # FoldFunction
@@ -43,7 +45,9 @@ cdef struct Accumulator:
     int32_t result         # PhysicalType of the output column
     int32_t may_be_null    # null of nothing
     int32_t checked        # an int64 sum: may fail
-    int32_t is_u64         # of a checked sum: values above INT64_MAX fail
+    # of a checked sum: values above INT64_MAX fail; of a variance: how an integer becomes a float
+    int32_t is_u64
+    int32_t is_real        # the values are floats
     int32_t offset         # of its value in a state
     const Code* where      # only rows where it is true; NULL: all
 
@@ -146,10 +150,43 @@ cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t 
             s[0] = value
 
 
+cdef inline bint fold_spreads(const Accumulator* a) noexcept nogil:
+    """Whether it is a variance or its root."""
+    return a.function >= F_VAR
+
+
+cdef inline void fold_spread(const Accumulator* a, int64_t* s, int64_t value) noexcept nogil:
+    """Include one value in a variance: Welford's recurrence."""
+    cdef double x
+    cdef double delta
+    cdef double mean = as_float(s[0])
+    if a.is_real:
+        x = as_float(value)
+    elif a.is_u64:
+        x = <double> <uint64_t> value
+    else:
+        x = <double> value
+    s[2] += 1
+    delta = x - mean
+    mean = mean + delta / <double> s[2]
+    s[0] = as_word(mean)
+    s[1] = as_word(as_float(s[1]) + delta * (x - mean))
+
+
+cdef inline bint fold_there(const Accumulator* a, const char* state, int32_t j) noexcept nogil:
+    """Whether accumulator j shows a value, and not null."""
+    if fold_spreads(a):
+        return (<const int64_t*> (state + a.offset))[2] > 1
+    return state[1 + j] != 0
+
+
 cdef inline void fold_one(const Accumulator* a, char* state, int32_t j, int64_t value) noexcept nogil:
     """Include one value of accumulator j in a state."""
     cdef bint is_first = state[1 + j] == 0
     state[1 + j] = 1
+    if fold_spreads(a):
+        fold_spread(a, <int64_t*> (state + a.offset), value)
+        return
     fold_into(a.function, <int64_t*> (state + a.offset), is_first, value)
 
 
@@ -165,10 +202,16 @@ cdef inline void fold_row(const Fold* x, char* state, const FoldBlock* b, int32_
 cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept nogil:
     """What an accumulator shows (floats as bits); 0 where it shows null."""
     cdef const int64_t* s = <const int64_t*> (state + a.offset)
+    cdef double variance
     if a.function == F_MEAN_I64:
         return as_word(<double> s[0] / <double> s[1]) if s[1] else 0
     if a.function == F_MEAN_F64:
         return as_word(as_float(s[0]) / <double> s[1]) if s[1] else 0
+    if fold_spreads(a):
+        if s[2] < 2:
+            return 0
+        variance = as_float(s[1]) / <double> (s[2] - 1)
+        return as_word(sqrt(variance) if a.function == F_STD else variance)
     return s[0]
 
 
@@ -181,7 +224,7 @@ cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* o
         a = &x.accumulators[j]
         put_word(out.cols[column + j].data, a.result, index, fold_value(a, state))
         if a.may_be_null:
-            if state[1 + j] == 0:
+            if not fold_there(a, state, j):
                 if out.cols[column + j].valid == NULL and chunk_set_valid(w, out, column + j) != 0:
                     return -1
                 out.cols[column + j].valid[index] = 0

@@ -201,7 +201,7 @@ cdef class FoldOwner:
             a.result = results[j]
             a.may_be_null = function not in ("sum", "count")
             a.offset = at
-            at += 16 if function == "mean" else 8
+            at += {"mean": 16, "var": 24, "std": 24}.get(function, 8)
             self.set_function(a, function, column)
             self.fold.any_checked |= a.checked
             if where is not None:
@@ -228,12 +228,15 @@ cdef class FoldOwner:
                 a.function = F_MIN_U64 if low else F_MAX_U64
             else:
                 a.function = F_MIN_I64 if low else F_MAX_I64
+        elif function in ("var", "std"):
+            a.function = F_VAR if function == "var" else F_STD
         elif function in ("first", "last"):
             a.function = F_FIRST if function == "first" else F_LAST
         else:
             raise ValueError(f"unknown aggregate {function!r}")
         a.checked = a.function == F_SUM_I64 or a.function == F_MEAN_I64
         a.is_u64 = a.type == PT_U64
+        a.is_real = real
         return 0
 
     def __dealloc__(self):

@@ -1,7 +1,8 @@
 """States of aggregations (fold.pxd) as columns of exported state.
 
 A sum, min, max, first or last is one column, null where there is no value yet; a count is one column, 0
-then; a mean is a column with the sum, null then, and one with the count. Sums are int64 or float64, the
+then; a mean is a column with the sum, null then, and one with the count; a variance or
+its root the mean, null then, the squared distances and the count. Sums are int64 or float64, the
 others have the type of the column that they look at.
 """
 from libc.stdint cimport int32_t

@@ -4,7 +4,9 @@ from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
     FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, Worker, chunk_set_valid, failure_set,
 )
-from ordstream._core.state.fold cimport F_COUNT, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold
+from ordstream._core.state.fold cimport (
+    F_COUNT, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold, fold_spreads,
+)
 from ordstream._core.state.keyed_bucket cimport put_word
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -54,6 +56,10 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
         if is_mean(a):
             put_word(out.cols[column].data, layout.type[column], index, s[1])
             column += 1
+        elif fold_spreads(a):
+            put_word(out.cols[column].data, layout.type[column], index, s[1])
+            put_word(out.cols[column + 1].data, layout.type[column + 1], index, s[2])
+            column += 2
     return 0
 
 
@@ -88,6 +94,15 @@ cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, i
                 if (s[1] > 0) != (state[1 + j] != 0) or s[1] < 0:
                     wrong = "the sum of a mean is null and its count is not 0, or the other way round"
             column += 1
+        elif fold_spreads(a):
+            if is_null(rows, column, slot) or is_null(rows, column + 1, slot):
+                wrong = "the squares or the count of a variance are null"
+            else:
+                s[1] = word_of(layout, rows, column, slot)
+                s[2] = word_of(layout, rows, column + 1, slot)
+                if (s[2] > 0) != (state[1 + j] != 0) or s[2] < 0:
+                    wrong = "the mean of a variance is null and its count is not 0, or the other way round"
+            column += 2
     if wrong == NULL:
         return 0
     memset(state, 0, x.size)

@@ -79,7 +79,7 @@ class TestArguments:
         [
             ({"max_latency": 50}, "50ms"),
             ({"max_latency": "50"}, "50ms"),
-            ({"max_latency": "-5ms"}, "50ms"),
+            ({"max_latency": "-5ms"}, "at least 0"),
             ({"cost_key": []}, "cost_key"),
             ({"goal": "median"}, "average"),
             ({"most_dropped": 2}, "share"),

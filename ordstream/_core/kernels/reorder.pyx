@@ -1,0 +1,486 @@
+"""Reorder: rows wait until one comes that is later by a slack, and leave in the order of their times
+(K-slack; Babu, Srivastava, Widom, Exploiting k-constraints to reduce memory overhead in continuous queries
+over data streams, TODS 2004, section 2). Contract: kernel.pxd (b), (c), (f).
+
+a) One state in all: a binary heap of rows by (time, arrival). A row that waits is one block: header, one
+   field per column, one byte per column for whether there is a value, bytes of strings and lists. What
+   leaves is copied into the output chunk.
+b) A row before the latest time less the slack is late: an error at that row, or it gets that time.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport (
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, Layout,
+    View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+)
+from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.row_values cimport row_null, row_value, value_at
+from ordstream._core.state.state_columns cimport put_valid
+from ordstream._core.state.state_rows cimport owner_state, row_reserve
+
+cdef enum:
+    FIRST_ROOM = 64        # rows that the heap first has room for
+
+cdef struct Waiting:
+    # A row that waits; the columns follow. Memory ownership: the state's heap.
+    int64_t time
+    int64_t place          # order of arrival
+    int64_t bytes          # of the block
+
+cdef struct ReorderState:
+    # Memory ownership: the runtime, through bucket_new / bucket_free; owns the rows.
+    Waiting** heap
+    int64_t n
+    int64_t room
+    int64_t arrived        # rows taken in so far
+    int64_t latest
+    int64_t started        # 0: no row has come
+    int64_t bytes          # of all rows that wait
+
+cdef struct ReorderContext:
+    # Read-only while a run lasts. Memory ownership: ReorderKernel.
+    int32_t time           # column
+    int32_t time_type
+    int32_t adjusts        # a late row gets the time that it should have had
+    int32_t ncols
+    int32_t* offset        # of each column in a block
+    int32_t flags          # offset of the bytes that say what is there
+    int32_t size           # bytes of a block without strings and lists
+    int64_t slack
+
+
+cdef inline bint before(const Waiting* a, const Waiting* b) noexcept nogil:
+    return a.time < b.time or (a.time == b.time and a.place < b.place)
+
+
+cdef void sift_up(ReorderState* s, int64_t at) noexcept nogil:
+    cdef Waiting* one = s.heap[at]
+    cdef int64_t up
+    while at > 0:
+        up = (at - 1) // 2
+        if not before(one, s.heap[up]):
+            break
+        s.heap[at] = s.heap[up]
+        at = up
+    s.heap[at] = one
+
+
+cdef void sift_down(ReorderState* s, int64_t at, int64_t n) noexcept nogil:
+    cdef Waiting* one = s.heap[at]
+    cdef int64_t down
+    while True:
+        down = 2 * at + 1
+        if down >= n:
+            break
+        if down + 1 < n and before(s.heap[down + 1], s.heap[down]):
+            down += 1
+        if not before(s.heap[down], one):
+            break
+        s.heap[at] = s.heap[down]
+        at = down
+    s.heap[at] = one
+
+
+cdef int push(ReorderState* s, Waiting* one) noexcept nogil:
+    """Take a row. 0, or -1: no memory, and it is still the caller's."""
+    cdef Waiting** heap
+    cdef int64_t room
+    if s.n == s.room:
+        room = 2 * s.room if s.room else <int64_t> FIRST_ROOM
+        heap = <Waiting**> realloc(s.heap, <size_t> room * sizeof(Waiting*))
+        if heap == NULL:
+            return -1
+        s.heap = heap
+        s.room = room
+    s.heap[s.n] = one
+    s.n += 1
+    s.bytes += one.bytes
+    sift_up(s, s.n - 1)
+    return 0
+
+
+cdef Waiting* pop(ReorderState* s) noexcept nogil:
+    """The first row, which the caller owns from now on."""
+    cdef Waiting* one = s.heap[0]
+    s.n -= 1
+    s.bytes -= one.bytes
+    if s.n:
+        s.heap[0] = s.heap[s.n]
+        sift_down(s, 0, s.n)
+    return one
+
+
+cdef void sort(ReorderState* s) noexcept nogil:
+    """Put the heap in ascending order, in which it is a heap too."""
+    cdef Waiting* one
+    cdef int64_t n = s.n
+    cdef int64_t i
+    while n > 1:                                             # heap sort: descending
+        n -= 1
+        one = s.heap[0]
+        s.heap[0] = s.heap[n]
+        s.heap[n] = one
+        sift_down(s, 0, n)
+    for i in range(s.n // 2):
+        one = s.heap[i]
+        s.heap[i] = s.heap[s.n - 1 - i]
+        s.heap[s.n - 1 - i] = one
+
+
+# -------------------------------------------------------------------------------- rows
+
+
+cdef inline int64_t bytes_of(const Layout* layout, int32_t column, const View* v) noexcept nogil:
+    """Bytes that a string or list points to."""
+    if layout.type[column] == PT_LIST:
+        return v.size * WIDTHS[layout.element[column]]
+    return v.size
+
+
+cdef inline bint points(const Layout* layout, int32_t column) noexcept nogil:
+    return layout.type[column] == PT_VIEW or layout.type[column] == PT_LIST
+
+
+cdef Waiting* row_new(const ReorderContext* x, const Layout* layout, const Chunk* c, int32_t first,
+                      int32_t row) noexcept nogil:
+    """A copy of a row whose columns begin at column `first` of a chunk. NULL: no memory. Ownership: the
+    caller's."""
+    cdef Waiting* one
+    cdef const View* v
+    cdef View* to
+    cdef char* bytes
+    cdef uint8_t* there
+    cdef int64_t size = x.size
+    cdef int32_t width
+    cdef int32_t j
+    for j in range(x.ncols):
+        if points(layout, j) and c.cols[first + j].data != NULL and not row_null(c, first + j, row):
+            v = &(<const View*> c.cols[first + j].data)[row]
+            size += (bytes_of(layout, j, v) + 7) & ~<int64_t> 7
+    one = <Waiting*> malloc(<size_t> size)
+    if one == NULL:
+        return NULL
+    one.bytes = size
+    there = <uint8_t*> one + x.flags
+    bytes = <char*> one + x.size
+    for j in range(x.ncols):
+        width = layout.width[j]
+        there[j] = not row_null(c, first + j, row)
+        if c.cols[first + j].data == NULL or not there[j]:
+            memset(<char*> one + x.offset[j], 0, width)
+            continue
+        memcpy(<char*> one + x.offset[j], c.cols[first + j].data + <int64_t> row * width, width)
+        if points(layout, j):
+            to = <View*> (<char*> one + x.offset[j])
+            size = bytes_of(layout, j, to)
+            if size:
+                memcpy(bytes, to.data, <size_t> size)
+            to.data = bytes
+            bytes += (size + 7) & ~<int64_t> 7
+    return one
+
+
+cdef int row_put(const ReorderContext* x, const Layout* layout, Worker* w, const Waiting* one, Chunk* out,
+                 int32_t first, int32_t index) noexcept nogil:
+    """Write a row into columns `first`.. of a reserved row; its strings and lists are copied. 0, or -1: no
+    memory."""
+    cdef const uint8_t* there = <const uint8_t*> one + x.flags
+    cdef View* v
+    cdef char* bytes
+    cdef int64_t size
+    cdef int32_t j
+    for j in range(x.ncols):
+        memcpy(out.cols[first + j].data + <int64_t> index * layout.width[j],
+               <const char*> one + x.offset[j], layout.width[j])
+        if there[j] == 0 and chunk_set_valid(w, out, first + j) != 0:
+            return -1
+        if out.cols[first + j].valid != NULL:
+            out.cols[first + j].valid[index] = there[j]
+        if points(layout, j) and there[j]:
+            v = &(<View*> out.cols[first + j].data)[index]
+            size = bytes_of(layout, j, v)
+            bytes = chunk_alloc(w, out, size + 1)
+            if bytes == NULL:
+                return -1
+            if size:
+                memcpy(bytes, v.data, <size_t> size)
+            v.data = bytes
+    return 0
+
+
+cdef inline bint is_due(const ReorderContext* x, const ReorderState* s, int64_t time) noexcept nogil:
+    """Whether a row leaves: no row that is not late comes before it any more."""
+    return <uint64_t> s.latest - <uint64_t> time >= <uint64_t> x.slack
+
+
+cdef inline bint is_late(const ReorderContext* x, const ReorderState* s, int64_t time) noexcept nogil:
+    return s.started and time < s.latest and <uint64_t> s.latest - <uint64_t> time > <uint64_t> x.slack
+
+
+cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out,
+                 int32_t origin) noexcept nogil:
+    """Emit the rows that are due. 0, or -1: no memory."""
+    cdef Waiting* one
+    while s.n and is_due(x, s, s.heap[0].time):
+        if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
+            return -1
+        one = s.heap[0]
+        if row_put(x, k.output, w, one, out, 0, out.n) != 0:
+            return -1
+        pop(s)
+        free(one)
+        out.origin[out.n] = origin
+        out.n += 1
+        out.slots = out.n
+    return 0
+
+
+cdef int32_t reorder_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Take rows in, and emit those that are due.
+
+    Thread safety: the bucket's holder. Ownership: outputs own their bytes. Returns: n, or j when the time of
+    rows[j] is null or late (the state untouched), or without memory. Cost: ~100 ns per row, and the
+    logarithm of how many wait.
+    """
+    cdef ReorderContext* x = <ReorderContext*> k.ctx
+    cdef ReorderState* s = <ReorderState*> state
+    cdef Waiting* one
+    cdef char[152] text
+    cdef int64_t time
+    cdef int32_t i
+    cdef bint late
+    for i in range(n):
+        if row_null(c, x.time, rows[i]):
+            failure_set(f, rows[i], FAIL_NULL, "a null time: filter such tuples out before reorder")
+            return i
+        time = value_at(x.time_type, c.cols[x.time].data, rows[i])
+        late = is_late(x, s, time)
+        if late and not x.adjusts:
+            snprintf(text, sizeof(text), "a late row: %lld is more than the slack, %lld, before %lld",
+                     <long long> time, <long long> x.slack, <long long> s.latest)
+            failure_set(f, rows[i], FAIL_NULL, text)
+            return i
+        one = row_new(x, k.input, c, 0, rows[i])
+        if one == NULL:
+            failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i
+        if late:
+            time = s.latest - x.slack
+            put_word(<char*> one + x.offset[x.time], x.time_type, 0, time)
+        one.time = time
+        one.place = s.arrived + 1
+        if push(s, one) != 0:
+            free(one)
+            failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i
+        s.arrived += 1
+        if not s.started or time > s.latest:
+            s.latest = time
+        s.started = 1
+        if release(x, k, w, s, out, rows[i]) != 0:
+            failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i
+    return n
+
+
+cdef int reorder_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """At the end of the stream, emit all rows that wait, in order."""
+    cdef ReorderContext* x = <ReorderContext*> k.ctx
+    cdef ReorderState* s = <ReorderState*> state
+    cdef Waiting* one
+    cdef int64_t i = 0
+    if punctuation.kind != END_OF_STREAM:
+        return 0
+    while s.n:
+        if stop_due(w, i):
+            return 0
+        i += 1
+        one = s.heap[0]
+        if flush_reserve(w, out, k.output, 1) != 0 or row_put(x, k.output, w, one, out, 0, out.n) != 0:
+            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return -1
+        pop(s)
+        free(one)
+        out.origin[out.n] = 0
+        out.flush_time[out.n] = 0
+        out.flush_key[out.n] = NULL
+        out.n += 1
+        out.slots = out.n
+    return 0
+
+
+cdef void* reorder_new(Kernel* k, int32_t bucket) noexcept nogil:
+    return calloc(1, sizeof(ReorderState))
+
+
+cdef void empty(ReorderState* s) noexcept nogil:
+    """Forget all rows."""
+    cdef int64_t i
+    for i in range(s.n):
+        free(s.heap[i])
+    free(s.heap)
+    memset(s, 0, sizeof(ReorderState))
+
+
+cdef void reorder_free(Kernel* k, void* state) noexcept nogil:
+    empty(<ReorderState*> state)
+    free(state)
+
+
+cdef int64_t reorder_bytes(Kernel* k, void* state) noexcept nogil:
+    cdef ReorderState* s = <ReorderState*> state
+    return <int64_t> sizeof(ReorderState) + s.bytes + s.room * <int64_t> sizeof(Waiting*)
+
+
+# -------------------------------------------------------------------------------- state as rows
+
+
+cdef int write_row(Kernel* k, Worker* w, ReorderState* s, int64_t place, Chunk* out) noexcept nogil:
+    """Write row `place` of the state; 0: the latest time. 0, or -1: no memory."""
+    cdef const ReorderContext* x = <const ReorderContext*> k.ctx
+    cdef int32_t j
+    (<int64_t*> out.cols[0].data)[out.n] = place
+    (<int64_t*> out.cols[1].data)[out.n] = 0 if place else s.latest
+    if put_valid(w, out, 0, out.n, True) != 0 or put_valid(w, out, 1, out.n, place == 0) != 0:
+        return -1
+    if place:
+        return row_put(x, k.input, w, s.heap[place - 1], out, 2, out.n)
+    for j in range(x.ncols):
+        memset(out.cols[2 + j].data + <int64_t> out.n * k.input.width[j], 0, k.input.width[j])
+        if put_valid(w, out, 2 + j, out.n, False) != 0:
+            return -1
+    return 0
+
+
+cdef int32_t reorder_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                            Failure* f) noexcept nogil:
+    """Rows (place, latest, columns...). Contract: kernel.pxd (f)."""
+    cdef ReorderState* s = <ReorderState*> state
+    cdef int32_t n = 0
+    if cursor.done or (cursor.keys != NULL and cursor.n == 0) or not s.started:
+        cursor.done = 1
+        return 0
+    if cursor.at == 0:
+        sort(s)
+    if row_reserve(k, w, cursor, out, f) != 0:
+        return -1
+    while n < cursor.most and cursor.at <= s.n:
+        if write_row(k, w, s, cursor.at, out) != 0:
+            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return -1
+        out.n += 1
+        cursor.at += 1
+        n += 1
+    out.slots = out.n
+    cursor.done = cursor.at > s.n
+    return n
+
+
+cdef const char* wrong_row(Kernel* k, const ReorderState* s, const Chunk* rows, int32_t slot) noexcept nogil:
+    """What no state has in a row, or NULL."""
+    cdef const ReorderContext* x = <const ReorderContext*> k.ctx
+    if row_null(rows, 0, slot):
+        return "the place of a row is null"
+    if row_value(k.state, rows, 0, slot) < 0:
+        return "the place of a row is negative"
+    if row_value(k.state, rows, 0, slot) == 0:
+        if s.started:
+            return "the operator has one state, and it is there already"
+        if row_null(rows, 1, slot):
+            return "the latest time is null"
+    elif row_null(rows, 2 + x.time, slot):
+        return "the time of a row is null"
+    return NULL
+
+
+cdef int32_t reorder_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
+                             int32_t n, Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    cdef const ReorderContext* x = <const ReorderContext*> k.ctx
+    cdef ReorderState* s = <ReorderState*> state
+    cdef const char* wrong
+    cdef Waiting* one
+    cdef int64_t place
+    cdef int32_t i
+    for i in range(n):
+        wrong = wrong_row(k, s, rows, slots[i])
+        if wrong != NULL:
+            failure_set(f, slots[i], FAIL_STATE, wrong)
+            return i
+        place = row_value(k.state, rows, 0, slots[i])
+        if place == 0:
+            s.latest = row_value(k.state, rows, 1, slots[i])
+            s.started = 1
+            continue
+        one = row_new(x, k.input, rows, 2, slots[i])
+        if one != NULL:
+            one.place = place
+            one.time = value_at(x.time_type, <const char*> one + x.offset[x.time], 0)
+            if push(s, one) != 0:
+                free(one)
+                one = NULL
+        if one == NULL:
+            failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return i
+        s.arrived = max(s.arrived, place)
+    return n
+
+
+cdef int32_t reorder_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Forget everything. Contract: kernel.pxd (f)."""
+    cdef ReorderState* s = <ReorderState*> state
+    cdef int32_t there = 1 if s.started else 0
+    if n == 0:
+        return 0
+    empty(s)
+    return there
+
+
+cdef class ReorderKernel(KernelOwner):
+    """Operator "reorder". Attributes: `time`, column; `slack`, int; `late`, "raise", "drop" or "adjust"."""
+
+    cdef ReorderContext context
+
+    def __init__(self, operator):
+        cdef ReorderContext* x = &self.context
+        cdef int32_t at = <int32_t> sizeof(Waiting)
+        cdef int32_t j
+        owner_setup(self, operator, SF)
+        if self.output_layout.types != self.input_layout.types:
+            raise ValueError(f"{operator.name!r}: the output schema must be the input's")
+        x.time = operator.time
+        x.time_type = self.input_layout.types[operator.time]
+        if x.time_type >= PT_U64:
+            raise TypeError(f"{operator.name!r}: the time column must be an integer below uint64, a date or "
+                            f"a timestamp")
+        x.slack = operator.slack
+        x.adjusts = operator.late == "adjust"
+        x.ncols = self.kernel.input.ncols
+        x.offset = <int32_t*> calloc(x.ncols + 1, sizeof(int32_t))
+        if x.offset == NULL:
+            raise MemoryError
+        for j in range(x.ncols):
+            x.offset[j] = at
+            at += (self.kernel.input.width[j] + 7) & ~7
+        x.flags = at
+        x.size = (at + x.ncols + 7) & ~7
+        self.kernel.ctx = <void*> x
+        self.kernel.process = reorder_process
+        self.kernel.punctuate = reorder_punctuate
+        self.kernel.bucket_new = reorder_new
+        self.kernel.bucket_free = reorder_free
+        self.kernel.bucket_bytes = reorder_bytes
+        owner_state(self, operator, reorder_export, reorder_install, reorder_remove)
+
+    def __dealloc__(self):
+        free(self.context.offset)

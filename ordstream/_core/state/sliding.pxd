@@ -1,0 +1,218 @@
+"""The rows of a key's sliding window, in a ring, and the aggregates over them. See kernels/rolling.pyx for
+the design.
+
+Inline only: there is no module of this name at run time. Thread safety: the bucket's holder.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from ordstream._core.state.fold cimport (
+    F_MEAN_F64, F_SUM_F64, Accumulator, Fold, as_float, as_word, fold_into, fold_spread, fold_spreads,
+)
+from ordstream._core.state.keyed_bucket cimport Bucket
+from ordstream._core.state.keyed_state cimport KeySpec
+
+cdef enum:
+    FIRST_ROOM = 4         # rows that a ring first has room for
+    TOTAL_WORDS = 4        # of an aggregation's total: three words, and whether there is a value
+
+cdef struct Slide:
+    # State of a key; the totals follow. Zeroed memory: no row. Memory ownership: `entries` is the bucket's.
+    int64_t n              # rows in the ring; LEAVES: the key goes
+    int64_t front          # of these, in front
+    int64_t seen           # of these, not of the time of a row that may not see them yet
+    int64_t head           # place of the oldest
+    int64_t room           # places, a power of two
+    char* entries          # NULL: no room yet
+
+cdef struct Word:
+    # Where an aggregation lies in an entry.
+    int32_t offset         # of its words
+    int32_t words
+    int32_t exact          # can be undone
+
+cdef struct RollingContext:
+    # Read-only while a run lasts. Memory ownership: RollingKernel.
+    const KeySpec* keys    # NULL: SF
+    const Fold* fold
+    Word* words            # per accumulator
+    int32_t entry          # bytes of an entry: 8 (time), words, flags rounded up to 8
+    int32_t nwords         # of all accumulators
+    int32_t flags          # offset of the flags
+    int32_t key_size
+    int32_t first          # column of the first value: columns of the input
+    int32_t conditions     # column of the aggregates' bits (fold_prepare)
+    int32_t time           # input column; -1: the window is a number of rows
+    int32_t time_type
+    int32_t ends_at_row    # the row itself is seen
+    int32_t begins_before  # a row at the far end of the period is seen
+    int32_t clocked
+    int64_t length         # period, or rows
+
+cdef struct RollingBucket:
+    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
+    Bucket base
+    int64_t ring_bytes     # of all rings together
+    int64_t earliest       # no key's latest row is before this
+    int64_t mark           # the latest mark
+    int32_t known          # 0: `earliest` says nothing
+
+
+# -------------------------------------------------------------------------------- entries and totals
+
+
+cdef inline char* entry_at(const RollingContext* x, const Slide* s, int64_t i) noexcept nogil:
+    """The i-th entry, the oldest one first."""
+    return s.entries + ((s.head + i) & (s.room - 1)) * x.entry
+
+
+cdef inline int64_t time_at(const RollingContext* x, const Slide* s, int64_t i) noexcept nogil:
+    return (<const int64_t*> entry_at(x, s, i))[0]
+
+
+cdef inline int64_t* total_of(Slide* s, int32_t j) noexcept nogil:
+    """Words of the total of an aggregation: exact ones low and high half of a sum, and count; the others
+    the words of fold.pxd. The last one says whether there is a value."""
+    return <int64_t*> (s + 1) + j * TOTAL_WORDS
+
+
+cdef inline void wide_add(int64_t* w, int64_t value) noexcept nogil:
+    """Add to a sum of 128 bits."""
+    cdef uint64_t low = <uint64_t> w[0] + <uint64_t> value
+    w[1] += (value >> 63) + (low < <uint64_t> value)
+    w[0] = <int64_t> low
+
+
+cdef inline void wide_take(int64_t* w, int64_t value) noexcept nogil:
+    cdef uint64_t low = <uint64_t> w[0]
+    w[1] -= (value >> 63) + (low < <uint64_t> value)
+    w[0] = <int64_t> (low - <uint64_t> value)
+
+
+cdef inline void merge(const Accumulator* a, int64_t* into, bint had, const int64_t* more) noexcept nogil:
+    """Include the words of later rows, which have a value, in those of earlier ones; `had`: they have."""
+    cdef double delta
+    cdef double one
+    cdef double other
+    cdef double n
+    if a.function == F_SUM_F64:
+        into[0] = as_word(as_float(into[0]) + as_float(more[0]))
+    elif a.function == F_MEAN_F64:
+        into[0] = as_word(as_float(into[0]) + as_float(more[0]))
+        into[1] += more[1]
+    elif not fold_spreads(a):
+        fold_into(a.function, into, not had, more[0])
+    elif not had:
+        memcpy(into, more, 24)
+    else:                                                    # Chan, Golub, LeVeque 1979, (2.1)
+        one = <double> into[2]
+        other = <double> more[2]
+        n = <double> (into[2] + more[2])
+        delta = as_float(more[0]) - as_float(into[0])
+        into[0] = as_word(as_float(into[0]) + delta * other / n)
+        into[1] = as_word(as_float(into[1]) + as_float(more[1]) + delta * delta * one * other / n)
+        into[2] += more[2]
+
+
+cdef inline void see(const RollingContext* x, Slide* s, const char* entry) noexcept nogil:
+    """Include a row at the back in the totals."""
+    cdef const Accumulator* a
+    cdef int64_t* total
+    cdef int64_t value
+    cdef int32_t j
+    for j in range(x.fold.n):
+        if entry[x.flags + j] == 0:
+            continue
+        a = &x.fold.accumulators[j]
+        total = total_of(s, j)
+        value = (<const int64_t*> (entry + x.words[j].offset))[0]
+        if x.words[j].exact:
+            wide_add(total, value)
+            total[2] += 1
+        elif fold_spreads(a):
+            fold_spread(a, total, value)
+        else:
+            fold_into(a.function, total, total[3] == 0, value)
+        total[3] = 1
+
+
+cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
+    """Bring all seen rows to the front, which is empty. Cost: a pass over them."""
+    cdef const Accumulator* a
+    cdef char* entry
+    cdef const char* behind = NULL
+    cdef int64_t* words
+    cdef int64_t[3] one
+    cdef int64_t i
+    cdef int32_t j
+    for i in range(s.seen - 1, -1, -1):
+        entry = entry_at(x, s, i)
+        for j in range(x.fold.n):
+            if x.words[j].exact:
+                continue
+            a = &x.fold.accumulators[j]
+            words = <int64_t*> (entry + x.words[j].offset)
+            if entry[x.flags + j]:
+                memset(one, 0, sizeof(one))
+                if fold_spreads(a):
+                    fold_spread(a, one, words[0])
+                else:
+                    fold_into(a.function, one, True, words[0])
+                memcpy(words, one, <size_t> x.words[j].words * 8)
+            if behind != NULL and behind[x.flags + j]:
+                merge(a, words, entry[x.flags + j], <const int64_t*> (behind + x.words[j].offset))
+                entry[x.flags + j] = 1
+        behind = entry
+    s.front = s.seen
+    for j in range(x.fold.n):
+        if not x.words[j].exact:
+            memset(total_of(s, j), 0, 8 * TOTAL_WORDS)
+
+
+cdef inline void forget_all(const RollingContext* x, Slide* s, int64_t gone) noexcept nogil:
+    """All seen rows, `gone` of them, leave."""
+    s.head = (s.head + gone) & (s.room - 1)
+    s.n -= gone
+    s.seen = 0
+    s.front = 0
+    memset(s + 1, 0, <size_t> x.fold.n * 8 * TOTAL_WORDS)
+
+
+cdef inline void forget(const RollingContext* x, Slide* s, int64_t gone) noexcept nogil:
+    """The oldest rows leave, `gone` of them. Cost: amortised, a constant per row and aggregation."""
+    cdef const char* entry
+    cdef int64_t* total
+    cdef int32_t j
+    if gone and gone == s.seen:
+        forget_all(x, s, gone)
+        return
+    while gone:
+        if s.front == 0:
+            flip(x, s)
+        entry = entry_at(x, s, 0)
+        for j in range(x.fold.n):
+            if x.words[j].exact and entry[x.flags + j]:
+                total = total_of(s, j)
+                wide_take(total, (<const int64_t*> (entry + x.words[j].offset))[0])
+                total[2] -= 1
+        s.head = (s.head + 1) & (s.room - 1)
+        s.n -= 1
+        s.seen -= 1
+        s.front -= 1
+        gone -= 1
+
+
+cdef inline int resize(const RollingContext* x, RollingBucket* b, Slide* s, int64_t room) noexcept nogil:
+    """Move a ring to one of `room` places. 0, or -1: no memory, nothing changed."""
+    cdef char* entries = <char*> malloc(<size_t> (room * x.entry))
+    cdef int64_t i
+    if entries == NULL:
+        return -1
+    for i in range(s.n):
+        memcpy(entries + i * x.entry, entry_at(x, s, i), x.entry)
+    free(s.entries)
+    b.ring_bytes += (room - s.room) * x.entry
+    s.entries = entries
+    s.room = room
+    s.head = 0
+    return 0

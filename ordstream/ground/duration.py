@@ -1,0 +1,114 @@
+"""Durations as users write them: "30m", "1h30m", a timedelta, or a number in a column's unit."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.types import INT64_MAX, INT64_MIN
+
+Duration = int | str | datetime.timedelta
+
+_MINUTE = 60 * 10**9
+
+#: Nanoseconds of each unit.
+UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": _MINUTE,
+    "min": _MINUTE,
+    "h": 60 * _MINUTE,
+    "d": 24 * 60 * _MINUTE,
+}
+
+WRITTEN = "a number and a unit (ns, us, ms, s, m, h, d), such as '30m', '50ms' or '1h30m'"
+
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h|d)\s*")
+
+
+def nanoseconds(value: Any, what: str) -> Fraction:
+    """A text or a timedelta, in nanoseconds, exactly.
+
+    Parameters
+    ----------
+    value : str or timedelta
+    what : str
+        What it is, for the error.
+
+    Raises
+    ------
+    PlanError
+        It is neither, or the text is no duration.
+    """
+    if isinstance(value, datetime.timedelta):
+        return Fraction(value // datetime.timedelta(microseconds=1) * 1000)
+    if not isinstance(value, str):
+        raise PlanError(f"{what} must be a timedelta or {WRITTEN}; got {value!r}")
+    text = value.strip()
+    sign = -1 if text.startswith("-") else 1
+    at, total = (1 if sign < 0 else 0), Fraction(0)
+    while True:  # at least one part
+        part = _PART.match(text, at)
+        if part is None:
+            raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}")
+        total += Fraction(part[1]) * UNITS[part[2]]
+        at = part.end()
+        if at == len(text):
+            return sign * total
+
+
+def time_span(value: Duration, field: pa.Field, what: str) -> int:
+    """A duration in the unit of a time column (integer, timestamp or date).
+
+    Parameters
+    ----------
+    value : int, str or timedelta
+        An int is in the column's unit. A column of integers has no unit of its own: it takes an int.
+    field : pyarrow.Field
+        The column.
+    what : str
+        What it is, for errors.
+
+    Raises
+    ------
+    SchemaError
+        The column can't hold time.
+    PlanError
+        The value is no duration, or not a whole number of units, or outside int64.
+    """
+    type_ = field.type
+    is_clock = pat.is_timestamp(type_) or pat.is_date(type_)
+    if not is_clock and (not pat.is_integer(type_) or pat.is_uint64(type_)):
+        text = "an integer (int64 or narrower), a timestamp or a date"
+        raise SchemaError(f"the time column {field.name!r} must be {text}, it is {type_}")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _fits(value, value, what)
+    if not isinstance(value, str | datetime.timedelta) or not is_clock:
+        kinds = "an int, a timedelta or a text such as '30m'" if is_clock else "an int"
+        why = "" if is_clock else ": a column of integers has no unit of time"
+        raise PlanError(f"{what} must be {kinds} for {field.name!r} ({type_}), got {value!r}{why}")
+    units = nanoseconds(value, what) / _unit(type_)
+    if units.denominator != 1:
+        raise PlanError(f"{what}: {value!r} is not a whole number of units of {field.name!r} ({type_})")
+    return _fits(int(units), value, what)
+
+
+def _unit(type_: pa.DataType) -> int:
+    """Nanoseconds of a column's unit."""
+    if pat.is_timestamp(type_):
+        return UNITS[type_.unit]
+    return UNITS["d"] if pat.is_date32(type_) else UNITS["ms"]
+
+
+def _fits(units: int, value: Any, what: str) -> int:
+    if not INT64_MIN <= units <= INT64_MAX:
+        raise PlanError(f"{what} must fit into int64, got {value!r}")
+    return units

@@ -1,0 +1,127 @@
+"""reorder: tuples that come a little out of order, put in order (K-slack)."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.types import column_index
+from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
+from ordstream.reference.base import Keyed, Row, SerialOperator, Step
+
+Late = Literal["raise", "drop", "adjust", "side_output"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reorder(Operator):
+    """Output: input columns. One state in all.
+
+    Attributes
+    ----------
+    time : int
+    slack : int
+        In the unit of the time column.
+    late : "raise", "drop" or "adjust"
+    """
+
+    op: ClassVar[str] = "reorder"
+    stateful: ClassVar[bool] = True
+    keeps_time: ClassVar[bool] = False
+
+    time: int
+    slack: int
+    late: Late = "raise"
+
+    @classmethod
+    def bind(cls, site: Site, time: str, slack: Duration, late: Any) -> Self:
+        """Raises PlanError and SchemaError where the arguments do not fit the schema, NotImplementedError
+        for late="side_output".
+        """
+        where, schema = site.name, site.schema
+        index = column_index(schema, time, where)
+        span = time_span(slack, schema.field(index), f"{where}: slack")
+        if span < 0:
+            raise PlanError(f"{where}: slack must be at least 0, got {slack!r}")
+        if late not in get_args(Late):
+            raise PlanError(f"{where}: late must be 'raise', 'drop' or 'adjust', got {late!r}")
+        if late == "side_output":
+            raise NotImplementedError(
+                f"{where}: late='side_output' needs a second output of the run, which comes with graphs; "
+                "until then use late='drop', which counts late rows, or late='adjust'"
+            )
+        fields = site.fields(schema)
+        if late == "drop":
+            fields["on_error"] = "skip"
+        return cls(**fields, time=index, slack=span, late=late)
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.reorder import ReorderKernel
+
+        return ReorderKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return ReorderReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """One row with place 0 and the latest time so far, and no values; then each row that waits, in the
+        order in which it will leave, from place 1 on.
+        """
+        own = [pa.field("place", pa.int64()), pa.field("latest", pa.int64())]
+        return state_rows(self, [*own, *(field.with_nullable(True) for field in self.input)])
+
+    def state_order(self) -> int:
+        return 1
+
+    def columns_read(self) -> set[int]:
+        return set(range(len(self.input)))  # its state is whole rows, whatever is read of them later
+
+    def columns_passed(self) -> dict[int, int]:
+        passed = self.input_passed()
+        if self.late == "adjust":
+            del passed[self.time]
+        return passed
+
+    def describe(self) -> str:
+        return f"reorder by {self.input.names[self.time]}, slack {self.slack}, late {self.late}"
+
+    def state_identity(self) -> dict[str, str]:
+        # what becomes of a late row is nothing that the rows that wait depend on
+        place = f"reorder by {self.input.names[self.time]}, slack {self.slack}"
+        return {**super().state_identity(), "parameters": place}
+
+
+class ReorderReference(Keyed):
+    """A priority queue: a tuple leaves when one comes that is later by the slack, ties as they came."""
+
+    def __init__(self, operator: Reorder) -> None:
+        super().__init__(operator)
+        self.waiting: list[tuple[int, int, Row]] = []
+        self.latest: int | None = None
+        self.arrived = 0
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        time = self.not_null(row, operator.time)
+        if self.latest is not None and time < self.latest - operator.slack:
+            if operator.late != "adjust":
+                raise ValueError(f"a late row: {time} is more than {operator.slack} before {self.latest}")
+            time = self.latest - operator.slack
+            row = (*row[: operator.time], time, *row[operator.time + 1 :])
+        self.latest = time if self.latest is None else max(self.latest, time)
+        self.arrived += 1
+        heapq.heappush(self.waiting, (time, self.arrived, row))
+        rows = []
+        while self.waiting and self.waiting[0][0] <= self.latest - operator.slack:
+            rows.append(heapq.heappop(self.waiting)[-1])
+        return rows
+
+    def flush(self) -> list[Step]:
+        rows = [row for _, _, row in sorted(self.waiting)]
+        self.waiting = []
+        return [lambda row=row: [row] for row in rows]  # type: ignore[misc]

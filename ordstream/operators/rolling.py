@@ -1,0 +1,319 @@
+"""rolling: aggregations over a window per row, of the last rows or the last period of the row's key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError
+from ordstream.expressions.bound import maximum, minimum
+from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index
+from ordstream.operators.aggregation import (
+    Aggregation,
+    BoundAggregation,
+    bound_aggregations,
+    calls,
+    columns_of_aggregates,
+    running_value,
+    spread,
+)
+from ordstream.operators.arguments import given
+from ordstream.operators.operator import Operator, Site
+from ordstream.operators.punctuation import clock_at
+from ordstream.operators.state import state_rows
+from ordstream.operators.window_kinds import BoundWindow, WindowKind
+from ordstream.reference.base import Keyed, Row, SerialOperator, Step, true_of
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rolling(Operator):
+    """Output: input columns, then one column per aggregate.
+
+    Attributes
+    ----------
+    window : BoundWindow
+        "rolling" or "rows".
+    time : int or None
+    aggregates : tuple of BoundAggregation
+    clock : int or None
+        Source column of the clock that forgets keys whose tuples are too old; None: no key is forgotten.
+    """
+
+    op: ClassVar[str] = "rolling"
+    stateful: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
+
+    window: BoundWindow
+    time: int | None
+    aggregates: tuple[BoundAggregation, ...]
+    clock: int | None = None
+
+    @classmethod
+    def bind(
+        cls,
+        site: Site,
+        kind: WindowKind,
+        time: str | None,
+        named: Sequence[Aggregation],
+        keywords: Mapping[str, Aggregation],
+    ) -> Self:
+        """Raises PlanError and SchemaError where the arguments do not fit the schema."""
+        where, schema = site.name, site.schema
+        index = None if time is None else column_index(schema, time, where)
+        window = kind.bind(None if index is None else schema.field(index), where)
+        if index is not None and window.kind == "rows":
+            raise PlanError(f"{where}: od.rows counts rows and looks at no time; leave time= out")
+        fields, aggregates = bound_aggregations(named, keywords, schema, where)
+        if not fields:
+            raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
+        return cls(
+            **site.fields(site.behind_input(fields)),
+            window=window,
+            time=index,
+            aggregates=tuple(aggregates),
+            clock=None if index is None else clock_at(site.before, index),
+        )
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.rolling import RollingKernel
+
+        return RollingKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return RollingReference(self)
+
+    def clock_wanted(self) -> tuple[int, int] | None:
+        return None if self.clock is None else (self.clock, self.window.length)
+
+    def state_schema(self) -> pa.Schema | None:
+        """The tuples of the window, oldest first, as lists side by side: their times (where there are), and
+        per tuple and aggregation whether there is a value and the words that are kept. Of the first `front`
+        tuples these are aggregates of that tuple and of all behind it up to the last of them. The tuples
+        from `visible` on have the time of the latest one and are not seen yet.
+        """
+        times = [pa.field("time", pa.list_(self.input.field(i).type)) for i in given(self.time)]
+        counts = [pa.field("front", pa.int64()), pa.field("visible", pa.int64())]
+        lists = [pa.field("there", pa.list_(pa.bool_())), pa.field("words", pa.list_(pa.int64()))]
+        return state_rows(self, [*counts, *times, *lists])
+
+    def state_identity(self) -> dict[str, str]:
+        names = self.input.names
+        types = [str(self.input.field(a.column).type) for a in self.aggregates if a.column is not None]
+        return {**super().state_identity(), "columns": ", ".join(types) or ", ".join(names[:0]) or "none"}
+
+    def columns_read(self) -> set[int]:
+        return {*self.key, *given(self.time)} | columns_of_aggregates(self.aggregates)
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.input_passed()
+
+    def describe(self) -> str:
+        made = calls(self.input.names, self.aggregates)
+        of = "" if self.time is None else f" of {self.input.names[self.time]}"
+        return f"window{self.by_key}: {self.window}{of}: {made}"
+
+    def own_notes(self) -> list[str]:
+        if self.time is None or self.clock is not None:
+            return []
+        return [f"{self.input.names[self.time]!r} is not the clock: no key is forgotten"]
+
+    def final(self) -> Operator:
+        raise PlanError(
+            f"emit='final': {self.name!r} forgets what leaves its windows, so nothing is left to say at the "
+            "end of the stream; run with emit='updates', or leave emit out"
+        )
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+#: Of nothing.
+EMPTY: dict[str, Any] = {"sum": 0.0, "mean": (0.0, 0), "var": (0.0, 0.0, 0), "std": (0.0, 0.0, 0)}
+
+
+def merged(function: str, a: Any, b: Any) -> Any:
+    """What an aggregation of floats, or one that chooses, has of two runs of tuples, the first one `a`."""
+    if function == "sum":
+        return a + b
+    if function == "mean":
+        return a[0] + b[0], a[1] + b[1]
+    if function in ("var", "std"):
+        if not (a[2] and b[2]):
+            return a if a[2] else b
+        n, delta = float(a[2] + b[2]), b[0] - a[0]
+        mean = a[0] + delta * float(b[2]) / n
+        squares = a[1] + b[1] + delta * delta * float(a[2]) * float(b[2]) / n
+        return mean, squares, a[2] + b[2]
+    if a is None or b is None:
+        return b if a is None else a
+    if function in ("first", "last"):
+        return a if function == "first" else b
+    return minimum(a, b) if function == "min" else maximum(a, b)
+
+
+def alone(function: str, value: Any) -> Any:
+    """What an aggregation has of one tuple; `value` None: it does not look at the tuple."""
+    if value is None:
+        return EMPTY.get(function)
+    if function == "mean":
+        return (value, 1)
+    return spread((0.0, 0.0, 0), float(value)) if function in ("var", "std") else value
+
+
+@dataclass
+class Sliding:
+    """The tuples of a key's window, as two stacks: those in front, each with the aggregates from it to the
+    last one in front, and those at the back, with the aggregates of all of them. A tuple leaves the front;
+    where that is empty, all from the back go there. So each tuple is aggregated at most twice.
+
+    Attributes
+    ----------
+    front : list of (time, values, aggregates)
+        The oldest is the last.
+    back, unseen : list of (time, values)
+        Oldest first. Unseen: at the time of the latest tuple, where the window ends before it.
+    total : list
+        Aggregates of the back.
+    """
+
+    functions: list[str]
+    front: list[Any] = field(default_factory=list)
+    back: list[Any] = field(default_factory=list)
+    unseen: list[Any] = field(default_factory=list)
+    total: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.total = [EMPTY.get(function) for function in self.functions]
+
+    def times(self) -> list[Any]:
+        """Of all tuples, oldest first."""
+        seen = [time for time, _, _ in reversed(self.front)]
+        return seen + [time for time, _ in self.back] + [time for time, _ in self.unseen]
+
+    def push(self, time: Any, values: list[Any]) -> None:
+        """A tuple is seen from now on."""
+        self.back.append((time, values))
+        self.total = [
+            t if v is None else spread(t, float(v)) if f in ("var", "std") else merged(f, t, alone(f, v))
+            for f, t, v in zip(self.functions, self.total, values, strict=True)
+        ]
+
+    def pop(self) -> None:
+        """The oldest tuple leaves."""
+        if not self.front:
+            behind = [EMPTY.get(function) for function in self.functions]
+            for time, values in reversed(self.back):
+                behind = [
+                    merged(f, alone(f, v), b) for f, v, b in zip(self.functions, values, behind, strict=True)
+                ]
+                self.front.append((time, values, behind))
+            self.back = []
+            self.total = [EMPTY.get(function) for function in self.functions]
+        self.front.pop()
+
+    def seen(self, j: int) -> list[Any]:
+        """Values of an aggregation's column in the window, oldest first, without nulls."""
+        values = [v for _, v, _ in reversed(self.front)] + [v for _, v in self.back]
+        return [value[j] for value in values if value[j] is not None]
+
+    def shown(self, j: int) -> Any:
+        """What an aggregation that is not exact has."""
+        function = self.functions[j]
+        if not self.front:
+            return self.total[j]
+        return merged(function, self.front[-1][2][j], self.total[j])
+
+
+class RollingReference(Keyed):
+    """Each tuple with the aggregates of its window. Sums and means of integers, and counts, are exact; sums
+    of floats and variances are those of two stacks (`Sliding`).
+    """
+
+    def __init__(self, operator: Rolling) -> None:
+        super().__init__(operator)
+        types = [
+            None if a.column is None else operator.input.field(a.column).type for a in operator.aggregates
+        ]
+        self.functions = [a.function for a in operator.aggregates]
+        self.exact = [
+            a.function == "count" or (a.function in ("sum", "mean") and pat.is_integer(type_))
+            for a, type_ in zip(operator.aggregates, types, strict=True)
+        ]
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        time = None if operator.time is None else self.not_null(row, operator.time)
+        values = [
+            None if not true_of(a.where, row) else True if a.column is None else row[a.column]
+            for a in operator.aggregates
+        ]
+        key = self.key_of(row)
+        state = self.states.get(key)
+        if state is None:
+            state = Sliding(self.functions)
+        if time is not None:
+            self.not_earlier(time, state.times()[-1] if state.times() else None, operator.time)
+        after = self.advanced(state, time, values)
+        shown = [self.value(after, j) for j in range(len(values))]
+        for j, total in enumerate(shown):
+            if self.functions[j] == "sum" and self.exact[j] and not INT64_MIN <= total <= INT64_MAX:
+                raise OverflowError("int64 overflow in the sum of a window")
+        self.states[key] = after
+        return [(*row, *shown)]
+
+    def advanced(self, before: Sliding, time: Any, values: list[Any]) -> Sliding:
+        """The window of the next tuple."""
+        operator, window = self.operator, self.operator.window
+        after = Sliding(self.functions, list(before.front), list(before.back), list(before.unseen))
+        after.total = before.total
+        for j, value in enumerate(values):
+            if self.exact[j] and self.functions[j] != "count" and value is not None and value > INT64_MAX:
+                raise OverflowError(f"{value} does not fit into int64")
+        while after.unseen and after.unseen[0][0] < time:
+            after.push(*after.unseen.pop(0))
+        ends_at_the_row = operator.time is None or window.closed in ("right", "both")
+        while after.front or after.back:
+            if operator.time is None:
+                leaves = len(after.front) + len(after.back) >= window.length
+            else:
+                leaves = self.too_old(after.times()[0], time)
+            if not leaves:
+                break
+            after.pop()
+        if ends_at_the_row:
+            after.push(time, values)
+        else:
+            after.unseen.append((time, values))
+        return after
+
+    def too_old(self, time: int, now: int) -> bool:
+        """Whether the window of a tuple at `now` begins behind `time`."""
+        window = self.operator.window
+        age = now - time
+        return bool(age > window.length if window.closed in ("left", "both") else age >= window.length)
+
+    def value(self, state: Sliding, j: int) -> Any:
+        """What an aggregation shows."""
+        function = self.functions[j]
+        if not self.exact[j]:
+            return running_value(function, state.shown(j))
+        seen = state.seen(j)
+        if function == "count":
+            return len(seen)
+        total = sum(seen)
+        if function == "sum":
+            return total
+        if not INT64_MIN <= total <= INT64_MAX:
+            raise OverflowError("int64 overflow in the mean of a window")
+        return float(total) / float(len(seen)) if seen else None
+
+    def on_time(self, time: int) -> list[Step]:
+        """Forget the keys that no tuple from `time` on can see, without a word."""
+        if self.operator.clock is not None:
+            now = time // self.operator.window.length * self.operator.window.length
+            for key in [key for key, one in self.states.items() if self.too_old(one.times()[-1], now)]:
+                del self.states[key]
+        return []

@@ -1,0 +1,216 @@
+"""window: aggregations over tumbling windows or sessions, which forget what is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError
+from ordstream.ground.types import column_index, integer_range
+from ordstream.operators.aggregation import (
+    Accumulators,
+    Aggregation,
+    BoundAggregation,
+    bound_aggregations,
+    calls,
+    columns_of_aggregates,
+)
+from ordstream.operators.arguments import emission
+from ordstream.operators.operator import Operator, Site
+from ordstream.operators.punctuation import clock_at
+from ordstream.operators.state import accumulator_fields, state_rows
+from ordstream.operators.window_kinds import BoundWindow, WindowKind
+from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
+
+Emit = Literal["close", "updates", "both"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Window(Operator):
+    """Output: key columns, start, end, one column per aggregate; with emit="both" then `closed`.
+
+    Of a tumbling window `start` belongs to it and `end` does not; of a session they are the times of its
+    first and its last tuple.
+
+    Attributes
+    ----------
+    window : BoundWindow
+        "tumbling" or "session".
+    time : int
+    aggregates : tuple of BoundAggregation
+    emit : "close", "updates" or "both"
+    clock : int or None
+        Source column of the clock that closes it; None: each key's next row does.
+    """
+
+    op: ClassVar[str] = "window"
+    stateful: ClassVar[bool] = True
+
+    window: BoundWindow
+    time: int
+    aggregates: tuple[BoundAggregation, ...]
+    emit: Emit = "close"
+    clock: int | None = None
+
+    @classmethod
+    def bind(
+        cls,
+        site: Site,
+        kind: WindowKind,
+        time: str | None,
+        named: Sequence[Aggregation],
+        keywords: Mapping[str, Aggregation],
+        emit: Any,
+    ) -> Self:
+        """Raises PlanError and SchemaError where the arguments do not fit the schema."""
+        where, schema = site.name, site.schema
+        emission(emit, ("close", "updates", "both"), where)
+        if time is None:
+            raise PlanError(f"{where}: a window needs its time column: .window(..., time='ts')")
+        index = column_index(schema, time, where)
+        window = kind.bind(schema.field(index), where)
+        more, aggregates = bound_aggregations(named, keywords, schema, where)
+        if not more:
+            raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
+        type_ = schema.field(index).type
+        shown = pa.int64() if pat.is_integer(type_) else type_
+        fields = [pa.field("start", shown), pa.field("end", shown), *more]
+        fields += [pa.field("closed", pa.bool_())] * (emit == "both")
+        return cls(
+            **site.fields(site.behind_key(fields)),
+            window=window,
+            time=index,
+            aggregates=tuple(aggregates),
+            emit=emit,
+            clock=clock_at(site.before, index),
+        )
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.window import WindowKernel
+
+        return WindowKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return WindowReference(self)
+
+    def clock_wanted(self) -> tuple[int, int] | None:
+        return None if self.clock is None else (self.clock, max(self.window.length, 1))
+
+    def state_schema(self) -> pa.Schema | None:
+        """The open window: start, time of the latest tuple, the aggregates."""
+        first, time = len(self.key), self.input.field(self.time)
+        own = [self.output.field(first), pa.field("last", time.type)]
+        return state_rows(self, own + self._accumulator_fields())
+
+    def _accumulator_fields(self) -> list[pa.Field]:
+        shown = self
+        if self.emit == "both":  # the aggregates are what the output ends with, but for `closed`
+            shown = self.changed(output=pa.schema(list(self.output)[:-1]))
+        return accumulator_fields(shown, self.aggregates)
+
+    def state_identity(self) -> dict[str, str]:
+        # when a window is shown is nothing that it depends on
+        return {**super().state_identity(), "parameters": f"window{self.by_key}{self._what()}"}
+
+    def columns_read(self) -> set[int]:
+        return {*self.key, self.time} | columns_of_aggregates(self.aggregates)
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.key_passed()
+
+    def describe(self) -> str:
+        return f"window{self.by_key}{self._what()}, emit {self.emit}"
+
+    def _what(self) -> str:
+        made = calls(self.input.names, self.aggregates)
+        return f": {self.window} of {self.input.names[self.time]}: {made}"
+
+    def own_notes(self) -> list[str]:
+        if self.clock is None:
+            name = self.input.names[self.time]
+            return [f"{name!r} is not the clock: a window closes at its key's next row, or at the end"]
+        return [f"closed by the clock, at multiples of {max(self.window.length, 1)}"]
+
+    def final(self) -> Operator:
+        raise PlanError(
+            f"emit='final': {self.name!r} forgets a window when it is closed, so nothing is left to say at "
+            "the end of the stream; run with emit='updates', or leave emit out"
+        )
+
+
+class Open(NamedTuple):
+    """An open window of a key."""
+
+    start: int
+    last: int
+    accumulators: list[Any]
+
+
+class WindowReference(Keyed):
+    """A key has at most one open window.
+
+    Its next tuple outside closes it. So does the clock, at the multiples of the window's length: a tumbling
+    window that ends there or before; a session whose last tuple is more than the timeout before. Nothing is
+    known then of the key.
+    """
+
+    def __init__(self, operator: Window) -> None:
+        super().__init__(operator)
+        self.accumulators = Accumulators(operator.aggregates, operator.input)
+        self.limits = integer_range(operator.output.field(len(operator.key)).type)
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        time = self.not_null(row, operator.time)
+        chosen = self.accumulators.chosen(row)
+        key = self.key_of(row)
+        window = self.states.get(key)
+        self.not_earlier(time, None if window is None else window.last, operator.time)
+        start = self.start_of(time, window)
+        stays = window is not None and window.start == start
+        before = window.accumulators if window and stays else self.accumulators.start()
+        after = self.accumulators.advance(before, row, chosen)
+        rows = [] if window is None or stays or operator.emit == "updates" else [self.shown(key, True)]
+        self.states[key] = Open(start, time, after)
+        return rows if operator.emit == "close" else [*rows, self.shown(key, False)]
+
+    def start_of(self, time: int, window: Open | None) -> int:
+        """Start of the window of a tuple."""
+        length = self.operator.window.length
+        if self.operator.window.kind == "session":
+            return window.start if window is not None and time - window.last <= length else time
+        start: int = time // length * length
+        if start < self.limits[0] or start + length > self.limits[1]:
+            raise OverflowError(f"the window from {start} to {start + length} is out of range")
+        return start
+
+    def on_time(self, time: int) -> list[Step]:
+        operator, length = self.operator, self.operator.window.length
+        if operator.clock is None:
+            return []
+        now = time // max(length, 1) * max(length, 1)
+        due = []
+        for key, window in self.states.items():
+            end = window.last if operator.window.kind == "session" else window.start + length
+            if now - end > length if operator.window.kind == "session" else end <= now:
+                due.append((end, key))
+        return [lambda key=key: self.close(key) for _, key in sorted(due)]  # type: ignore[misc]
+
+    def flush(self) -> list[Step]:
+        return [lambda key=key: self.close(key) for key in self.ascending()]  # type: ignore[misc]
+
+    def close(self, key: SortKey) -> list[Row]:
+        row = self.shown(key, True)
+        del self.states[key]
+        return [] if self.operator.emit == "updates" else [row]
+
+    def shown(self, key: SortKey, closed: bool) -> Row:
+        window, operator = self.states[key], self.operator
+        end = window.last if operator.window.kind == "session" else window.start + operator.window.length
+        values = self.accumulators.values(window.accumulators)
+        told = (closed,) if operator.emit == "both" else ()
+        return (*self.key_values[key], window.start, end, *values, *told)

@@ -1,0 +1,69 @@
+"""Windowed: a pipeline between `.window(...)` and the aggregations over its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from ordstream.errors import PlanError
+from ordstream.operators.aggregation import Aggregation
+from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.rolling import Rolling
+from ordstream.operators.window import Window
+from ordstream.operators.window_kinds import WindowKind
+
+if TYPE_CHECKING:
+    from ordstream.pipeline.pipeline import Pipeline
+
+
+class Windowed:
+    """What `.window(...)` returns: it waits for `aggregate`."""
+
+    def __init__(
+        self,
+        kind: WindowKind,
+        time: str | None,
+        site: Callable[[str, str | None, OnError], Site],
+        then: Callable[[Operator], Pipeline],
+    ) -> None:
+        if not isinstance(kind, WindowKind):
+            raise PlanError(
+                f"window takes od.tumbling(...), od.session(...), od.rolling(...) or od.rows(...), got "
+                f"{kind!r}"
+            )
+        self._kind, self._time = kind, time
+        self._site, self._then = site, then
+
+    def aggregate(
+        self,
+        *named: Aggregation,
+        emit: Literal["close", "updates", "both"] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        **aggregations: Aggregation,
+    ) -> Pipeline:
+        """Aggregations over each window.
+
+        Output of tumbling windows and sessions: key columns, `start`, `end`, then these; with emit="both"
+        then `closed`. Of windows per row (`rolling`, `rows`): input columns, then these.
+
+        Parameters
+        ----------
+        *named, **aggregations : Aggregation
+            `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
+        emit : "close", "updates" or "both"
+            "close" (the default): a row when the window closes, at a mark of the clock by (end, key), at the
+            end of the stream by key. "updates": a row per tuple with the values that include it. "both":
+            `closed` tells them apart. Windows per row have a row per tuple, and no `emit`.
+        """
+        if self._kind.slides:
+            if emit not in (None, "updates"):
+                raise PlanError(f"{self._kind.kind} has a window per row: it takes no emit, got {emit!r}")
+            site = self._site("rolling", name, on_error)
+            return self._then(Rolling.bind(site, self._kind, self._time, named, aggregations))
+        site = self._site("window", name, on_error)
+        chosen: Any = "close" if emit is None else emit
+        return self._then(Window.bind(site, self._kind, self._time, named, aggregations, chosen))
+
+    def __repr__(self) -> str:
+        return f"<Windowed {self._kind.kind}; next: aggregate>"

@@ -1,0 +1,42 @@
+"""The clock of a run: which column of the source moves it, and how often it shows.
+
+Operators that close windows want time punctuations at the multiples of a length. There is one clock, so that
+its marks are at the multiples of the greatest common divisor of all lengths. Each operator looks at its own
+multiples only: what it emits does not depend on which other windows there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ordstream.errors import PlanError
+from ordstream.operators.punctuation import Every
+from ordstream.plan.plan import Plan
+
+
+def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
+    """Column of the source and period of the time punctuations of a run; None: there are none.
+
+    Parameters
+    ----------
+    plan : Plan
+    punctuate : Every or None
+        What the run was told.
+
+    Raises
+    ------
+    PlanError
+        The run was told another column than that of the windows.
+    SchemaError
+        As `Every.bind`.
+    """
+    given = None if punctuate is None else punctuate.bind(plan.source)
+    wanted = [one for operator in plan.operators if (one := operator.clock_wanted()) is not None]
+    if given is not None and wanted and given[0] != wanted[0][0]:
+        names = plan.source.names
+        raise PlanError(
+            f"punctuate= names the column {names[given[0]]!r}, but the clock of the windows is "
+            f"{names[wanted[0][0]]!r}: there is one clock; leave punctuate out"
+        )
+    told = [*wanted, *([] if given is None else [given])]
+    return (told[0][0], math.gcd(*(period for _, period in told))) if told else None

@@ -1,0 +1,67 @@
+"""Random windows for the property tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from property.drawn_expressions import named
+from property.drawn_options import can_be_time, settled
+
+from ordstream.errors import PlanError
+from ordstream.plan.clock import clock_of
+
+KINDS = ("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)")
+
+
+class Windows:
+    """Draws windows and what puts their rows in order; a part of `strategies.Chain`."""
+
+    schema: Any
+    draw: Any
+    pick: Any
+    add: Any
+    keyed: Any
+    pipeline_key: Any
+    aggregations: Any
+    time: Any
+    policy: Any
+
+    def window(self) -> None:
+        key, times = self.keyed(), named(self.schema, can_be_time)
+        names = self.pipeline_key(key) if key else []
+        if key is None or not times or {"start", "end", "closed"} & set(names):
+            return
+        calls = ", ".join(f"{call}.alias({name!r})" for name, call in self.aggregations(set(names)))
+        emit = self.pick(("", ", emit='updates'", ", emit='both'"))
+        window = f"{key}.window({self.pick(KINDS)}, time={self.time(times)!r})"
+        self.add(f"{window}.aggregate({calls}{emit}{self.policy()})")
+
+    def rolling(self) -> None:
+        key, times = self.keyed(), named(self.schema, can_be_time)
+        if key is None:
+            return
+        calls = ", ".join(
+            f"{call}.alias({name!r})" for name, call in self.aggregations(set(self.schema.names))
+        )
+        window = f"{key}.window(od.rows({self.pick((1, 2, 7))}))"
+        if times and self.pick((0, 1, 1)):
+            closed = self.pick(("", *(f", closed={ends!r}" for ends in ("left", "both", "neither"))))
+            kind = f"od.rolling({self.pick((1, 3, 40))}{closed})"
+            window = f"{key}.window({kind}, time={self.time(times)!r})"
+        self.add(f"{window}.aggregate({calls}{self.policy()})")
+
+    def reorder(self) -> None:
+        times = named(self.schema, can_be_time)
+        if times:
+            late = self.pick(("", ", late='drop'", ", late='drop'", ", late='adjust'"))
+            time, slack = self.pick(times), self.pick((0, 1, 3, 40))
+            self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
+
+
+def agreed(pipeline: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options without a punctuation of another column than the clock that the windows have chosen."""
+    try:
+        clock_of(pipeline.plan, settled(options).get("punctuate"))
+    except PlanError:
+        return {name: value for name, value in options.items() if name != "punctuate"}
+    return options

@@ -1,0 +1,84 @@
+"""Durations: texts, timedeltas and numbers, in the unit of a column."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.ground.duration import nanoseconds, time_span
+
+US = pa.field("ts", pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "units"),
+    [
+        ("30m", pa.timestamp("s"), 1800),
+        ("1h30m", pa.timestamp("ms", "UTC"), 5_400_000),
+        (" 1.5 s ", pa.timestamp("us"), 1_500_000),
+        ("0.1s", pa.timestamp("us"), 100_000),  # exact: no float is made of it
+        ("2min", pa.timestamp("ns"), 120 * 10**9),
+        ("7d", pa.date32(), 7),
+        ("7d", pa.date64(), 7 * 86_400_000),
+        ("-5s", pa.timestamp("s"), -5),
+        (datetime.timedelta(hours=1), pa.timestamp("s"), 3600),
+        (datetime.timedelta(days=-1), pa.date32(), -1),
+        (90, pa.timestamp("s"), 90),
+        (90, pa.int32(), 90),
+    ],
+)
+def test_in_the_columns_unit(value, type_, units):
+    assert time_span(value, pa.field("ts", type_), "the length") == units
+
+
+@pytest.mark.parametrize("text", ["", "-", "5", "m", "5 minutes", "1h-5m", "1e3s", "5s x", "٣s٣"])
+def test_what_is_no_duration(text):
+    with pytest.raises(od.PlanError, match="the length: a duration is a number and a unit"):
+        time_span(text, US, "the length")
+
+
+@pytest.mark.parametrize("value", [1.5, True, None, b"5s"])
+def test_other_values(value):
+    with pytest.raises(od.PlanError, match="the length must be an int, a timedelta or a text"):
+        time_span(value, US, "the length")
+
+
+def test_a_column_of_integers_has_no_unit():
+    with pytest.raises(od.PlanError, match=r"must be an int for 'n' \(int64\).*has no unit of time"):
+        time_span("5s", pa.field("n", pa.int64()), "the length")
+
+
+def test_parts_of_a_unit_are_refused():
+    with pytest.raises(od.PlanError, match="not a whole number of units of 'day'"):
+        time_span("36h", pa.field("day", pa.date32()), "the length")
+
+
+def test_a_column_that_holds_no_time():
+    with pytest.raises(od.SchemaError, match="'x' must be an integer"):
+        time_span("5s", pa.field("x", pa.float64()), "the length")
+
+
+def test_too_long():
+    with pytest.raises(od.PlanError, match="must fit into int64"):
+        time_span("999999d", pa.field("ts", pa.timestamp("ns")), "the length")
+
+
+def test_every_place_takes_a_text():
+    schema = pa.schema({"k": pa.int64(), "ts": pa.timestamp("s")})
+    by = od.Pipeline(schema).key_by("k")
+    assert by.sessionize("ts", "30m").plan.operators[0].timeout == 1800
+    assert by.count(window="1m", time="ts").plan.operators[0].window == 60
+    assert by.preceding(2, ["k"], time="ts", within="1h").plan.operators[0].within == 3600
+    assert od.every("ts", "1d").bind(schema) == (1, 86_400)
+    assert (
+        by.window(od.tumbling("5m"), time="ts").aggregate(n=od.count()).plan.operators[0].window.length
+        == 300
+    )
+
+
+def test_nanoseconds_are_exact():
+    assert nanoseconds("0.123456789s", "it") == 123_456_789
+    assert nanoseconds(datetime.timedelta(microseconds=1), "it") == 1000
