@@ -447,7 +447,7 @@ def with_costs(fragment: Fragment, choice: Choice) -> Fragment:
     names = plan.schema_in_front(at).names
     parameters = choice.given if isinstance(choice.given, POSG) else COSTS
     measuring = Pipeline.of(plan.part(0, at)).shed(
-        "inf s",
+        "inf",
         [names[places[fragment.source.names.index(one)]] for one in choice.key],
         most_dropped=0.0,
         window=parameters.window,
