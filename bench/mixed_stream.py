@@ -1,7 +1,7 @@
 """Keys that move between micro-batches, against other ways to spread keys: job throughput, and how even the
 loads are over time.
 
-    python bench/mixed_stream.py [--rows 100000] [--batches 16] [--nodes 2 4] [--rounds 1] [--json FILE]
+    python bench/mixed_stream.py [--rows N] [--batches 16] [--nodes 2 4] [--rounds 1] [--json FILE]
 
 Two jobs, whose functions are plain Python, so that a key's work is worth a node:
 
@@ -59,6 +59,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string()), ("slot", pa.int64(
 SPARK = "n long, word string, slot long"
 WINDOW, PHASE, POWER, HEAVY = 20_000, 4, 1.6, 0.65
 WAYS = {"words": ("hash", "mixed", "readj", "pkg", "ideal"), "join": ("hash", "mixed", "readj")}
+ROWS = {"words": 500_000, "join": 50_000}
 BY_SLOT = ("pkg", "ideal")
 
 
@@ -253,7 +254,7 @@ def moves(found: Run) -> dict[str, int]:
 def main() -> int:
     """Verify, measure, show."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, default=100_000, help="of a batch")
+    parser.add_argument("--rows", type=int, help="of a batch; default 500,000 words, 50,000 to join")
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--nodes", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=1)
@@ -284,14 +285,15 @@ def measure(
     spark: Any, folder: Path, job: str, nodes: int, asked: Any, figures: list[dict[str, Any]]
 ) -> None:
     """All ways in turn, so that what the machine does besides meets all alike."""
+    rows = asked.rows or ROWS[job]
     rates: dict[str, list[float]] = {way: [] for way in WAYS[job]}
     last: dict[str, dict[str, Any]] = {}
     for turn in range(asked.rounds):
         for way in WAYS[job]:
-            made = tables(job, way, nodes, asked.rows, asked.batches, asked.seed)
+            made = tables(job, way, nodes, rows, asked.batches, asked.seed)
             found = run(spark, folder / f"{job}-{way}-{nodes}-{turn}", job, way, nodes, made)
-            work = pairs(made) if job == "join" else np.ones(asked.rows * asked.batches)
-            rates[way].append(found.throughput(asked.rows))
+            work = pairs(made) if job == "join" else np.ones(rows * asked.batches)
+            rates[way].append(found.throughput(rows))
             last[way] = {"loads": found.largest(made, nodes, work)} | moves(found)
     for way, told in last.items():
         rate, loads = statistics.median(rates[way]), told["loads"]

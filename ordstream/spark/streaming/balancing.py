@@ -35,7 +35,7 @@ from ordstream.spark.grouping import Choice, measured_by_key, with_costs
 from ordstream.spark.streaming.epoch_functions import Begin
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.key_costs import NAMED, NO_GROUP
-from ordstream.spark.streaming.moving import Moves
+from ordstream.spark.streaming.moving import Moves, same_ring
 
 #: What of a manifest's `balance` is not a figure.
 _HELD = ("operator", "controller", "known")
@@ -124,13 +124,16 @@ class FragmentBalance:
                 controller = Controller.from_bytes(data, policy, evidence, NAMED)
             except SketchBytesError:  # another ring was asked for: all begins anew
                 groups, times = {}, {}
+        before = begin.maps.get(number)
+        if said is None and isinstance(before, Assignment) and same_ring(before, controller.assignment):
+            controller.assignment = before  # balance was left out: keys stayed where they were
         if set(controller.assignment.ring.members) != set(range(nodes)):
             if controller.pending is not None:
                 controller.cancel(controller.pending)
             controller.resize(nodes)
         made = cls(controller, controller.pending, groups, times, None)
         if begin.nodes == nodes:
-            made.moves = Moves.between(begin.maps.get(number), made.assignment, groups)
+            made.moves = Moves.between(before, made.assignment, groups)
         return made
 
     @property
