@@ -442,8 +442,12 @@ def _processes(options: dict[str, Any]) -> int:
     """Take out `processes`: how many."""
     processes = options.pop("processes", None)
     if processes is None:
-        return 1
-    return allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+        n = 1
+    else:
+        n = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    if n == 1 and options.pop("balance", None) is not None:
+        raise PlanError("balance moves keys between processes: give processes= too, 2 or more")
+    return n
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:
