@@ -31,6 +31,9 @@ class Link(Protocol):
     def low(self, tag: bytes) -> None:
         """Say that nothing below this tag comes any more. A later one may overtake it."""
 
+    def note(self, body: bytes) -> None:
+        """Send a message about rows that come behind it."""
+
     def end(self, cut: bytes) -> None:
         """Say that nothing comes any more (`TagMerge.end`)."""
 
@@ -139,6 +142,10 @@ class Outbox:
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
             self._channels[receiver].held.extend(parts(rows, rows.num_rows, self._cap))
         self.set_low(last)
+
+    def note(self, receiver: int, body: bytes) -> None:
+        """Send a message to a receiver, in front of rows that are offered after it."""
+        self._channels[receiver].link.note(body)
 
     def set_low(self, low: bytes) -> None:
         """Nothing below this tag is offered any more."""

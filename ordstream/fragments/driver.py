@@ -18,6 +18,7 @@ from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
+from ordstream.fragments.spreading import spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
@@ -64,12 +65,13 @@ class Driver:
         tags: bool,
     ) -> None:
         self.topology, self.blocks = topology, blocks
-        self.out = Outbox(links, topology.cap)
+        self._spread = spreading_of(topology)
+        self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
+        if self._spread.block_rows is not None:
+            blocks.at_most(self._spread.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = OrderTag(0)
         self.rows_out = 0
-        self._route = topology.route(topology.first)
-        self._any = topology.first == 0 and topology.receivers(0) > 1  # any node may have a row
         self._schema, self._tags = schema, tags
         self._running = RunningIndex()
         self._source_ended = False
@@ -101,10 +103,10 @@ class Driver:
         block = self.blocks.next()
         if block is not None:
             rows = tagged(*block)
-            if self._route is not None:
-                self.out.offer(rows, self._route(rows))
-            else:
-                self.out.offer(rows, free[0] if self._any else 0)
+            nodes = self._spread.nodes(block[0], rows, free)
+            for node, body in self._spread.notes():
+                self.out.note(node, body)
+            self.out.offer(rows, nodes)
             self.out.set_low(tag_of_serial(self.blocks.rows + 1))
         if self.blocks.over:
             error = self.blocks.error
@@ -123,6 +125,10 @@ class Driver:
             self.out.end(cut)
             self._source_ended = True
         return True
+
+    def heard(self, node: int, body: bytes) -> None:
+        """A node of the first edge says something of its rows."""
+        self._spread.hear(node, body)
 
     # ---------------------------------------------------------------------------------------- the output
 
@@ -191,7 +197,7 @@ class Driver:
             rate = serial / seconds if seconds > 0 else 0.0
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
-        return replace(found, channels=channels)
+        return replace(found, channels=channels, grouping=self._spread.report())
 
 
 def _failure(outcome: Outcome, rows: int) -> OperatorError:
@@ -213,7 +219,7 @@ def combines(topology: Topology) -> Topology | None:
     fragments = fragmenting.combined(topology.fragments)
     if fragments == topology.fragments or topology.fragments[-2].nodes(topology.processes) == 1:
         return None
-    return Topology(tuple(fragments), topology.processes, topology.options, topology.channel_bytes)
+    return replace(topology, fragments=tuple(fragments))
 
 
 def reads_twice(data: Any) -> bool:

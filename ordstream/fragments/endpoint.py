@@ -16,6 +16,7 @@ from ordstream.fragments.wire import (
     CALLER,
     END_OF_ROWS,
     LOW,
+    NOTE,
     NUMBER,
     ROWS,
     SCHEMA,
@@ -47,6 +48,7 @@ class Endpoint:
         self._mesh = mesh
         self.merges: dict[int, TagMerge] = {}
         self.outs: dict[int, Outbox] = {}
+        self.heard: Callable[[int, bytes], None] | None = None  # what nodes say of the caller's rows
         self._schemas: dict[tuple[int, int], pa.Schema] = {}
 
     def links(self, edge: int) -> list[Link]:
@@ -83,5 +85,9 @@ class Endpoint:
             self.merges[edge].set_low(other, bytes(body))
         elif kind == END_OF_ROWS:
             self.merges[edge].end(other, bytes(body))
+        elif kind == NOTE and self.heard is not None:
+            self.heard(process, bytes(body))
+        elif kind == NOTE:
+            self.merges[edge].notes.append(bytes(body))
         elif kind == ACK:
             self.outs[edge].acknowledged(other, NUMBER.unpack(bytes(body))[0])

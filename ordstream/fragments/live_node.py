@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.figures import Figures, Outcome
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
 
 
@@ -43,8 +45,12 @@ class LiveNode:
         self.outcome: Outcome | None = None
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
-        self._operators = PolledNode(
-            topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
+        parts = topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
+        chosen = topology.groupings.get(fragment)
+        self._operators = (
+            TimedNode(*parts, chosen, node, topology.processes)
+            if chosen is not None and isinstance(chosen.grouping, POSG)
+            else PolledNode(*parts)
         )
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
@@ -114,6 +120,12 @@ class LiveNode:
             awaited=self.merge.awaited,
         )
 
+    def feedback(self) -> Iterator[bytes]:
+        """Its messages to the caller, taken out."""
+        if isinstance(self._operators, TimedNode):
+            while self._operators.feedback:
+                yield self._operators.feedback.popleft()
+
     @property
     def awaits(self) -> int | None:
         """The sender without whom nothing goes on here; None: there is no such one."""
@@ -139,6 +151,9 @@ class DirectLink:
 
     def low(self, tag: bytes) -> None:
         self._merge().set_low(self._sender, tag)
+
+    def note(self, body: bytes) -> None:
+        self._merge().notes.append(body)
 
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)

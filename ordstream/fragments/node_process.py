@@ -23,7 +23,7 @@ from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, Mesh
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -74,6 +74,8 @@ class _Host:
                 self._tell(error)
                 self._leave()
             for k, node in enumerate(self._nodes):
+                for body in node.feedback():
+                    self._mesh.post(CALLER, NOTE, node.fragment, self._run, [body])
                 if node.outcome is not None and k not in self._told:
                     self._told.add(k)
                     self._tell(node.outcome)

@@ -17,6 +17,7 @@ from ordstream.errors import Cancelled, OperatorError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
+from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
 from ordstream.fragments.topology import Topology
@@ -66,7 +67,8 @@ class ProcessStream(Reader):
         self._shared = processes if isinstance(processes, Processes) else None
         count = len(processes) if isinstance(processes, Processes) else processes
         fragments, of_nodes, self._tags = prepare(pipeline, options, f"processes={count}")
-        self._topology = Topology(fragments, count, of_nodes, channel_bytes)
+        groupings = groupings_of(options, fragments, count)
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings)
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False
         self._partial_after = float(options.get("partial_after") or 0.0)
@@ -123,6 +125,7 @@ class ProcessStream(Reader):
             topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags
         )
         endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
+        endpoint.heard = driver.heard
         blocks.start()
         return driver
 

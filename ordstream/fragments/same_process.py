@@ -12,6 +12,7 @@ import pyarrow as pa
 from ordstream.errors import OperatorError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.live_node import DirectLink, LiveNode
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
@@ -40,6 +41,7 @@ class SameProcess:
     def __init__(self, seed: int | None = None) -> None:
         self._random = None if seed is None else random.Random(seed)
         self.nodes: list[LiveNode] = []
+        self._notes: list[tuple[int, bytes]] = []
         self.driver: Driver
 
     def run(
@@ -86,6 +88,7 @@ class SameProcess:
                 chance.shuffle(turn)
                 turn = turn[: chance.randint(1, len(turn))]
             progressed = [one.step() for one in turn]
+            self._tell_caller()
             for k, node in enumerate(self.nodes):
                 if node.outcome is not None and k not in told:
                     told.add(k)
@@ -100,6 +103,15 @@ class SameProcess:
                     raise RuntimeError("no node can go on")  # tests/models/exchange.pml: never
 
 
+    def _tell_caller(self) -> None:
+        """Bring the nodes' messages to the caller: at once, or some of them, in any order."""
+        chance = self._random
+        self._notes += [(node.node, body) for node in self.nodes for body in node.feedback()]
+        if chance is not None:
+            chance.shuffle(self._notes)
+        for _ in range(len(self._notes) if chance is None else chance.randint(0, len(self._notes))):
+            self.driver.heard(*self._notes.pop())
+
 def run_here(
     pipeline: Any,
     data: Any,
@@ -110,6 +122,7 @@ def run_here(
     block_rows: int = BLOCK_ROWS,
     channel_bytes: int | None = None,
     fragments: Sequence[Fragment] | None = None,
+    here: SameProcess | None = None,
 ) -> Result:
     """Run a pipeline over n nodes in this process, and return all output.
 
@@ -126,15 +139,18 @@ def run_here(
         As of `ProcessStream`.
     fragments : sequence of Fragment, optional
         Where not as the pipeline is cut.
+    here : SameProcess, optional
+        Whose nodes can be looked at afterwards.
     """
     cut, of_nodes, tags = prepare(pipeline, options, "nodes")
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes)
+    groupings = groupings_of(options, cut, n)
+    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings)
     schema = with_tags(topology.fragments[-1].output, tags)
     early = combines(topology) if fragments is None and reads_twice(data) else None
     for one in (early, topology):
         if one is None:
             continue
-        here = SameProcess(seed)
+        here = here or SameProcess(seed)
         blocks = SourceBlocks(data, one.fragments[0].source, block_rows, own_thread=False)
         batches = list(here.run(one, blocks, schema, tags))
         failure = here.driver.failure()

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class _Options(TypedDict, total=False):
     end: Literal["finish", "suspend"] | None
     snapshots: bool | None
     processes: int | Literal["auto"] | None
+    grouping: Any
+    grouping_key: str | Sequence[str] | None
 
 
 class RunOptions(_Options, total=False):
@@ -178,6 +180,13 @@ processes : int or "auto", default None
     (`ordstream.fragments.processes`). "auto": one per core. `workers`, then 0 by default, is per process.
     They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that
     shed. None: this process only.
+grouping : "least_outstanding", "blocks", "round_robin", "posg", "dkg", POSG, DKG, KeyMap, ..., default None
+    With `processes`: what chooses a row's process (`ordstream.fragments.grouping`). None: the stateless
+    operators in front get a block where the least is to do, keyed ones by the hash of the key. A mapping
+    gives one per operator name.
+grouping_key : str or sequence of str, default None
+    The columns that the grouping looks at: on which a row's execution time depends (POSG; default all), or
+    the key (DKG, a map).
 """
 
 _STREAM_ONLY = """\
