@@ -62,6 +62,10 @@ def dies(row):
     return tuple(row)
 
 
+def lives(row):
+    return tuple(row)
+
+
 def sleeps(row):
     Path(os.environ["ORDSTREAM_TEST_BEAT"]).touch()
     time.sleep(0.02)

@@ -23,7 +23,7 @@ from ordstream.ground.types import storage_values
 from ordstream.operators.state import check_state
 from ordstream.reference.base import sort_key
 
-door = pytest.importorskip("ordstream._core.lab.testing_state", reason="the core is not built")
+door = pytest.importorskip("ordstream._core.flow.state_door", reason="the core is not built")
 StateRowError = pytest.importorskip("ordstream._core.flow.install").StateRowError
 
 PATIENCE_S = 60.0  # for a loaded machine; nothing waits so long that works

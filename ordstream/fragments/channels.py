@@ -34,6 +34,9 @@ class Link(Protocol):
     def note(self, body: bytes) -> None:
         """Send a message about rows that come behind it."""
 
+    def mark(self, number: int, tag: bytes) -> None:
+        """Say where a marker stands (`TagMerge.mark`)."""
+
     def end(self, cut: bytes) -> None:
         """Say that nothing comes any more (`TagMerge.end`)."""
 
@@ -151,6 +154,13 @@ class Outbox:
         """Nothing below this tag is offered any more."""
         for channel in self._channels:
             channel.low = max(channel.low, low)
+
+    def mark(self, number: int, tag: bytes) -> None:
+        """Say to all where a marker stands, before a row of its tag or a greater one is offered. It needs no
+        credit, and may overtake rows that wait: what stands in front of it their tags say.
+        """
+        for channel in self._channels:
+            channel.link.mark(number, tag)
 
     def pump(self) -> bool:
         """Send what there is credit for. Returns whether anything was sent."""

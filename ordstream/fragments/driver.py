@@ -16,6 +16,7 @@ from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
+from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
 from ordstream.fragments.spreading import spreading_of
@@ -23,6 +24,7 @@ from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
     TAG_NAMES,
+    Int64s,
     OrderTag,
     RunningIndex,
     source_serial,
@@ -53,6 +55,10 @@ class Driver:
     schema : pyarrow.Schema
         Of the output; with `tags` its order tags are in the last two columns.
     tags : bool
+    marking : Marking, optional
+        What puts markers into the order, and says where the run begins.
+    emitted_through : OrderTag, optional
+        Outputs up to this one are left out: they were delivered before.
     """
 
     def __init__(
@@ -63,17 +69,22 @@ class Driver:
         consumed: Callable[[int, int], None],
         schema: pa.Schema,
         tags: bool,
+        marking: Marking | None = None,
+        emitted_through: OrderTag | None = None,
     ) -> None:
+        begin = OrderTag(0) if marking is None else marking.begin.emitted_through
         self.topology, self.blocks = topology, blocks
         self._spread = spreading_of(topology)
         self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
         if self._spread.block_rows is not None:
             blocks.at_most(self._spread.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
-        self.emitted_through = OrderTag(0)
+        self.emitted_through = begin
         self.rows_out = 0
         self._schema, self._tags = schema, tags
-        self._running = RunningIndex()
+        self._running = RunningIndex(begin)
+        self._marking, self._delivered = marking, emitted_through
+        self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
         self._figures: dict[tuple[int, int], Figures] = {}
@@ -97,11 +108,23 @@ class Driver:
         if self._stopping:
             # everything in front of the failure was sent: rows are sent in order
             return self._end(tag_of_serial(self.blocks.rows + 1))
-        free = self.out.free()
-        if not self.blocks.ready() or not free:
+        marking, blocks = self._marking, self.blocks
+        if marking is not None and marking.asked and not marking.full:
+            self._mark(marking, blocks.rows)
+            progressed = True
+        if blocks.over:
+            return self._source_over() or progressed
+        free, most, before = self.out.free(), None, blocks.rows
+        if not blocks.ready() or not free:
             return progressed
-        block = self.blocks.next()
+        if marking is not None:
+            if marking.due(before) and marking.full:
+                return progressed
+            most = marking.rows_until_due(before)
+        block = blocks.next(most)
         if block is not None:
+            if marking is not None and marking.due(before):
+                self._mark(marking, before)
             rows = tagged(*block)
             nodes = self._spread.nodes(block[0], rows, free)
             for node, body in self._spread.notes():
@@ -109,10 +132,33 @@ class Driver:
             self.out.offer(rows, nodes)
             self.out.set_low(tag_of_serial(self.blocks.rows + 1))
         if self.blocks.over:
-            error = self.blocks.error
-            return self._end(END if error is None else tag_of_serial(self.blocks.rows + 1))
+            return self._source_over() or progressed
         self.out.pump()
         return block is not None or progressed
+
+    def _source_over(self) -> bool:
+        """The source has nothing more."""
+        if self._suspended is not None:
+            return self._end(self._suspended)
+        behind, marking = tag_of_serial(self.blocks.rows + 1), self._marking
+        if self.blocks.error is not None:
+            return self._end(behind)
+        if marking is None or not (marking.asked or marking.suspends):
+            return self._end(END)
+        if marking.full:
+            return False
+        self._mark(marking, self.blocks.rows)
+        if not marking.suspends:
+            return self._end(END)
+        self._suspended = behind
+        return self._end(behind)
+
+    def _mark(self, marking: Marking, serial: int) -> None:
+        """Put a marker behind a tuple; nothing behind it was sent."""
+        number, tag = marking.put(serial), tag_of_serial(serial + 1)
+        self.merge.mark(number, tag)
+        self.out.mark(number, tag)
+        self.out.set_low(tag)
 
     @property
     def _stopping(self) -> bool:
@@ -132,8 +178,17 @@ class Driver:
 
     # ---------------------------------------------------------------------------------------- the output
 
+    @property
+    def at_mark(self) -> bool:
+        """The next `output` meets a marker: what comes with it stands behind."""
+        return self.merge.at_mark is not None
+
     def output(self) -> pa.RecordBatch | None:
         """The next rows of the output; None: none are there now."""
+        while (number := self.merge.at_mark) is not None:
+            assert self._marking is not None
+            self._marking.met(number, self.emitted_through)
+            self.merge.pass_mark()
         if not self.merge.ready():
             return None
         rows = next(self.merge)
@@ -141,11 +196,18 @@ class Driver:
         self.rows_out += rows.num_rows
         fields = self._schema if not self._tags else list(self._schema)[:-2]
         columns = [rows.column(k).cast(field.type) for k, field in enumerate(fields)]
-        if self._tags:
+        known = 0
+        if self._tags or self._delivered is not None:
             serials, at_end = source_serials(tags_of(rows))
             serials[at_end] = self.blocks.rows
-            columns += [pa.array(serials), pa.array(self._running(serials))]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            index = self._running(serials)
+            if self._tags:
+                columns += [pa.array(serials), pa.array(index)]
+            if self._delivered is not None:
+                known = _delivered(serials, index, self._delivered)
+                self._delivered = None if known < len(serials) else self._delivered
+        shaped = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return shaped.slice(known)
 
     def _count(self, tags: pa.Array) -> None:
         """The commit point at the end of these rows."""
@@ -189,7 +251,7 @@ class Driver:
         """The report of all nodes: complete once `over`, before of what they have told last."""
         serial = self.blocks.rows
         through = self.emitted_through
-        if self.merge.cut == END:
+        if self.merge.cut in (END, self._suspended):
             through = OrderTag(serial, through.index if through.serial == serial else -1)
         nodes = (self._figures | {(one.fragment, one.node): one for one in self._outcomes}).values()
         found = report_of(self.topology, nodes, seconds, through)
@@ -198,6 +260,12 @@ class Driver:
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
         return replace(found, channels=channels, grouping=self._spread.report())
+
+
+def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:
+    """How many of these outputs have a tag up to `through`."""
+    before = (serials < through.serial) | ((serials == through.serial) & (index <= through.index))
+    return int(np.count_nonzero(before))
 
 
 def _failure(outcome: Outcome, rows: int) -> OperatorError:

@@ -16,6 +16,7 @@ from ordstream.fragments.wire import (
     CALLER,
     END_OF_ROWS,
     LOW,
+    MARK,
     NOTE,
     NUMBER,
     ROWS,
@@ -83,6 +84,9 @@ class Endpoint:
             self._schemas[process, edge] = pa.ipc.read_schema(body)
         elif kind == LOW:
             self.merges[edge].set_low(other, bytes(body))
+        elif kind == MARK:
+            head = bytes(body)
+            self.merges[edge].mark(NUMBER.unpack(head[: NUMBER.size])[0], head[NUMBER.size :])
         elif kind == END_OF_ROWS:
             self.merges[edge].end(other, bytes(body))
         elif kind == NOTE and self.heard is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.figures import Figures, Outcome
 from ordstream.fragments.merging import END, TagMerge
+from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
@@ -31,6 +33,13 @@ class LiveNode:
         To the receivers of the next edge.
     consumed : callable
         As of `TagMerge`.
+    states : mapping of str to sequence of pyarrow.RecordBatch, optional
+        As of `PolledNode`.
+
+    Attributes
+    ----------
+    taken : deque of NodeState
+        What it knew at markers; its owner takes them.
     """
 
     def __init__(
@@ -40,6 +49,7 @@ class LiveNode:
         node: int,
         links: Sequence[Link],
         consumed: Callable[[int, int], None],
+        states: States | None = None,
     ) -> None:
         self.fragment, self.node = fragment, node
         self.outcome: Outcome | None = None
@@ -48,10 +58,12 @@ class LiveNode:
         parts = topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
         chosen = topology.groupings.get(fragment)
         self._operators = (
-            TimedNode(*parts, chosen, node, topology.processes)
+            TimedNode(*parts, chosen, node, topology.processes, states=states)
             if chosen is not None and isinstance(chosen.grouping, POSG)
-            else PolledNode(*parts)
+            else PolledNode(*parts, states)
         )
+        self.taken: deque[NodeState] = deque()
+        self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
 
@@ -59,6 +71,7 @@ class LiveNode:
         """Do what can be done without waiting, about one batch of it. Returns whether anything was."""
         if self.outcome is not None:
             return False
+        self._hand_on_marks()
         progressed = self.out.pump()
         if self.out.blocked:
             return progressed
@@ -83,7 +96,26 @@ class LiveNode:
             else:
                 self.out.offer(batch)
         self.out.set_low(self._operators.low())
+        did |= self._pass_mark()
         return self.out.pump() or did or progressed
+
+    def _hand_on_marks(self) -> None:
+        """Tell receivers of markers before the rows behind them; those were not taken yet."""
+        for number, tag in self.merge.marks:
+            if number > self._marked:
+                self._marked = number
+                self.out.mark(number, tag)
+
+    def _pass_mark(self) -> bool:
+        """Take the state at a marker; whether there is one that all rows in front of are here."""
+        number = self.merge.at_mark
+        if number is None:
+            return False
+        found = self._operators.take_state()
+        if found is not None:
+            self.taken.append(NodeState(number, self.fragment, self.node, *found))
+            self.merge.pass_mark()
+        return True
 
     @property
     def works(self) -> bool:
@@ -157,3 +189,6 @@ class DirectLink:
 
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)
+
+    def mark(self, number: int, tag: bytes) -> None:
+        self._merge().mark(number, tag)

@@ -68,6 +68,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._inboxes = [_Inbox() for _ in range(senders)]
         self._consumed = consumed
         self._dropping = False
+        self._marks: deque[tuple[int, bytes]] = deque()
+        self._marked = 0
         self.awaited = [0.0] * senders  # seconds, per sender
         self.notes: deque[bytes] = deque()  # messages of senders, for the node
         self.rows_at_once = MERGED_ROWS
@@ -97,7 +99,38 @@ class TagMerge(Iterator[pa.RecordBatch]):
         inbox = self._inboxes[sender]
         inbox.low, inbox.ended = cut, True
 
+    def mark(self, number: int, tag: bytes) -> None:
+        """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
+        sends one of those, and the first who does counts. Numbers and tags ascend.
+        """
+        if number > self._marked and not self._dropping:
+            self._marked = number
+            self._marks.append((number, tag))
+
     # ------------------------------------------------------------------------------------ to the node
+
+    @property
+    def marks(self) -> Sequence[tuple[int, bytes]]:
+        """(number, tag) of the markers that rows were not handed on up to, or the node did not pass yet."""
+        return self._marks
+
+    @property
+    def at_mark(self) -> int | None:
+        """The marker that everything in front of was handed on; rows behind it wait for `pass_mark`."""
+        if not self._marks:
+            return None
+        number, tag = self._marks[0]
+        return number if self.low >= tag else None
+
+    def pass_mark(self) -> None:
+        """Go on behind the marker."""
+        self._marks.popleft()
+
+    @property
+    def _until(self) -> bytes:
+        """Rows below this tag can be handed on."""
+        bound = self._bound
+        return min(bound, self._marks[0][1]) if self._marks else bound
 
     @property
     def _bound(self) -> bytes:
@@ -114,11 +147,11 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def ready(self) -> bool:
         """Whether rows can be handed on now."""
-        return self._first < self._bound
+        return self._first < self._until
 
     def __next__(self) -> pa.RecordBatch:
         """The next rows; StopIteration where none is ready."""
-        bound = self._bound
+        bound = self._until
         active = [sender for sender, inbox in enumerate(self._inboxes) if inbox.first < bound]
         if not active:
             raise StopIteration
@@ -165,6 +198,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         stream. None: more is to come.
         """
         bound = self._bound
+        if self._marks and self._marks[0][1] <= bound:
+            return None
         if self._first < bound or not any(inbox.ended and inbox.low == bound for inbox in self._inboxes):
             return None
         return bound
@@ -172,6 +207,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
     def drop(self) -> bool:
         """Take no more rows: what is here and what comes is dropped. Returns whether anything was here."""
         self._dropping = True
+        self._marks.clear()
         dropped = False
         for sender, inbox in enumerate(self._inboxes):
             size = sum(item.size for item in inbox.queue)

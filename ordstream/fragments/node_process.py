@@ -18,12 +18,15 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
 
+import pyarrow as pa
+
 from ordstream.errors import PlanError
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
+from ordstream.fragments.node_state import parsed
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, STATE, Mesh
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -60,6 +63,8 @@ class _Host:
         self._told: set[int] = set()
         self._endpoint: Endpoint | None = None
         self._run = 0
+        # State that a run goes on from comes in front of the run itself.
+        self._states: list[tuple[int, int, Any]] = []
         self._early: list[tuple[int, int, int, int, Any]] = []  # frames of a run that did not begin here
 
     def loop(self) -> None:
@@ -76,6 +81,9 @@ class _Host:
             for k, node in enumerate(self._nodes):
                 for body in node.feedback():
                     self._mesh.post(CALLER, NOTE, node.fragment, self._run, [body])
+                while node.taken:
+                    for parts in node.taken.popleft().frames():
+                        self._mesh.post(CALLER, STATE, node.fragment, self._run, parts)
                 if node.outcome is not None and k not in self._told:
                     self._told.add(k)
                     self._tell(node.outcome)
@@ -100,6 +108,8 @@ class _Host:
     def _handle(self, process: int, kind: int, edge: int, run: int, body: Any) -> None:
         if kind == CALL and process == CALLER:  # only what the caller sends is unpickled
             self._call(run, body)
+        elif kind == STATE:
+            self._states.append((run, edge, body))
         elif kind == FIGURES:
             if run == self._run:
                 self._tell_figures()
@@ -120,7 +130,8 @@ class _Host:
             self._tell(None)
             return
         try:
-            self._begin(_loaded(body))
+            self._begin(_loaded(body), self._states)
+            self._states = []
         except Exception as error:
             self._leave()
             self._tell(error)
@@ -128,10 +139,19 @@ class _Host:
         for frame in early:
             self._handle(*frame)
 
-    def _begin(self, topology: Topology) -> None:
+    def _begin(self, topology: Topology, frames: list[tuple[int, int, Any]]) -> None:
         endpoint = self._endpoint = Endpoint(topology, self._mesh, self._process, self._run)
+        states: dict[int, dict[str, list[pa.RecordBatch]]] = {}
+        for run, k, body in frames:
+            if run == self._run:
+                schemas = {one.name: one.state_schema() for one in topology.fragments[k].operators}
+                said = parsed(body)
+                rows = states.setdefault(k, {}).setdefault(said.name, [])
+                rows.append(said.batch(schemas[said.name]))
         for k in topology.of_process(self._process):
-            node = LiveNode(topology, k, self._process, endpoint.links(k + 1), endpoint.consumed(k))
+            node = LiveNode(
+                topology, k, self._process, endpoint.links(k + 1), endpoint.consumed(k), states.get(k)
+            )
             endpoint.merges[k], endpoint.outs[k + 1] = node.merge, node.out
             self._nodes.append(node)
 

@@ -13,7 +13,9 @@ from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.merging import END, TagMerge, behind
-from ordstream.ground.ordertags import AT_END, tags_of
+from ordstream.fragments.node_state import States
+from ordstream.ground.ordertags import AT_END, OrderTag, tags_of
+from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
     from ordstream.node.polled_stream import PolledStream
@@ -29,16 +31,26 @@ class PolledNode(FragmentNode):
     route : Route, optional
     options : mapping
         As of `FragmentNode`.
+    states : mapping of str to sequence of pyarrow.RecordBatch, optional
+        Operator name -> the rows of state that it goes on from.
     """
 
     def __init__(
-        self, fragment: Fragment, merge: TagMerge, route: Route | None, options: Mapping[str, Any]
+        self,
+        fragment: Fragment,
+        merge: TagMerge,
+        route: Route | None,
+        options: Mapping[str, Any],
+        states: States | None = None,
     ) -> None:
         self._merge = merge
         self._fitted: deque[pa.RecordBatch] = deque()  # rows on their way into the core
         self._input_over = False
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
+        self._asked = False  # a snapshot is under way in the core
+        if states:
+            options = {**options, "restore": _begin(fragment, states)}
         super().__init__(fragment, self._given(), route, options)
 
     def _make_stream(self, options: Mapping[str, Any]) -> PolledStream:
@@ -84,6 +96,27 @@ class PolledNode(FragmentNode):
             fields = [*part.schema, rows.schema.field(len(columns))]
             self._fitted.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
             start += part.num_rows
+
+    # ---------------------------------------------------------------------------------------- a marker
+
+    def take_state(self) -> tuple[States, int] | None:
+        """At a marker of the merge: what the operators know there, and how many nanoseconds the copy took.
+        None: call again, behind `poll`.
+        """
+        if self._fitted:
+            return None
+        if not self._asked:
+            if self._polled.progress()[0] < self._taken:
+                return None  # the core puts a marker where it is, not behind the rows that wait in it
+            self._asked = True
+            self._polled.ask_for_snapshot()
+            return None
+        found = self._polled.snapshot_taken()
+        if found is None:
+            return None
+        self._asked = False
+        snapshot, nanoseconds = found
+        return {name: list(rows.batches()) for name, rows in snapshot.states.items()}, nanoseconds
 
     # ---------------------------------------------------------------------------------------- out
 
@@ -136,3 +169,18 @@ class PolledNode(FragmentNode):
             # behind the rows comes what its own operators flush
             low = min(self._merge.low, AT_END + self.fragment.first.to_bytes(2, "big"))
         return max(self._sent, low)
+
+
+def _begin(fragment: Fragment, states: States) -> Snapshot:
+    """What a node's run goes on from. Its own serials begin anew: they are positions in the node."""
+    return Snapshot(
+        0,
+        OrderTag(0),
+        states={
+            one.name: MemoryRows(
+                one.state_identity(), one.state_schema(), states[one.name], len(one.key), one.state_order()
+            )
+            for one in fragment.operators
+            if one.name in states
+        },
+    )

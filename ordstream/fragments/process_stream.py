@@ -6,25 +6,31 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ordstream._core.flow.reader import Reader
-from ordstream.errors import Cancelled, OperatorError
+from ordstream.errors import Cancelled, OperatorError, PlanError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
-from ordstream.fragments.grouping import groupings_of
+from ordstream.fragments.grouping import OPTIONS, groupings_of
+from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, STATE
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
+
+if TYPE_CHECKING:
+    from ordstream.fragments.marking import Marking
+    from ordstream.node.snapshotting import SnapshotFuture
+    from ordstream.snapshots.snapshot import Snapshot
 
 #: Rows of a whole output batch (`partial=False`).
 OUTPUT_ROWS = 65_536
@@ -66,9 +72,11 @@ class ProcessStream(Reader):
     ) -> None:
         self._shared = processes if isinstance(processes, Processes) else None
         count = len(processes) if isinstance(processes, Processes) else processes
-        fragments, of_nodes, self._tags = prepare(pipeline, options, f"processes={count}")
+        fragments, of_nodes, self._tags = prepare(pipeline, options, f"processes={count}", keeps_state=True)
         groupings = groupings_of(options, fragments, count)
         self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings)
+        self._marking = marking_of(pipeline, options, self._topology, data)
+        self._suppressed = options.get("emitted_through")
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False
         self._partial_after = float(options.get("partial_after") or 0.0)
@@ -77,7 +85,9 @@ class ProcessStream(Reader):
         self._pool: Processes | None = None
         self._driver: Driver | None = None
         self._early: Topology | None = None  # what runs first, where an answer is combined in each node
-        if reads_twice(data):
+        if (
+            reads_twice(data) and self._marking is None
+        ):  # a snapshot is of the operators as they were written
             self._early = combines(self._topology)
         self._work = dumps(self._early or self._topology)  # an error now, not in the middle
         self._fatal: BaseException | None = None
@@ -88,7 +98,10 @@ class ProcessStream(Reader):
         self._given_at = 0.0
         self._started = self._seconds = 0.0
         self._report: Report | None = None
-        self._offered = self._delivered = OrderTag(0)
+        self._offered = self._delivered = (
+            OrderTag(0) if self._marking is None else self._marking.begin.emitted_through
+        )
+        self._read_by: int | None = None
         self._wanted = False  # another thread asks for the nodes' figures
         self._unheard: set[tuple[int, int]] = set()
         self._heard = threading.Event()
@@ -114,16 +127,24 @@ class ProcessStream(Reader):
         def hear(process: int, kind: int, edge: int, run: int, body: Any) -> None:
             if kind == CALL:  # from a process that this one started, with what it sent
                 self._told(pickle.loads(body))
+            elif kind == STATE:
+                assert self._marking is not None
+                self._marking.heard(parsed(body))
             else:
                 endpoint.handle(process, kind, edge, body)
 
+        marking = self._marking
+        if marking is not None:
+            marking.wake = pool.mesh.wake
+            for fragment, node, name, rows in placed(topology, marking.states()):
+                pool.mesh.post(node, STATE, fragment, pool.run + 1, frame(0, name, rows))
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
-        schema = topology.fragments[0].source
-        blocks = SourceBlocks(self._data, schema, self._block_rows, pool.mesh.wake)
+        blocks = blocks_of(topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(
-            topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags
-        )
+            topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags,
+            marking, self._suppressed,
+        )  # fmt: skip
         endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
         endpoint.heard = driver.heard
         blocks.start()
@@ -145,7 +166,8 @@ class ProcessStream(Reader):
             self._fatal = self._fatal or what
 
     def _read(self) -> pa.RecordBatch | None:
-        driver = self._start()
+        driver, marking = self._start(), self._marking
+        self._read_by = threading.get_ident()
         while True:
             assert self._pool is not None
             if self._fatal is not None:
@@ -155,9 +177,15 @@ class ProcessStream(Reader):
             if self._wanted:
                 self._ask()
             progressed = driver.step()
+            if marking is not None:
+                marking.publish()
+                marking.snapshots.tick(marking)
+                if driver.at_mark and self._held:  # the reader gets what stands in front of it first
+                    return self._all_held()
             batch = driver.output()
             if batch is not None:
-                self._held.append(batch)
+                if batch.num_rows:
+                    self._held.append(batch)
                 self._offered = driver.emitted_through
             if driver.over and batch is None:
                 if driver.merge.ready():
@@ -176,10 +204,16 @@ class ProcessStream(Reader):
             else:
                 awaited = driver.merge.slowest
                 began = time.monotonic()
-                self._pool.mesh.turn(WAIT_S)
+                self._pool.mesh.turn(self._patience_s)
                 if awaited is not None:
                     driver.merge.awaited[awaited] += time.monotonic() - began
             self._pool.check()
+
+    @property
+    def _patience_s(self) -> float:
+        """Seconds after which something may be due although nothing came."""
+        every = self._marking.snapshots.seconds if self._marking is not None else None
+        return WAIT_S if every is None else min(WAIT_S, every / 4)
 
     def _ready(self, *, waiting: bool) -> pa.RecordBatch | None:
         """The rows that the reader gets now, if it gets any."""
@@ -210,8 +244,14 @@ class ProcessStream(Reader):
         if self._held:
             return self._all_held()
         self._failure = driver.failure()
+        if self._marking is not None:
+            self._marking.publish()
+            self._marking.snapshots.end()
+            self._failure = self._failure or self._marking.snapshots.error
         self._seconds = time.perf_counter() - self._started
         self._report = driver.report(self._seconds)
+        if self._marking is not None:
+            self._report = replace(self._report, snapshots=tuple(self._marking.snapshots.figures))
         if self._failure is None:
             self._progress(driver.blocks.rows, driver.blocks.rows, last=True)
         return None
@@ -230,6 +270,26 @@ class ProcessStream(Reader):
         found = self._delivered if self._report is None else self._report.emitted_through
         assert isinstance(found, OrderTag)
         return found
+
+    def request_snapshot(self) -> SnapshotFuture:
+        """As `Stream.request_snapshot`: one snapshot of all processes, behind the last tuple that was given
+        out. Any thread.
+
+        Raises
+        ------
+        PlanError
+            The stream was not started for that.
+        """
+        if self._marking is None:
+            raise PlanError(
+                "this stream takes no snapshots: start it with checkpoint='folder', or with snapshots=True"
+            )
+        return self._marking.request(lambda: self._read_by, closed=self._closed)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot that was taken: of a suspended run, its end."""
+        return self._marking.snapshots.last if self._marking is not None else None
 
     def progress(self) -> tuple[int, int | None, int]:
         """(tuples given out, tuples in all if known, serial emitted through). Any thread."""
@@ -266,6 +326,9 @@ class ProcessStream(Reader):
             return
         if self._driver is not None:
             self._driver.blocks.stop()
+        if self._marking is not None:
+            self._marking.snapshots.end()
+            self._marking.wake = lambda: None
         self._figures_of_the_middle()
         if self._pool is not None and self._shared is None:
             self._pool.close()
@@ -341,6 +404,44 @@ class ProcessStream(Reader):
                 self._hear(CLOSING_S)
 
 
+def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, data: Any) -> Marking | None:
+    """What takes the snapshots of a run, where its options ask for a state that stays.
+
+    Raises
+    ------
+    PlanError, CheckpointError, SourceError
+        As `Marking`.
+    """
+    from ordstream.fragments.marking import Marking
+    from ordstream.node.settings import make_settings
+    from ordstream.plan.final import final
+    from ordstream.reference.run_serial import refuse_suspend
+
+    settings = make_settings({name: value for name, value in options.items() if name not in OPTIONS})
+    if not settings.keeps_state:
+        return None
+    plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
+    if settings.end == "suspend":
+        refuse_suspend(plan)
+    return Marking(plan, settings, topology, data)
+
+
+def blocks_of(
+    topology: Topology,
+    data: Any,
+    marking: Marking | None,
+    block_rows: int,
+    wake: Callable[[], None],
+    own_thread: bool = True,
+) -> SourceBlocks:
+    """The source's rows, from where the run begins."""
+    schema = topology.fragments[0].source
+    if marking is None:
+        return SourceBlocks(data, schema, block_rows, wake, own_thread)
+    instead = None if marking.data is data else marking.data
+    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead)
+
+
 #: How long a report waits for nodes that are at work, and how long close() does.
 ASKED_S = 1.0
 CLOSING_S = 0.2
@@ -384,4 +485,4 @@ def run(pipeline: Any, data: Any, processes: int | Processes, options: Mapping[s
     """
     with stream(pipeline, data, processes, {**options, "partial": False}) as out:
         batches = list(out)
-        return Result(batches, out.schema, out.report)
+        return Result(batches, out.schema, out.report, snapshot=out.snapshot)

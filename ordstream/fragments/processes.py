@@ -214,20 +214,25 @@ def dumps(work: Any) -> bytes:
 
 
 def prepare(
-    pipeline: Any, options: Mapping[str, Any], where: str
+    pipeline: Any, options: Mapping[str, Any], where: str, *, keeps_state: bool = False
 ) -> tuple[tuple[Fragment, ...], dict[str, Any], bool]:
-    """The fragments, a node's options, and whether order tags are asked for."""
-    from ordstream.node.settings import make_settings, refuse_state
+    """The fragments, a node's options, and whether order tags are asked for. `keeps_state`: the caller
+    takes snapshots, and goes on from them.
+    """
+    from ordstream.node.settings import OF_STATE, make_settings, refuse_state
     from ordstream.plan.final import final
 
     chosen = {name: value for name, value in options.items() if value is not None and name not in OPTIONS}
     settings = make_settings(chosen)
-    refuse_state(settings, where)
+    if not keeps_state:
+        refuse_state(settings, where)
     fragmenting.check_options(chosen, where)
     check_no_shed(pipeline.plan, where)
     plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
     if settings.tags:
         names_beside(plan.output.names, TAG_NAMES, "tags=True")
-    for name in ("emit", "tags", "progress", "partial", "partial_after", "feeder", "end", "snapshots"):
+    for name in ("emit", "tags", "progress", "partial", "partial_after", "feeder", *OF_STATE):
         chosen.pop(name, None)
+    if settings.keeps_state:
+        chosen["snapshots"] = True
     return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags

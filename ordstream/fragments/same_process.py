@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,10 +14,16 @@ from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.live_node import DirectLink, LiveNode
+from ordstream.fragments.node_state import placed
+from ordstream.fragments.process_stream import blocks_of, marking_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
+from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
+
+if TYPE_CHECKING:
+    from ordstream.fragments.marking import Marking
 
 #: A pause for worker threads, where nothing else can go on.
 PAUSE_S = 0.0002
@@ -45,7 +51,13 @@ class SameProcess:
         self.driver: Driver
 
     def run(
-        self, topology: Topology, blocks: SourceBlocks, schema: pa.Schema, tags: bool
+        self,
+        topology: Topology,
+        blocks: SourceBlocks,
+        schema: pa.Schema,
+        tags: bool,
+        marking: Marking | None = None,
+        emitted_through: OrderTag | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The output, batch by batch; then `driver` knows how it ended."""
         found: dict[tuple[int, int], Any] = {}
@@ -65,21 +77,25 @@ class SameProcess:
             return hear
 
         self.driver = found[last, 0] = Driver(
-            topology, blocks, links(topology.first, 0), consumed(last, 0), schema, tags
-        )
+            topology, blocks, links(topology.first, 0), consumed(last, 0), schema, tags, marking,
+            emitted_through,
+        )  # fmt: skip
+        states: dict[tuple[int, int], dict[str, list[pa.RecordBatch]]] = {}
+        for k, at, name, rows in placed(topology, marking.states()) if marking is not None else ():
+            states.setdefault((k, at), {}).setdefault(name, []).append(rows)
         self.nodes = [
-            LiveNode(topology, k, node, links(k + 1, node), consumed(k, node))
+            LiveNode(topology, k, node, links(k + 1, node), consumed(k, node), states.get((k, node)))
             for k in range(topology.first, last)
             for node in range(topology.fragments[k].nodes(topology.processes))
         ]
         found |= {(node.fragment, node.node): node for node in self.nodes}
         try:
-            yield from self._turns()
+            yield from self._turns(marking)
         finally:
             for node in self.nodes:
                 node.close()
 
-    def _turns(self) -> Iterator[pa.RecordBatch]:
+    def _turns(self, marking: Marking | None) -> Iterator[pa.RecordBatch]:
         driver, chance = self.driver, self._random
         told: set[int] = set()
         while not driver.over:
@@ -90,9 +106,15 @@ class SameProcess:
             progressed = [one.step() for one in turn]
             self._tell_caller()
             for k, node in enumerate(self.nodes):
+                while node.taken:
+                    assert marking is not None
+                    marking.told(node.taken.popleft())
                 if node.outcome is not None and k not in told:
                     told.add(k)
                     driver.ended(node.outcome)
+            if marking is not None:
+                marking.publish()
+                marking.snapshots.tick(marking)
             batch = driver.output()
             if batch is not None:
                 yield batch
@@ -101,7 +123,8 @@ class SameProcess:
                     time.sleep(PAUSE_S)
                 else:
                     raise RuntimeError("no node can go on")  # tests/models/exchange.pml: never
-
+        if marking is not None:
+            marking.publish()
 
     def _tell_caller(self) -> None:
         """Bring the nodes' messages to the caller: at once, or some of them, in any order."""
@@ -111,6 +134,7 @@ class SameProcess:
             chance.shuffle(self._notes)
         for _ in range(len(self._notes) if chance is None else chance.randint(0, len(self._notes))):
             self.driver.heard(*self._notes.pop())
+
 
 def run_here(
     pipeline: Any,
@@ -142,20 +166,24 @@ def run_here(
     here : SameProcess, optional
         Whose nodes can be looked at afterwards.
     """
-    cut, of_nodes, tags = prepare(pipeline, options, "nodes")
-    groupings = groupings_of(options, cut, n)
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings)
+    cut, of_nodes, tags = prepare(pipeline, options, "nodes", keeps_state=True)
+    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings_of(options, cut, n))
     schema = with_tags(topology.fragments[-1].output, tags)
-    early = combines(topology) if fragments is None and reads_twice(data) else None
+    marking = marking_of(pipeline, options, topology, data)
+    early = combines(topology) if fragments is None and marking is None and reads_twice(data) else None
     for one in (early, topology):
         if one is None:
             continue
         here = here or SameProcess(seed)
-        blocks = SourceBlocks(data, one.fragments[0].source, block_rows, own_thread=False)
-        batches = list(here.run(one, blocks, schema, tags))
+        blocks = blocks_of(one, data, marking, block_rows, lambda: None, own_thread=False)
+        batches = list(here.run(one, blocks, schema, tags, marking, options.get("emitted_through")))
         failure = here.driver.failure()
+        if marking is not None:
+            marking.snapshots.end()
+            failure = failure or marking.snapshots.error
         if failure is None:
-            return Result(batches, schema, here.driver.report(0.0))
+            last = marking.snapshots.last if marking is not None else None
+            return Result(batches, schema, here.driver.report(0.0), snapshot=last)
         if one is topology or not isinstance(failure, OperatorError):
             raise failure
     raise AssertionError

@@ -36,6 +36,10 @@ class SourceBlocks:
         Called from the source's thread, where there is one, when a block is there.
     own_thread : bool
         Whether a source that may block gets a thread.
+    before : int
+        Serial in front of the first tuple.
+    instead : iterable of record batches, optional
+        What is read in place of `data`, of which it gives the rows.
 
     Attributes
     ----------
@@ -54,15 +58,17 @@ class SourceBlocks:
         block_rows: int = BLOCK_ROWS,
         wake: Callable[[], None] = lambda: None,
         own_thread: bool = True,
+        before: int = 0,
+        instead: Any = None,
     ) -> None:
         from ordstream._core.ground.arrow import core_schema
         from ordstream.node import source
 
-        self.rows = 0
+        self.rows = before
         self.error: BaseException | None = None
         self.over = False
         self._block_rows = block_rows
-        self._batches = source.batches(data, core_schema(schema))
+        self._batches = source.batches(data if instead is None else instead, core_schema(schema))
         self._rest: pa.RecordBatch | None = None
         self._wake = wake
         self._thread: threading.Thread | None = None
@@ -92,8 +98,10 @@ class SourceBlocks:
         """Whether `next` gives a block, the end or the error without waiting."""
         return not self.over and (self._rest is not None or self._thread is None or bool(self._came))
 
-    def next(self) -> tuple[int, pa.RecordBatch] | None:
-        """The next block with its first row's serial; None: nothing is there now, or the source is over."""
+    def next(self, most: int | None = None) -> tuple[int, pa.RecordBatch] | None:
+        """The next block, of `most` rows at most, with its first row's serial; None: nothing is there now,
+        or the source is over.
+        """
         if self.over:
             return None
         if self._rest is None:
@@ -104,7 +112,7 @@ class SourceBlocks:
                 self.over = True
         if self._rest is None:
             return None
-        rows = self._block_rows
+        rows = self._block_rows if most is None else min(self._block_rows, most)
         if self._rest.nbytes > BLOCK_BYTES:
             rows = max(1, min(rows, self._rest.num_rows * BLOCK_BYTES // self._rest.nbytes))
         block = self._rest.slice(0, rows)

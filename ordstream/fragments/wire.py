@@ -20,7 +20,7 @@ import pyarrow as pa
 
 #: The caller's number among the processes.
 CALLER = -1
-ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL = range(6)
+ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE = range(8)
 # The caller asks how far a node is; a message between a node and the one that sends it rows.
 FIGURES, NOTE = 16, 17
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
@@ -229,6 +229,9 @@ class SocketLink:
 
     def note(self, body: bytes) -> None:
         self._post(NOTE, body)
+
+    def mark(self, number: int, tag: bytes) -> None:
+        self._post(MARK, NUMBER.pack(number) + tag)
 
     def end(self, cut: bytes) -> None:
         self._post(END_OF_ROWS, cut)

@@ -27,7 +27,7 @@ from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.ground.imported_batch import BatchFormats
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
@@ -150,11 +150,7 @@ class Stream(Reader):
         most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
         self._positions: Positions | None = None
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
-            if begin.serial and begin.position is None:
-                raise CheckpointError(
-                    f"the snapshot at serial {begin.serial} does not say where its source stood, so this "
-                    "source can't go there: give restore= in place of checkpoint=, and the tuples behind it"
-                )
+            begin.check_position()
             data = self._positions = Positions(data, begin.serial, begin.position)
         batches = source.batches(data, self._source_schema, without_nulls, most)
         self._feeder = Feeder(

@@ -12,6 +12,7 @@ from ordstream.node import source
 from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
 from ordstream.node.report import Report
 from ordstream.node.settings import Settings
+from ordstream.snapshots.snapshot import Snapshot
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
 PARTIAL_S = 0.02
@@ -70,6 +71,18 @@ class PolledStream(Stream):
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
 
+    def ask_for_snapshot(self) -> None:
+        """Have a marker made behind the rows that the core has given to its operators (`progress`)."""
+        self._core.request_snapshot()
+
+    def snapshot_taken(self) -> tuple[Snapshot, int] | None:
+        """The snapshot that was asked for, once the outputs in front of it were taken, and the nanoseconds
+        for which the copy held workers up. It is not kept.
+        """
+        snapshots = self._snapshots
+        assert snapshots is not None
+        found, snapshots.last = snapshots.last, None
+        return None if found is None else (found, round(snapshots.figures[-1].stall_seconds * 1e9))
     @property
     def report(self) -> Report:
         """Figures of the run, also while it goes on. Without workers, on the thread that polls."""

@@ -179,7 +179,7 @@ processes : int or "auto", default None
     Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
     (`ordstream.fragments.processes`). "auto": one per core. `workers`, then 0 by default, is per process.
     They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that
-    shed. None: this process only.
+    shed. A snapshot is one of all of them, and goes on in any number. None: this process only.
 grouping : "least_outstanding", "blocks", "round_robin", "posg", "dkg", POSG, DKG, KeyMap, ..., default None
     With `processes`: what chooses a row's process (`ordstream.fragments.grouping`). None: the stateless
     operators in front get a block where the least is to do, keyed ones by the hash of the key. A mapping

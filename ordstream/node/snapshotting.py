@@ -211,7 +211,7 @@ class Snapshotting:
             raise PlanError("every= says how often checkpoint= is written: give a folder, checkpoint='...'")
         seconds = None if every is None else seconds_of(every)
         self.rows = int(every) if every is not None and seconds is None else 0
-        self._seconds, self._due = seconds, 0.0
+        self.seconds, self._due = seconds, 0.0
         self._checkpoint = checkpoint
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             self._checkpoint = Checkpoint(checkpoint)
@@ -244,6 +244,11 @@ class Snapshotting:
                 operators[position] = one.changed(model=ExecutionTimes.from_bytes(models[one.name]))
         return plan.replaced(operators)
 
+    def bind(self, operators: Mapping[str, tuple[int, Any]]) -> None:
+        """The operators that keep a state: name -> index in the core, and the operator."""
+        self._operators = dict(operators)
+        self._schemas = {index: one.state_schema() for index, one in operators.values()}
+
     def install(self, core: Any, operators: Mapping[str, tuple[int, Any]]) -> None:
         """Give the states to a core run that has not started. `operators`: name -> index in the core, and
         the operator.
@@ -253,8 +258,7 @@ class Snapshotting:
         CheckpointError
             A row can't be taken in.
         """
-        self._operators = dict(operators)
-        self._schemas = {index: one.state_schema() for index, one in operators.values()}
+        self.bind(operators)
         for name, (rows, adapt) in self.states.items():
             index, operator = operators[name]
             taken = 0
@@ -293,13 +297,13 @@ class Snapshotting:
             One could not be written.
         """
         self.raise_error()
-        if self._seconds is None:
+        if self.seconds is None:
             return
         now = time.monotonic()
         if not self._due:
-            self._due = now + self._seconds
+            self._due = now + self.seconds
         elif now >= self._due and not self._in_work:
-            self._due = now + self._seconds
+            self._due = now + self.seconds
             self._in_work += 1
             core.request_snapshot()
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ordstream.errors import CheckpointError
 from ordstream.ground.ordertags import OrderTag
 
 
@@ -111,6 +112,14 @@ class Snapshot:
     states: Mapping[str, StateRows] = field(default_factory=dict)
     models: Mapping[str, bytes] = field(default_factory=dict)
     last_output: OrderTag = field(default_factory=lambda: OrderTag(0))
+
+    def check_position(self) -> None:
+        """CheckpointError where it does not say where a source stood that is to go there."""
+        if self.serial and self.position is None:
+            raise CheckpointError(
+                f"the snapshot at serial {self.serial} does not say where its source stood, so this "
+                "source can't go there: give restore= in place of checkpoint=, and the tuples behind it"
+            )
 
     @property
     def num_rows(self) -> int:

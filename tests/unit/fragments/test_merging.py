@@ -111,3 +111,31 @@ def test_a_channel_without_credit_holds_its_rows_and_not_those_of_others():
     assert links[0].told[3:] == [[5], tag_of_serial(6) + b"\x00"]
     assert [figures.most for figures in out.figures] == [120, 60]
     assert out.figures[0].waited > 0
+
+
+def test_rows_behind_a_marker_wait_until_it_was_passed():
+    merge = TagMerge(2, lambda sender, size: None)
+    merge.rows(0, rows(1, 4), 1)
+    merge.mark(1, tag_of_serial(3))  # overtook nothing that counts: the tag says where it stands
+    merge.rows(1, rows(2, 5), 1)
+    merge.mark(1, tag_of_serial(3))  # the other sender says the same
+    assert taken(merge) == [[1, 2]]
+    assert (merge.at_mark, merge.cut, merge.low) == (1, None, tag_of_serial(4))
+    merge.pass_mark()
+    assert taken(merge) == [[4]]
+    merge.mark(2, tag_of_serial(7))
+    merge.end(0, END)
+    merge.end(1, END)
+    assert taken(merge) == [[5]]
+    assert (merge.at_mark, merge.cut) == (2, None)  # in front of the end
+    merge.pass_mark()
+    assert (merge.at_mark, merge.cut) == (None, END)
+
+
+def test_a_marker_behind_a_failure_is_never_met():
+    merge = TagMerge(2, lambda sender, size: None)
+    merge.mark(1, tag_of_serial(6))
+    merge.rows(0, rows(1, 5, 7), 1)
+    merge.end(1, tag_of_serial(5))
+    assert taken(merge) == [[1]]
+    assert (merge.at_mark, merge.cut) == (None, tag_of_serial(5))

@@ -27,3 +27,47 @@ def test_nodes_behind_a_failure_come_to_their_end(channel_bytes, block_rows, see
         run_here(
             pipeline, TABLE, 3, {"workers": 0}, block_rows=block_rows, channel_bytes=channel_bytes, seed=seed
         )
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_markers_need_no_credit_and_the_state_leaves_with_its_key(nodes, tmp_path):
+    """A marker behind every tuple, and channels that hold next to nothing."""
+    table = pa.table({"k": [n * n % 13 for n in range(60)], "v": list(range(60))})
+    pipeline = od.Pipeline(table.schema).key_by("k").count("n").key_by("n").scan(m=od.count())
+    checkpoint = od.Checkpoint(tmp_path, keep=100)
+    options = {"checkpoint": checkpoint, "every": 1}
+    found = run_here(pipeline, table, nodes, options, seed=nodes, block_rows=7, channel_bytes=1)
+    assert found.table.equals(pipeline.run(table).table)
+    taken = checkpoint.snapshots()
+    assert [one.serial for one in taken] == list(range(1, 60))
+    for one in taken[3::14]:
+        snapshot = checkpoint.read(one.number, verify=True)
+        alone = pipeline.run(table.slice(0, one.serial), end="suspend").snapshot
+        assert (snapshot.emitted_through, snapshot.last_output) == (alone.emitted_through, alone.last_output)
+        for name, state in snapshot.states.items():
+            rows = pa.Table.from_batches(list(state.batches())).sort_by(state.schema.names[0])
+            assert rows.equals(
+                pa.Table.from_batches(list(alone.states[name].batches())).sort_by(state.schema.names[0])
+            )
+
+
+def test_a_state_that_does_not_fit_is_refused_before_a_node_begins():
+    table = pa.table({"k": [1, 2], "v": [3, 4]})
+    one = od.Pipeline(table.schema).key_by("k").count("n", operator="it")
+    other = od.Pipeline(table.schema).key_by("v").count("n", operator="it")
+    snapshot = run_here(one, table, 2, {"end": "suspend"}).snapshot
+    with pytest.raises(od.CheckpointError, match="'it'"):
+        run_here(other, table, 2, {"restore": snapshot})
+    at_end = od.Pipeline(table.schema).key_by("k").count("n", emit="final")
+    with pytest.raises(od.PlanError, match="end of the stream only"):
+        run_here(at_end, table, 2, {"end": "suspend"})
+
+
+@pytest.mark.parametrize("nodes", [2, 5])
+def test_stored_rows_go_to_the_node_that_gets_their_key(nodes):
+    """Also of an operator whose key has more columns than rows are spread by, in another order."""
+    table = pa.table({"b": [n % 7 for n in range(90)], "a": [f"{n * n % 11}" for n in range(90)]})
+    pipeline = od.Pipeline(table.schema).key_by("a").scan(x=od.count()).key_by("b", "a").scan(y=od.count())
+    half = pipeline.run(table.slice(0, 45), end="suspend")
+    rest = run_here(pipeline, table.slice(45), nodes, {"restore": half.snapshot})
+    assert pa.concat_tables([half.table, rest.table]).equals(pipeline.run(table).table)

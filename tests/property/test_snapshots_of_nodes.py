@@ -1,0 +1,165 @@
+"""A snapshot of several nodes is a snapshot like any other: whatever takes it (nodes that take turns in a
+random order, with channels that hold next to nothing, or one node), whatever goes on from it gives what one
+run gives, in values, order and tags.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from property import strategies as s
+from property.compare import Outcome, agree, exact_rows, run_reference
+
+import ordstream as od
+from ordstream.errors import OperatorError
+from ordstream.fragments.driver import with_tags
+from ordstream.fragments.process_stream import blocks_of, marking_of
+from ordstream.fragments.processes import prepare
+from ordstream.fragments.same_process import SameProcess, run_here
+from ordstream.fragments.topology import Topology
+from ordstream.reference.run_serial import run_serial
+
+LARGE = settings(
+    max_examples=max(6, settings.default.max_examples // 10),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.filter_too_much,
+    ],
+)
+NODES = st.sampled_from((1, 2, 3, 5))
+HOW = st.fixed_dictionaries(
+    {
+        "seed": st.none() | st.integers(0, 1000),
+        "block_rows": st.sampled_from((1, 3, 1000)),
+        "channel_bytes": st.sampled_from((None, 1, 200)),
+    }
+)
+
+
+def options_of(case: s.Case) -> dict[str, Any]:
+    return {
+        name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
+    }
+
+
+def as_table(case: s.Case) -> pa.Table:
+    schema = case.pipeline.source_schema
+    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) -> Outcome:
+    schema = pipeline.schema
+    tags = [
+        tag
+        for batch in batches
+        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
+    ]
+    return Outcome(schema, exact_rows([b.select(schema.names) for b in batches], schema), tags, error, None)
+
+
+def check_parts(case: s.Case, data: Any) -> None:
+    """Parts of a stream, each over nodes or in one, each from the snapshot that the one before left."""
+    operators = case.pipeline.plan.operators
+    assume(all(one.can_snapshot for one in operators))
+    assume(not (operators and operators[-1].only_at_end))
+    options, table, batches, error, snapshot = options_of(case), as_table(case), [], None, None
+    expected = run_reference(case.pipeline, table)
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=2, max_size=2))), len(table)]
+    for part in range(3):
+        rows = table.slice(edges[part], edges[part + 1] - edges[part])
+        given_options = {**options, "tags": True, "end": "finish" if part == 2 else "suspend"}
+        if snapshot is not None:
+            given_options["restore"] = snapshot
+        nodes = data.draw(st.none() | NODES)
+        before = None
+        if part < 2:
+            before = run_serial(case.pipeline, table.slice(0, edges[part + 1]), end="suspend")
+        try:
+            if nodes is None:
+                result = case.pipeline.run(rows, **given_options)
+            else:
+                result = run_here(case.pipeline, rows, nodes, given_options, **data.draw(HOW))
+        except OperatorError as failure:
+            error = failure
+            break
+        assert before is None or before.error is None
+        batches += result.batches
+        snapshot = result.snapshot
+        if before is not None:
+            assert (snapshot.serial, snapshot.emitted_through) == (edges[part + 1], before.emitted_through)
+            assert snapshot.last_output == (od.OrderTag(*before.tags[-1]) if before.tags else od.OrderTag(0))
+    if error is not None:  # what a failed run gave is lost with it
+        assert expected.error is not None
+        assert (error.operator, error.serial) == (expected.error.operator, expected.error.serial)
+        return
+    agree(case.pipeline, expected, outcome_of(case.pipeline, batches), reports=False)
+    assert result.report.emitted_through == expected.emitted_through
+
+
+@LARGE
+@given(s.cases(vocabulary=s.BUILTIN), st.data())
+def test_parts_of_a_stream_of_built_in_operators(case, data):
+    check_parts(case, data)
+
+
+@LARGE
+@given(s.cases(), st.data())
+def test_parts_of_a_stream_of_all_operators(case, data):
+    check_parts(case, data)
+
+
+@LARGE
+@given(s.cases(vocabulary=s.BUILTIN, most=4), NODES, HOW, st.data())
+def test_markers_in_a_stream_that_goes_on(case, nodes, how, data):
+    """Asked for at any time; each snapshot gives the rest, over nodes and in one, behind any output."""
+    assume(all(one.can_snapshot for one in case.pipeline.plan.operators))
+    options, table = options_of(case), as_table(case)
+    expected = run_reference(case.pipeline, table)
+    assume(expected.error is None)
+    with_state = {**options, "tags": True, "snapshots": True}
+    fragments, of_nodes, _ = prepare(case.pipeline, with_state, "nodes", keeps_state=True)
+    topology = Topology(fragments, nodes, of_nodes, how["channel_bytes"])
+    marking = marking_of(case.pipeline, with_state, topology, table)
+    blocks = blocks_of(topology, table, marking, how["block_rows"], lambda: None, own_thread=False)
+    marking.snapshots.rows = data.draw(st.integers(1, 9))
+    here, seen, batches = SameProcess(how["seed"]), {}, []
+    schema = with_tags(case.pipeline.schema, True)
+    marking.request_snapshot()
+    for batch in here.run(topology, blocks, schema, True, marking):
+        batches.append(batch)
+        last = marking.snapshots.last
+        if last is not None and last.serial not in seen:
+            seen[last.serial] = last
+            # the outputs in front of a snapshot are there before it is
+            given_so_far = sum(b.num_rows for b in batches)
+            assert given_so_far >= sum(od.OrderTag(*tag) <= last.last_output for tag in expected.tags)
+        if data.draw(st.integers(0, 9)) == 0:
+            marking.request_snapshot()
+    last = marking.snapshots.last
+    assert last is not None
+    seen[last.serial] = last
+    agree(case.pipeline, expected, outcome_of(case.pipeline, batches), reports=False)
+    rows = exact_rows(expected.table.to_batches(), expected.schema)
+    for serial in data.draw(st.lists(st.sampled_from(sorted(seen)), max_size=2, unique=True)):
+        snapshot, rest = seen[serial], table.slice(serial)
+        behind = [i for i, tag in enumerate(expected.tags) if od.OrderTag(*tag) > snapshot.emitted_through]
+        restored = {**options, "tags": True, "restore": snapshot}
+        if behind and data.draw(st.booleans()):
+            through = od.OrderTag(*expected.tags[data.draw(st.sampled_from(behind))])
+            restored["emitted_through"] = through
+            behind = [i for i in behind if od.OrderTag(*expected.tags[i]) > through]
+        again = data.draw(st.none() | NODES)
+        result = (
+            case.pipeline.run(rest, **restored)
+            if again is None
+            else run_here(case.pipeline, rest, again, restored, **data.draw(HOW))
+        )
+        outcome = outcome_of(case.pipeline, result.batches)
+        assert outcome.tags == [expected.tags[i] for i in behind]
+        assert outcome.rows == [rows[i] for i in behind]
