@@ -24,7 +24,9 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.moving import Moved, Shift
 
 #: Tuples from one report of the nodes to the next.
-INTERVAL_ROWS = 65_536
+INTERVAL_ROWS = 32_768
+#: Bytes that one receiver may have of one sender: a move takes effect behind what lies there.
+CHANNEL_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numb
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
+from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
@@ -35,7 +36,6 @@ from ordstream.ground.ordertags import (
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing
-    from ordstream.fragments.moving_route import MovingRoute
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -81,12 +81,13 @@ class Driver:
     ) -> None:
         begin = OrderTag(0) if marking is None else marking.begin.emitted_through
         self.topology, self.blocks = topology, blocks
-        self.out = Outbox(links, topology.cap)
+        self._spread = spreading_of(topology)
+        self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
+        if self._spread.block_rows is not None:
+            blocks.at_most(self._spread.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = begin
         self.rows_out = 0
-        self._route = topology.route(topology.first)
-        self._any = topology.first == 0 and topology.receivers(0) > 1  # any node may have a row
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
@@ -136,11 +137,11 @@ class Driver:
             if marking is not None and marking.due(before):
                 self._mark(marking, before)
             rows = tagged(*block)
-            if self._route is not None:
-                self.out.offer(rows, self._route(rows, tags_of(rows)))
-            else:
-                self.out.offer(rows, free[0] if self._any else 0)
-            self.out.set_low(tag_of_serial(blocks.rows + 1))
+            nodes = self._spread.nodes(block[0], rows, free)
+            for node, body in self._spread.notes():
+                self.out.note(node, body)
+            self.out.offer(rows, nodes)
+            self.out.set_low(tag_of_serial(self.blocks.rows + 1))
         if self.blocks.over:
             return self._source_over() or progressed
         self.out.pump()
@@ -185,7 +186,7 @@ class Driver:
         if balancing.wants_move():
             shift = balancing.begin(self._put(MOVE, serial), serial)
             if shift.fragment == self.topology.first:
-                cast("MovingRoute", self._route).switch(tag_of_serial(serial + 1), shift.after)
+                cast(ByTable, self._spread).switch(shift.after)
             return True
         return False
 
@@ -200,6 +201,10 @@ class Driver:
             self.out.end(cut)
             self._source_ended = True
         return True
+
+    def heard(self, node: int, body: bytes) -> None:
+        """A node of the first edge says something of its rows."""
+        self._spread.hear(node, body)
 
     # ---------------------------------------------------------------------------------------- the output
 
@@ -288,7 +293,7 @@ class Driver:
             rate = serial / seconds if seconds > 0 else 0.0
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
-        return replace(found, channels=channels)
+        return replace(found, channels=channels, grouping=self._spread.report())
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:

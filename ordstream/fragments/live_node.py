@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
@@ -17,6 +18,7 @@ from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ class LiveNode:
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
         self._route = topology.route(fragment + 1)
-        self._operators: PolledNode | MovingOperators
+        self._operators: PolledNode | TimedNode | MovingOperators
         of, options = topology.fragments[fragment], topology.options
+        chosen = topology.groupings.get(fragment)
         if fragment in topology.tables:
             from ordstream.fragments.moving import MovingOperators
 
@@ -76,6 +79,9 @@ class LiveNode:
             self._operators = MovingOperators(
                 of, node, self.merge, self._route, options, states, table, send
             )
+        elif chosen is not None and isinstance(chosen.grouping, POSG):
+            parts = of, self.merge, self._route, options
+            self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
         else:
             self._operators = PolledNode(of, self.merge, self._route, options, states)
         self.shifts: dict[int, Any] = {}
@@ -206,6 +212,12 @@ class LiveNode:
             awaited=self.merge.awaited,
         )
 
+    def feedback(self) -> Iterator[bytes]:
+        """Its messages to the caller, taken out."""
+        if isinstance(self._operators, TimedNode):
+            while self._operators.feedback:
+                yield self._operators.feedback.popleft()
+
     @property
     def awaits(self) -> int | None:
         """The sender without whom nothing goes on here; None: there is no such one."""
@@ -231,6 +243,9 @@ class DirectLink:
 
     def low(self, tag: bytes) -> None:
         self._merge().set_low(self._sender, tag)
+
+    def note(self, body: bytes) -> None:
+        self._merge().notes.append(body)
 
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)

@@ -32,8 +32,8 @@ class MovingRoute:
         return MovingRoute(schema, key, self._tables[-1][1])
 
     def switch(self, tag: bytes, table: Assignment) -> None:
-        """Rows from this tag on go by another table."""
-        self._tables.append((tag, table))
+        """Rows from this tag on go by another table; b"": all from now on."""
+        self._tables = [*self._tables, (tag, table)] if tag else [(tag, table)]
 
     def words(self, batch: pa.RecordBatch) -> Words:
         """The keys of rows as words."""

@@ -28,7 +28,7 @@ from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, SHIFT, STATE, Mesh
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -81,6 +81,8 @@ class _Host:
                 self._tell(error)
                 self._leave()
             for k, node in enumerate(self._nodes):
+                for body in node.feedback():
+                    self._mesh.post(CALLER, NOTE, node.fragment, self._run, [body])
                 while node.taken:
                     for parts in node.taken.popleft().frames():
                         self._mesh.post(CALLER, STATE, node.fragment, self._run, parts)

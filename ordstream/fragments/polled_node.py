@@ -79,10 +79,14 @@ class PolledNode(FragmentNode):
                 if not self._merge.ready():
                     break
                 self._fit(next(self._merge))
-            yield self._fitted.popleft()
+            yield self._next_rows()
         self._input_over = True
         if self._merge.cut != END:
             raise _Stopped("stopped before the end")
+
+    def _next_rows(self) -> pa.RecordBatch:
+        """What the core gets next, of what is there."""
+        return self._fitted.popleft()
 
     def _fit(self, rows: pa.RecordBatch) -> None:
         from ordstream.node.source import batches

@@ -18,6 +18,7 @@ from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.grouping import OPTIONS, groupings_of
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
@@ -81,8 +82,13 @@ class ProcessStream(Reader):
         fragments, of_nodes, self._tags = prepare(pipeline, options, where, keeps_state=True)
         self._balancing, tables = balancing_of(balance, fragments, count)
         if tables:
+            from ordstream.fragments.balancing import CHANNEL_BYTES
+
             of_nodes["snapshots"] = True  # so that the state of a key can leave its node
-        self._topology = Topology(fragments, count, of_nodes, channel_bytes, tables)
+            channel_bytes = channel_bytes or CHANNEL_BYTES
+        groupings = groupings_of(options, fragments, count)
+        check_apart(tables, groupings)
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
         self._marking = marking_of(pipeline, options, self._topology, data)
         self._suppressed = options.get("emitted_through")
         self.schema = with_tags(fragments[-1].output, self._tags)
@@ -155,6 +161,7 @@ class ProcessStream(Reader):
             marking, self._suppressed, self._balancing,
         )  # fmt: skip
         endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
+        endpoint.heard = driver.heard
         blocks.start()
         return driver
 
@@ -433,6 +440,12 @@ class ProcessStream(Reader):
                 self._hear(CLOSING_S)
 
 
+def check_apart(tables: Mapping[int, Any], groupings: Mapping[int, Any]) -> None:
+    """PlanError where two things would choose the node of the same rows."""
+    if set(tables) & set(groupings):
+        raise PlanError("balance= moves keys between the nodes, so grouping= can't choose them: give one")
+
+
 def balancing_of(
     balance: Any, fragments: tuple[Fragment, ...], processes: int, interval: int | None = None
 ) -> tuple[Balancing | None, dict[int, Assignment]]:
@@ -464,7 +477,7 @@ def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, da
     from ordstream.plan.final import final
     from ordstream.reference.run_serial import refuse_suspend
 
-    settings = make_settings(options)
+    settings = make_settings({name: value for name, value in options.items() if name not in OPTIONS})
     if not settings.keeps_state:
         return None
     plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan

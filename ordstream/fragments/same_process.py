@@ -12,10 +12,11 @@ import pyarrow as pa
 from ordstream.errors import OperatorError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.live_node import DirectLink, LiveNode
 from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, placed
-from ordstream.fragments.process_stream import balancing_of, blocks_of, marking_of
+from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
@@ -48,6 +49,7 @@ class SameProcess:
     def __init__(self, seed: int | None = None) -> None:
         self._random = None if seed is None else random.Random(seed)
         self.nodes: list[LiveNode] = []
+        self._notes: list[tuple[int, bytes]] = []
         self.driver: Driver
 
     def run(
@@ -123,6 +125,7 @@ class SameProcess:
                 chance.shuffle(turn)
                 turn = turn[: chance.randint(1, len(turn))]
             progressed = [one.step() for one in turn]
+            self._tell_caller()
             for k, node in enumerate(self.nodes):
                 while node.taken:
                     assert marking is not None
@@ -147,6 +150,15 @@ class SameProcess:
         if marking is not None:
             marking.publish()
 
+    def _tell_caller(self) -> None:
+        """Bring the nodes' messages to the caller: at once, or some of them, in any order."""
+        chance = self._random
+        self._notes += [(node.node, body) for node in self.nodes for body in node.feedback()]
+        if chance is not None:
+            chance.shuffle(self._notes)
+        for _ in range(len(self._notes) if chance is None else chance.randint(0, len(self._notes))):
+            self.driver.heard(*self._notes.pop())
+
 
 def run_here(
     pipeline: Any,
@@ -161,6 +173,7 @@ def run_here(
     balance: Any = None,
     interval: int | None = None,
     moves: list[MoveFigures] | None = None,
+    here: SameProcess | None = None,
 ) -> Result:
     """Run a pipeline over n nodes in this process, and return all output.
 
@@ -183,12 +196,16 @@ def run_here(
         Tuples from one report of the nodes to the next.
     moves : list of MoveFigures, optional
         Takes those that were carried out.
+    here : SameProcess, optional
+        Whose nodes can be looked at afterwards.
     """
     cut, of_nodes, tags = prepare(pipeline, options, "nodes", keeps_state=True)
     balancing, tables = balancing_of(balance, cut, n, interval)
     if tables:
         of_nodes["snapshots"] = True
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, tables)
+    groupings = groupings_of(options, cut, n)
+    check_apart(tables, groupings)
+    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
     schema = with_tags(topology.fragments[-1].output, tags)
     marking = marking_of(pipeline, options, topology, data)
     whole = fragments is not None or marking is not None or bool(tables)
@@ -196,7 +213,7 @@ def run_here(
     for one in (early, topology):
         if one is None:
             continue
-        here = SameProcess(seed)
+        here = here or SameProcess(seed)
         blocks = blocks_of(one, data, marking, block_rows, lambda: None, own_thread=False)
         batches = list(
             here.run(one, blocks, schema, tags, marking, options.get("emitted_through"), balancing)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.grouping import Chosen
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
@@ -38,12 +39,15 @@ class Topology:
         Bytes that one receiver may have of one sender. None: from the number of channels.
     tables : mapping of int to Assignment
         Fragment -> the route table that it begins with, of those whose keys may move.
+    groupings : mapping of int to Chosen
+        Fragment -> what chooses a row's node, where that is not the hash of its key.
     """
 
     fragments: tuple[Fragment, ...]
     processes: int
     options: Mapping[str, Any]
     channel_bytes: int | None = None
+    groupings: Mapping[int, Chosen] = field(default_factory=dict)
     tables: Mapping[int, Assignment] = field(default_factory=dict)
 
     @cached_property
@@ -81,7 +85,9 @@ class Topology:
             from ordstream.fragments.moving_route import MovingRoute
 
             return MovingRoute(fragment.source, key, self.tables[edge])
-        return Route(fragment.source, key, self.receivers(edge))
+        chosen = self.groupings.get(edge)
+        grouping = None if chosen is None else chosen.grouping
+        return Route(fragment.source, key, self.receivers(edge), grouping)
 
     def of_process(self, process: int) -> list[int]:
         """The fragments that have a node in a process."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class _Options(TypedDict, total=False):
     snapshots: bool | None
     processes: int | Literal["auto"] | None
     balance: Mixed | None
+    grouping: Any
+    grouping_key: str | Sequence[str] | None
 
 
 class RunOptions(_Options, total=False):
@@ -184,6 +186,13 @@ balance : Mixed, default None
     With `processes`: move keys between them while the run goes on, so that none has more than
     ``(1 + theta)`` times the mean work: ``od.Mixed(theta=0.08, table=3000)``. Order and output stay the
     same. `stream.moves` lists the moves.
+grouping : "least_outstanding", "blocks", "round_robin", "posg", "dkg", POSG, DKG, KeyMap, ..., default None
+    With `processes`: what chooses a row's process (`ordstream.fragments.grouping`). None: the stateless
+    operators in front get a block where the least is to do, keyed ones by the hash of the key. A mapping
+    gives one per operator name.
+grouping_key : str or sequence of str, default None
+    The columns that the grouping looks at: on which a row's execution time depends (POSG; default all), or
+    the key (DKG, a map).
 """
 
 _STREAM_ONLY = """\

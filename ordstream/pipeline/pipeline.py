@@ -442,12 +442,16 @@ def _processes(options: dict[str, Any]) -> int:
     """Take out `processes`: how many."""
     processes = options.pop("processes", None)
     if processes is None:
-        n = 1
-    else:
-        n = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
-    if n == 1 and options.pop("balance", None) is not None:
-        raise PlanError("balance moves keys between processes: give processes= too, 2 or more")
-    return n
+        for name in ("grouping", "grouping_key", "balance"):
+            if options.pop(name, None) is not None:
+                raise PlanError(f"{name} is for a run over several processes: give processes= too")
+        return 1
+    several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    if several == 1:  # there is nothing to choose
+        options.pop("grouping", None)
+        options.pop("grouping_key", None)
+        options.pop("balance", None)
+    return several
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

@@ -54,7 +54,7 @@ class Run:
         fragments, options, _ = prepare(PIPELINE, {}, "nodes")
         options["snapshots"] = True
         self.balancing, tables = balancing_of({1: RandomMoves(seed, nodes)}, fragments, nodes, interval)
-        topology = Topology(fragments, nodes, options, None, tables)
+        topology = Topology(fragments, nodes, options, tables=tables)
         self.here = SameProcess(seed)
         blocks = blocks_of(topology, TABLE, None, 10, lambda: None, own_thread=False)
         self.batches = []
