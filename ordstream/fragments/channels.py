@@ -31,6 +31,9 @@ class Link(Protocol):
     def low(self, tag: bytes) -> None:
         """Say that nothing below this tag comes any more. A later one may overtake it."""
 
+    def note(self, body: bytes) -> None:
+        """Send a message about rows that come behind it."""
+
     def mark(self, number: int, tag: bytes) -> None:
         """Say where a marker stands (`TagMerge.mark`)."""
 
@@ -142,6 +145,10 @@ class Outbox:
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
             self._channels[receiver].held.extend(parts(rows, rows.num_rows, self._cap))
         self.set_low(last)
+
+    def note(self, receiver: int, body: bytes) -> None:
+        """Send a message to a receiver, in front of rows that are offered after it."""
+        self._channels[receiver].link.note(body)
 
     def set_low(self, low: bytes) -> None:
         """Nothing below this tag is offered any more."""

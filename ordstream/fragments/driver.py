@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numbered
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
+from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
@@ -31,6 +33,9 @@ from ordstream.ground.ordertags import (
     source_tags,
     tags_of,
 )
+
+if TYPE_CHECKING:
+    from ordstream.fragments.balancing import Balancing
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -58,6 +63,8 @@ class Driver:
         What puts markers into the order, and says where the run begins.
     emitted_through : OrderTag, optional
         Outputs up to this one are left out: they were delivered before.
+    balancing : Balancing, optional
+        What moves keys.
     """
 
     def __init__(
@@ -70,18 +77,22 @@ class Driver:
         tags: bool,
         marking: Marking | None = None,
         emitted_through: OrderTag | None = None,
+        balancing: Balancing | None = None,
     ) -> None:
         begin = OrderTag(0) if marking is None else marking.begin.emitted_through
         self.topology, self.blocks = topology, blocks
-        self.out = Outbox(links, topology.cap)
+        self._spread = spreading_of(topology)
+        self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
+        if self._spread.block_rows is not None:
+            blocks.at_most(self._spread.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = begin
         self.rows_out = 0
-        self._route = topology.route(topology.first)
-        self._any = topology.first == 0 and topology.receivers(0) > 1  # any node may have a row
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
+        self._balancing = balancing
+        self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
@@ -112,6 +123,8 @@ class Driver:
             progressed = True
         if blocks.over:
             return self._source_over() or progressed
+        if self._balancing is not None:
+            progressed |= self._balance(self._balancing)
         free, most, before = self.out.free(), None, blocks.rows
         if not blocks.ready() or not free:
             return progressed
@@ -124,11 +137,11 @@ class Driver:
             if marking is not None and marking.due(before):
                 self._mark(marking, before)
             rows = tagged(*block)
-            if self._route is not None:
-                self.out.offer(rows, self._route(rows))
-            else:
-                self.out.offer(rows, free[0] if self._any else 0)
-            self.out.set_low(tag_of_serial(blocks.rows + 1))
+            nodes = self._spread.nodes(block[0], rows, free)
+            for node, body in self._spread.notes():
+                self.out.note(node, body)
+            self.out.offer(rows, nodes)
+            self.out.set_low(tag_of_serial(self.blocks.rows + 1))
         if self.blocks.over:
             return self._source_over() or progressed
         self.out.pump()
@@ -153,10 +166,29 @@ class Driver:
 
     def _mark(self, marking: Marking, serial: int) -> None:
         """Put a marker behind a tuple; nothing behind it was sent."""
-        number, tag = marking.put(serial), tag_of_serial(serial + 1)
+        marking.put(self._put(SNAPSHOT, serial), serial)
+
+    def _put(self, kind: int, serial: int) -> int:
+        """A marker's number, which stands in the order now."""
+        self._marks += 1
+        number, tag = numbered(self._marks, kind), tag_of_serial(serial + 1)
         self.merge.mark(number, tag)
         self.out.mark(number, tag)
         self.out.set_low(tag)
+        return number
+
+    def _balance(self, balancing: Balancing) -> bool:
+        """Have nodes report, or keys move, where the source is now."""
+        serial = self.blocks.rows
+        if balancing.wants_report(serial):
+            balancing.asked(self._put(REPORT, serial), serial)
+            return True
+        if balancing.wants_move():
+            shift = balancing.begin(self._put(MOVE, serial), serial)
+            if shift.fragment == self.topology.first:
+                cast(ByTable, self._spread).switch(shift.after)
+            return True
+        return False
 
     @property
     def _stopping(self) -> bool:
@@ -170,18 +202,24 @@ class Driver:
             self._source_ended = True
         return True
 
+    def heard(self, node: int, body: bytes) -> None:
+        """A node of the first edge says something of its rows."""
+        self._spread.hear(node, body)
+
     # ---------------------------------------------------------------------------------------- the output
 
     @property
     def at_mark(self) -> bool:
         """The next `output` meets a marker: what comes with it stands behind."""
-        return self.merge.at_mark is not None
+        number = self.merge.at_mark
+        return number is not None and kind_of(number) == SNAPSHOT
 
     def output(self) -> pa.RecordBatch | None:
         """The next rows of the output; None: none are there now."""
         while (number := self.merge.at_mark) is not None:
-            assert self._marking is not None
-            self._marking.met(number, self.emitted_through)
+            if kind_of(number) == SNAPSHOT:
+                assert self._marking is not None
+                self._marking.met(number, self.emitted_through)
             self.merge.pass_mark()
         if not self.merge.ready():
             return None
@@ -217,6 +255,8 @@ class Driver:
     def ended(self, outcome: Outcome) -> None:
         """A node has ended."""
         self._outcomes.append(outcome)
+        if outcome.error is not None and self._balancing is not None:
+            self._balancing.abandon()
 
     @property
     def over(self) -> bool:
@@ -253,7 +293,7 @@ class Driver:
             rate = serial / seconds if seconds > 0 else 0.0
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
-        return replace(found, channels=channels)
+        return replace(found, channels=channels, grouping=self._spread.report())
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:
@@ -281,7 +321,7 @@ def combines(topology: Topology) -> Topology | None:
     fragments = fragmenting.combined(topology.fragments)
     if fragments == topology.fragments or topology.fragments[-2].nodes(topology.processes) == 1:
         return None
-    return Topology(tuple(fragments), topology.processes, topology.options, topology.channel_bytes)
+    return replace(topology, fragments=tuple(fragments))
 
 
 def reads_twice(data: Any) -> bool:

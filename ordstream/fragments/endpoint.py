@@ -17,6 +17,7 @@ from ordstream.fragments.wire import (
     END_OF_ROWS,
     LOW,
     MARK,
+    NOTE,
     NUMBER,
     ROWS,
     SCHEMA,
@@ -48,6 +49,7 @@ class Endpoint:
         self._mesh = mesh
         self.merges: dict[int, TagMerge] = {}
         self.outs: dict[int, Outbox] = {}
+        self.heard: Callable[[int, bytes], None] | None = None  # what nodes say of the caller's rows
         self._schemas: dict[tuple[int, int], pa.Schema] = {}
 
     def links(self, edge: int) -> list[Link]:
@@ -87,5 +89,9 @@ class Endpoint:
             self.merges[edge].mark(NUMBER.unpack(head[: NUMBER.size])[0], head[NUMBER.size :])
         elif kind == END_OF_ROWS:
             self.merges[edge].end(other, bytes(body))
+        elif kind == NOTE and self.heard is not None:
+            self.heard(process, bytes(body))
+        elif kind == NOTE:
+            self.merges[edge].notes.append(bytes(body))
         elif kind == ACK:
             self.outs[edge].acknowledged(other, NUMBER.unpack(bytes(body))[0])

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.figures import Figures, Outcome
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
+
+if TYPE_CHECKING:
+    from ordstream.fragments.moving import MovingOperators
+    from ordstream.fragments.moving_route import MovingRoute
 
 
 class LiveNode:
@@ -33,11 +41,17 @@ class LiveNode:
         As of `TagMerge`.
     states : mapping of str to sequence of pyarrow.RecordBatch, optional
         As of `PolledNode`.
+    send : callable, optional
+        As of `MovingOperators`.
 
     Attributes
     ----------
     taken : deque of NodeState
         What it knew at markers; its owner takes them.
+    said : deque
+        `Moved`, and (fragment, `Report`), for the caller; its owner takes them.
+    shifts : dict
+        Marker's number -> the move that stands there, as far as the owner has told.
     """
 
     def __init__(
@@ -48,14 +62,30 @@ class LiveNode:
         links: Sequence[Link],
         consumed: Callable[[int, int], None],
         states: States | None = None,
+        send: Callable[[int, NodeState], None] = lambda node, state: None,
     ) -> None:
-        self.fragment, self.node = fragment, node
+        self.fragment, self.node, self._topology = fragment, node, topology
         self.outcome: Outcome | None = None
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
-        self._operators = PolledNode(
-            topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options, states
-        )
+        self._route = topology.route(fragment + 1)
+        self._operators: PolledNode | TimedNode | MovingOperators
+        of, options = topology.fragments[fragment], topology.options
+        chosen = topology.groupings.get(fragment)
+        if fragment in topology.tables:
+            from ordstream.fragments.moving import MovingOperators
+
+            table = topology.tables[fragment]
+            self._operators = MovingOperators(
+                of, node, self.merge, self._route, options, states, table, send
+            )
+        elif chosen is not None and isinstance(chosen.grouping, POSG):
+            parts = of, self.merge, self._route, options
+            self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
+        else:
+            self._operators = PolledNode(of, self.merge, self._route, options, states)
+        self.shifts: dict[int, Any] = {}
+        self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
         self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
@@ -76,7 +106,7 @@ class LiveNode:
         try:
             batch, did = self._operators.poll()
         except StopIteration:
-            self._over(self.merge.cut or END)
+            self._over(self._operators.cut or self.merge.cut or END)
             return True
         except OperatorError as error:
             self._failed = error
@@ -91,6 +121,9 @@ class LiveNode:
                 self.out.offer(batch)
         self.out.set_low(self._operators.low())
         did |= self._pass_mark()
+        if self.fragment in self._topology.tables:
+            self.said.extend(self._moving.moved)
+            self._moving.moved.clear()
         return self.out.pump() or did or progressed
 
     def _hand_on_marks(self) -> None:
@@ -105,11 +138,44 @@ class LiveNode:
         number = self.merge.at_mark
         if number is None:
             return False
+        kind = kind_of(number)
+        if kind == MOVE and number not in self.shifts:
+            return False
+        if kind != SNAPSHOT:
+            if kind == MOVE and not self._shift(number):
+                return True
+            if kind == REPORT and self.fragment in self._topology.tables:
+                self.said.append((self.fragment, self._moving.loads(number)))
+            self.merge.pass_mark()
+            return True
         found = self._operators.take_state()
         if found is not None:
             self.taken.append(NodeState(number, self.fragment, self.node, *found))
             self.merge.pass_mark()
         return True
+
+    @property
+    def _moving(self) -> MovingOperators:
+        return cast("MovingOperators", self._operators)
+
+    def _shift(self, number: int) -> bool:
+        """Take part in the move that stands at the marker; False: not yet."""
+        shift, tag = self.shifts[number], self.merge.marks[0][1]
+        if shift.fragment == self.fragment and not self._moving.shift(shift, tag):
+            return False
+        if shift.fragment == self.fragment + 1:
+            cast("MovingRoute", self._route).switch(tag, shift.after)
+        del self.shifts[number]
+        return True
+
+    def arrive(self, sender: int, said: Any) -> None:
+        """State of keys that come here, from another node of the fragment."""
+        self._moving.arrive(sender, said)
+
+    def abandon(self) -> None:
+        """A node failed: state that is missing will not come."""
+        if self.fragment in self._topology.tables:
+            self._moving.abandon()
 
     @property
     def works(self) -> bool:
@@ -146,6 +212,12 @@ class LiveNode:
             awaited=self.merge.awaited,
         )
 
+    def feedback(self) -> Iterator[bytes]:
+        """Its messages to the caller, taken out."""
+        if isinstance(self._operators, TimedNode):
+            while self._operators.feedback:
+                yield self._operators.feedback.popleft()
+
     @property
     def awaits(self) -> int | None:
         """The sender without whom nothing goes on here; None: there is no such one."""
@@ -171,6 +243,9 @@ class DirectLink:
 
     def low(self, tag: bytes) -> None:
         self._merge().set_low(self._sender, tag)
+
+    def note(self, body: bytes) -> None:
+        self._merge().notes.append(body)
 
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)

@@ -71,6 +71,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._marks: deque[tuple[int, bytes]] = deque()
         self._marked = 0
         self.awaited = [0.0] * senders  # seconds, per sender
+        self.notes: deque[bytes] = deque()  # messages of senders, for the node
+        self.rows_at_once = MERGED_ROWS
 
     # ------------------------------------------------------------------------------------ from senders
 
@@ -154,7 +156,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if not active:
             raise StopIteration
         for sender in active:
-            bound = min(bound, self._enough(sender, MERGED_ROWS // len(active)))
+            bound = min(bound, self._enough(sender, self.rows_at_once // len(active)))
         parts = [[*self._taken(sender, bound)] for sender in active]
         found = [part for of_sender in parts for part in of_sender]
         if sum(1 for of_sender in parts if of_sender) > 1:

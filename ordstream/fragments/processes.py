@@ -25,6 +25,7 @@ from typing import Any
 from ordstream.errors import NodeLost, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.grouping import OPTIONS
 from ordstream.fragments.node_process import serve
 from ordstream.fragments.wire import CALL, Handler, Mesh
 from ordstream.ground.interrupts import kept_from_children
@@ -221,7 +222,7 @@ def prepare(
     from ordstream.node.settings import OF_STATE, make_settings, refuse_state
     from ordstream.plan.final import final
 
-    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None and name not in OPTIONS}
     settings = make_settings(chosen)
     if not keeps_state:
         refuse_state(settings, where)

@@ -90,6 +90,10 @@ class SourceBlocks:
         if self._thread is not None:
             start(self._thread)
 
+    def at_most(self, rows: int) -> None:
+        """Give no larger blocks than of so many rows."""
+        self._block_rows = min(self._block_rows, rows)
+
     def ready(self) -> bool:
         """Whether `next` gives a block, the end or the error without waiting."""
         return not self.over and (self._rest is not None or self._thread is None or bool(self._came))

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 #: The caller's number among the processes.
 CALLER = -1
-ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE = range(8)
-# The caller asks how far a node is.
-FIGURES = 16
+ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE, SHIFT = range(9)
+# The caller asks how far a node is; a message between a node and the one that sends it rows.
+FIGURES, NOTE = 16, 17
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.
@@ -226,6 +226,9 @@ class SocketLink:
 
     def low(self, tag: bytes) -> None:
         self._mesh.low(*self._to, tag)
+
+    def note(self, body: bytes) -> None:
+        self._post(NOTE, body)
 
     def mark(self, number: int, tag: bytes) -> None:
         self._post(MARK, NUMBER.pack(number) + tag)

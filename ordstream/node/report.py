@@ -203,6 +203,9 @@ class Report:
         What the shed operators dropped, when and why.
     channels : tuple of ChannelReport
         Of several processes: what went from each node to each, and who waited for whom.
+    grouping : dict
+        Of several processes: what sent rows to the stateless operators in front, and what it heard and
+        decided; {} where each block went to the node with the least to do.
     """
 
     tuples: int
@@ -231,6 +234,7 @@ class Report:
     snapshots: tuple[SnapshotFigures, ...] = ()
     elastic: ElasticReport | None = None
     channels: tuple[ChannelReport, ...] = ()
+    grouping: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -283,7 +287,13 @@ class Report:
                 f"{last.rows:,} rows of state ({last.bytes:,} bytes); longest {slowest:.3f} s, copies "
                 f"{max(one.stall_seconds for one in self.snapshots):.3f} s"
             )
-        return "\n".join(lines + channel_lines(self.channels, self.seconds))
+        return "\n".join(lines + self._of_nodes())
+
+
+    def _of_nodes(self) -> list[str]:
+        grouping = ", ".join(f"{name} {value}" for name, value in self.grouping.items())
+        lines = [f"grouping: {grouping.removeprefix('name ')}"] if grouping else []
+        return lines + channel_lines(self.channels, self.seconds)
 
 
 def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -473,8 +473,16 @@ def _processes(options: dict[str, Any]) -> int:
     """Take out `processes`: how many."""
     processes = options.pop("processes", None)
     if processes is None:
+        for name in ("grouping", "grouping_key", "balance"):
+            if options.pop(name, None) is not None:
+                raise PlanError(f"{name} is for a run over several processes: give processes= too")
         return 1
-    return allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    if several == 1:  # there is nothing to choose
+        options.pop("grouping", None)
+        options.pop("grouping_key", None)
+        options.pop("balance", None)
+    return several
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

@@ -23,6 +23,7 @@ FUNCTIONS = {
 }
 DESCRIBED = re.compile(r"^(\w+) : (.+), default (.+)$", re.MULTILINE)
 WIDTH = 110
+OF_PROCESSES = {"processes", "grouping", "grouping_key"}
 UNKNOWN = r"unknown option 'worker'; options are .*Did you mean 'workers'\?"
 
 
@@ -31,9 +32,9 @@ def names(options):
 
 
 def test_every_option_of_a_run_has_a_default_and_a_type():
-    """`Settings` is the table of defaults; `processes` is no setting of a node."""
+    """`Settings` is the table of defaults; those of several processes are no settings of a node."""
     settings = {field.name for field in fields(Settings)}
-    assert set(names(RunOptions)) | set(names(StreamOptions)) == settings | {"processes"}
+    assert set(names(RunOptions)) | set(names(StreamOptions)) == settings | OF_PROCESSES
     assert set(names(StreamOptions)) - set(names(RunOptions)) == {"partial", "partial_after"}
     assert set(names(RunOptions)) <= set(names(StreamOptions))
 
@@ -56,7 +57,7 @@ def test_help_shows_every_option_once_with_its_default(name):
     text = inspect.getdoc(function)
     found = DESCRIBED.findall(text)
     assert sorted(option for option, _, _ in found) == sorted(names(options))
-    defaults = {field.name: field.default for field in fields(Settings)} | {"processes": None}
+    defaults = {field.name: field.default for field in fields(Settings)} | dict.fromkeys(OF_PROCESSES)
     for option, _, default in found:
         value = eval(default, {})  # of our own text
         assert value == defaults[option], option

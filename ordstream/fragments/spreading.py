@@ -1,0 +1,194 @@
+"""How the caller spreads the rows of the stateless operators in front over their nodes
+(`ordstream.fragments.grouping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordstream.balance.dkg import DKG
+from ordstream.balance.memory import KeyMemory
+from ordstream.balance.mixed.table import Assignment
+from ordstream.balance.posg import POSG
+from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.proactive import Proactive, keys_of, parameters_for
+from ordstream.fragments.topology import Topology
+
+
+class Spreading(Protocol):
+    """What chooses the nodes of a block.
+
+    Attributes
+    ----------
+    block_rows, cap : int or None
+        Rows of a block, and bytes that a node may have, where these matter.
+    """
+
+    block_rows: int | None
+    cap: int | None
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> Any:
+        """The node of each row, or of all.
+
+        Parameters
+        ----------
+        first : int
+            Serial of the first row.
+        rows : pyarrow.RecordBatch
+        free : sequence of int
+            The nodes that have room, the one with the least to do first.
+        """
+
+    def notes(self) -> list[tuple[int, bytes]]:
+        """Node and message: what is sent in front of the last block."""
+
+    def hear(self, node: int, body: bytes) -> None:
+        """A node's message."""
+
+    def report(self) -> dict[str, Any]:
+        """For `Report.grouping`."""
+
+
+class _Plain:
+    """A spreading that hears nothing."""
+
+    block_rows: int | None = None
+    cap: int | None = None
+    name = ""
+
+    def notes(self) -> list[tuple[int, bytes]]:
+        return []
+
+    def hear(self, node: int, body: bytes) -> None:
+        raise AssertionError
+
+    def report(self) -> dict[str, Any]:
+        return {"name": self.name} if self.name else {}
+
+
+class LeastOutstanding(_Plain):
+    """Each block to the node with the fewest bytes to do."""
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> int:
+        return free[0]
+
+
+class BlocksInTurn(_Plain):
+    """Block i to node i mod k."""
+
+    name = "blocks"
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes, self._next = nodes, -1
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> int:
+        self._next = (self._next + 1) % self._nodes
+        return self._next
+
+
+class RowsInTurn(_Plain):
+    """The row with serial i to node (i - 1) mod k."""
+
+    name = "round_robin"
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
+        return (np.arange(first - 1, first - 1 + rows.num_rows) % self._nodes).astype(np.int32)
+
+
+class Routed(_Plain):
+    """Each row where a function of rows says."""
+
+    def __init__(self, route: Callable[[pa.RecordBatch], npt.NDArray[np.int32]], name: str = "") -> None:
+        self._route, self.name = route, name
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
+        return self._route(rows)
+
+
+class ByTable(Routed):
+    """Each row where the route table in force says."""
+
+    def __init__(self, route: MovingRoute) -> None:
+        super().__init__(route)
+        self._moving = route
+
+    def switch(self, table: Assignment) -> None:
+        """What comes from now on goes by another table."""
+        self._moving.switch(b"", table)
+
+
+class LearntMap(_Plain):
+    """DKG while rows come: a map that changes in front of the rows with serial 1 + i·m, and nowhere else.
+
+    It is made of the keys of all rows in front, of which older ones count less
+    (`ordstream.balance.memory.KeyMemory`). So a row's node is a pure function of the keys of the rows up to
+    it. Without evidence keys go by buckets.
+
+    Parameters
+    ----------
+    parameters : DKG
+        `m`: rows from one map to the next.
+    nodes : int
+    key : tuple of int
+    """
+
+    def __init__(self, parameters: DKG, nodes: int, key: tuple[int, ...]) -> None:
+        self._parameters, self._key = parameters, key
+        self._memory = KeyMemory(parameters)
+        self._learner = parameters.learner(nodes)
+        self._map = self._learner.build()
+        self._nodes = nodes
+        self._maps = self._moved = 0
+
+    def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
+        found, start = [], 0
+        while start < rows.num_rows:
+            if self._learner.full:
+                self._new_map()
+            count = min(rows.num_rows - start, self._parameters.m - self._learner.learnt)
+            keys = keys_of(rows.slice(start, count), self._key)
+            self._learner.learn(keys)
+            found.append(self._map.route(keys))
+            start += count
+        return np.concatenate(found)
+
+    def _new_map(self) -> None:
+        made = self._memory.take(self._learner)
+        if made is not None:
+            self._map = made
+        self._maps += 1
+        self._learner = self._parameters.learner(self._nodes)
+
+    def report(self) -> dict[str, Any]:
+        return {"name": "dkg", "maps": self._maps, "heavy": len(self._map.heavy)}
+
+
+def spreading_of(topology: Topology) -> Spreading:
+    """What sends the source's rows to the first nodes."""
+    first, nodes = topology.first, topology.receivers(topology.first)
+    chosen = topology.groupings.get(first)
+    route = topology.route(first)
+    if isinstance(route, MovingRoute):
+        return ByTable(route)
+    if route is not None:
+        return Routed(route)
+    if chosen is None:
+        return LeastOutstanding()
+    given, key = chosen.grouping, chosen.key
+    if given == "blocks":
+        return BlocksInTurn(nodes)
+    if given == "round_robin":
+        return RowsInTurn(nodes)
+    if isinstance(given, POSG):
+        return Proactive(parameters_for(given, nodes), key)
+    if isinstance(given, DKG):
+        return LearntMap(given, nodes, key)
+    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__)

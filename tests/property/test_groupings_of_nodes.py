@@ -1,0 +1,216 @@
+"""What sends rows to nodes changes nothing of the output: POSG with messages that are late, in any order, or
+never come; DKG whose map changes on the way; rows and blocks in turn. Against `run_serial`, unsorted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ordstream as od
+from ordstream.balance.baselines import Modulo
+from ordstream.errors import OperatorError
+from ordstream.fragments import proactive
+from ordstream.fragments.same_process import SameProcess, run_here
+from ordstream.fragments.spreading import LearntMap
+from ordstream.reference.run_serial import run_serial
+
+SOURCE = pa.schema([("item", pa.string()), ("n", pa.int64())])
+
+
+def twice(row):
+    return [(row.item, row.n), (row.item, -row.n)] if row.n % 3 else []
+
+
+def fails_at_100(row):
+    if row.n == 100:
+        raise ValueError("a hundred")
+    return (row.item, row.n)
+
+
+def rows(count, seed=0):
+    items = np.random.default_rng(seed).zipf(1.5, count) % 50
+    return pa.table({"item": [f"item {n}" for n in items], "n": range(count)}, schema=SOURCE)
+
+
+FRONTS = {
+    "map": lambda p: p.filter(od.col("n") >= 3).flat_map(twice, schema=SOURCE),
+    "keyed behind": lambda p: p.flat_map(twice, schema=SOURCE).key_by("item").scan(seen=od.count()),
+    "a total behind": lambda p: p.filter(od.col("n") != 5).key_by("item").count().top_k(5, by="count"),
+    "failing": lambda p: p.map(fails_at_100, schema=SOURCE).flat_map(twice, schema=SOURCE),
+}
+GROUPINGS = {
+    "posg": {"grouping": od.POSG(window=5, mu=1e9, resync=9), "grouping_key": "item"},
+    "posg by all": {"grouping": "posg"},
+    "dkg": {"grouping": od.DKG(m=30), "grouping_key": ("item",)},
+    "blocks": {"grouping": "blocks"},
+    "round_robin": {"grouping": "round_robin"},
+}
+
+
+class Clock:
+    """A clock that functions put forward."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(proactive, "time", made)
+    return made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def every_row_is_timed():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proactive, "LEAST_TIMED", 1)
+        yield
+
+
+@given(
+    front=st.sampled_from(sorted(FRONTS)),
+    grouping=st.sampled_from(sorted(GROUPINGS)),
+    nodes=st.sampled_from((1, 2, 3, 5)),
+    count=st.sampled_from((0, 1, 90, 400)),
+    block_rows=st.sampled_from((1, 7, 1000)),
+    turns=st.tuples(st.none() | st.integers(0, 1000), st.sampled_from((None, 1, 200))),
+)
+def test_the_output_is_that_of_a_sequential_run(front, grouping, nodes, count, block_rows, turns):
+    pipeline, table = FRONTS[front](od.Pipeline(SOURCE)), rows(count)
+    expected = run_serial(pipeline, table)
+    seed, channel_bytes = turns
+    options = GROUPINGS[grouping] | {"tags": True}
+    more = {"seed": seed, "block_rows": block_rows, "channel_bytes": channel_bytes}
+    if expected.error is not None:
+        with pytest.raises(OperatorError, match="serial 101") as found:
+            run_here(pipeline, table, nodes, options, **more)
+        assert found.value.row == expected.error.row
+        return
+    result = run_here(pipeline, table, nodes, options, **more)
+    assert result.table.drop(["_serial", "_index"]).equals(expected.table)
+    tags = zip(result.table["_serial"].to_pylist(), result.table["_index"].to_pylist(), strict=True)
+    assert list(tags) == expected.tags
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_posg_goes_through_its_states_by_messages(nodes, clock, monkeypatch):
+    """Every node sends matrices, all answer, and C^ is corrected again and again."""
+    heard = []
+    whole = proactive.Proactive.hear
+
+    def hear(self, node, body):
+        before = self.scheduler.state
+        whole(self, node, body)
+        heard.append((node, body[:1], before, self.scheduler.state))
+
+    monkeypatch.setattr(proactive.Proactive, "hear", hear)
+    pipeline, table = FRONTS["map"](od.Pipeline(SOURCE)), rows(3_000)
+    options = {"grouping": od.POSG(window=100, mu=1e9, resync=150), "grouping_key": "item"}
+    result = run_here(pipeline, table, nodes, options, block_rows=4, channel_bytes=400)
+    assert result.table.equals(run_serial(pipeline, table).table)
+    figures = result.report.grouping
+    assert figures["synchronised"] > 1
+    assert figures["replies"] >= nodes * figures["synchronised"]
+    assert {node for node, kind, _, _ in heard if kind == proactive.MATRICES} == set(range(nodes))
+    assert ("ROUND ROBIN", "SEND ALL") in {step[2:] for step in heard if step[1] == proactive.MATRICES}
+    assert ("WAIT ALL", "RUN") in {step[2:] for step in heard if step[1] == proactive.REPLIES}
+    assert str(result.report).count("grouping: posg, state ") == 1
+
+
+def test_posg_learns_what_rows_cost(clock):
+    """A node's matrices tell items that take long from others, also where rows came together."""
+
+    def work(row):
+        clock.now += 4.0 if row.item == "item 1" else 0.25
+        return (row.item, row.n)
+
+    table = pa.table({"item": [f"item {n % 5}" for n in range(200)], "n": range(200)}, schema=SOURCE)
+    pipeline = od.Pipeline(SOURCE).map(work, schema=SOURCE)
+    here = SameProcess()
+    options = {"grouping": od.POSG(window=10_000), "grouping_key": "item"}
+    run_here(pipeline, table, 2, options, here=here)
+    for node in here.nodes:
+        times = node._operators._instance.times
+        assert times.tuples == 100
+        costs = times.estimate_many(pa.array(["item 1", "item 2"]))
+        assert costs.tolist() == [4.0, 0.25]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.sampled_from((1, 10, 37)))
+def test_a_learnt_map_changes_at_multiples_of_m_and_nowhere_else(blocks, m):
+    """Whatever the blocks, and by the rows in front only."""
+    table = rows(sum(blocks)).combine_chunks().to_batches()[0]
+    parameters = od.DKG(m=m, theta=0.2)
+
+    def spread(sizes):
+        learnt, found, first = LearntMap(parameters, 3, (0,)), [], 1
+        for size in sizes:
+            found += learnt.nodes(first, table.slice(first - 1, size), [0, 1, 2]).tolist()
+            first += size
+        return found, learnt.report()["maps"]
+
+    found, maps = spread(blocks)
+    assert (found, maps) == spread([1] * table.num_rows)
+    assert maps == (table.num_rows - 1) // m
+    for start in range(0, table.num_rows, m):
+        of_key = {}
+        for item, node in zip(table["item"][start : start + m].to_pylist(), found[start:], strict=False):
+            assert of_key.setdefault(item, node) == node
+
+
+def test_a_map_that_stays_serves_operators_with_state():
+    table = rows(500)
+    pipeline = od.Pipeline(SOURCE).filter(od.col("n") >= 0).key_by("item").scan(seen=od.count(), name="seen")
+    learnt = od.DKG(m=200).fit(table["item"], 3)
+    result = run_here(pipeline, table, 3, {"grouping": {"seen": learnt}})
+    assert result.table.equals(run_serial(pipeline, table).table)
+    sent = [c.rows for c in result.report.channels if c.sender.startswith("fragment 1")]
+    by_node = np.bincount(learnt.route(table["item"].combine_chunks()), minlength=3)
+    assert np.reshape(sent, (3, 3)).sum(axis=0).tolist() == by_node.tolist()
+
+
+KEYED = od.Pipeline(SOURCE).key_by("item").scan(seen=od.count(), name="seen")
+FRONT = od.Pipeline(SOURCE).filter(od.col("n") > 0, name="kept").key_by("item").scan(seen=od.count())
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "options", "text"),
+    [
+        (
+            KEYED,
+            {"grouping": "posg"},
+            "this pipeline begins with 'seen', which keeps state. While keys have",
+        ),
+        (KEYED, {"grouping": {"seen": od.DKG()}}, "'seen' runs where|begins with 'seen', which keeps state"),
+        (FRONT, {"grouping": {"scan_2": od.DKG()}}, "'scan_2' runs where operators keep state. While keys"),
+        (FRONT, {"grouping": "dkg"}, "name the columns that DKG looks at"),
+        (FRONT, {"grouping": od.DKG(variant="pkg")}, "PKG splits the rows of a key"),
+        (FRONT, {"grouping": "hash"}, "grouping is one of 'least_outstanding', 'blocks'"),
+        (FRONT, {"grouping": 7}, "got 7"),
+        (
+            FRONT,
+            {"grouping": Modulo(4), "grouping_key": "n"},
+            "a Modulo for 4 nodes can.t serve",
+        ),
+        (FRONT, {"grouping": {"other": "posg"}}, "no operator is called 'other'; there are kept, scan_2"),
+        (FRONT, {"grouping": "posg", "grouping_key": "m"}, "no column 'm'|'m'"),
+        (FRONT, {"grouping": "posg", "workers": 2}, "workers must be 0"),
+        (FRONT, {"grouping_key": "n"}, "give grouping= too"),
+    ],
+)
+def test_what_does_not_fit_is_refused(pipeline, options, text):
+    with pytest.raises(od.OrdstreamError, match=text):
+        run_here(pipeline, rows(10), 3, options)
+
+
+def test_one_process_has_nothing_to_choose():
+    assert FRONT.run(rows(10), processes=1, grouping="posg").table.num_rows == 9
+    with pytest.raises(od.PlanError, match="grouping is for a run over several processes"):
+        FRONT.run(rows(10), grouping="posg")
