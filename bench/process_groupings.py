@@ -75,7 +75,7 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
         "round robin by row": lambda: "round_robin",
         "round robin by block": lambda: "blocks",
         "least outstanding": lambda: "least_outstanding",
-        "POSG": lambda: od.POSG(window=asked.window),
+        "POSG": lambda: od.POSG(window=asked.window, mu=asked.mu),
         "full knowledge": lambda: Known(k, us),
     }
 
@@ -144,5 +144,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provisioning", type=float, default=1.05)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--window", type=int, default=1024, help="POSG's N")
+    parser.add_argument("--mu", type=float, default=0.05, help="POSG's tolerance")
     parser.add_argument("--work", choices=("sleep", "spin"), default="sleep")
     parser.add_argument("--seed", type=int, default=7)
