@@ -207,7 +207,8 @@ def _arrow_words(array: Any) -> Words:
     if pat.is_struct(type_):
         return _with_nulls(_combined([_arrow_words(part) for part in array.flatten()]), array)
     if pat.is_integer(type_) or pat.is_boolean(type_):
-        filled = array.fill_null(0) if array.null_count else array
+        none = False if pat.is_boolean(type_) else 0
+        filled = array.fill_null(none) if array.null_count else array
         return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
     if pat.is_floating(type_):
         filled = pc.cast(array, pa.float64())

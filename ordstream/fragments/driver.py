@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,11 @@ from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numbered
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
-from ordstream.fragments.spreading import spreading_of
+from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
@@ -32,6 +33,9 @@ from ordstream.ground.ordertags import (
     source_tags,
     tags_of,
 )
+
+if TYPE_CHECKING:
+    from ordstream.fragments.balancing import Balancing
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -59,6 +63,8 @@ class Driver:
         What puts markers into the order, and says where the run begins.
     emitted_through : OrderTag, optional
         Outputs up to this one are left out: they were delivered before.
+    balancing : Balancing, optional
+        What moves keys.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Driver:
         tags: bool,
         marking: Marking | None = None,
         emitted_through: OrderTag | None = None,
+        balancing: Balancing | None = None,
     ) -> None:
         begin = OrderTag(0) if marking is None else marking.begin.emitted_through
         self.topology, self.blocks = topology, blocks
@@ -84,6 +91,8 @@ class Driver:
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
+        self._balancing = balancing
+        self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
@@ -114,6 +123,8 @@ class Driver:
             progressed = True
         if blocks.over:
             return self._source_over() or progressed
+        if self._balancing is not None:
+            progressed |= self._balance(self._balancing)
         free, most, before = self.out.free(), None, blocks.rows
         if not blocks.ready() or not free:
             return progressed
@@ -155,10 +166,29 @@ class Driver:
 
     def _mark(self, marking: Marking, serial: int) -> None:
         """Put a marker behind a tuple; nothing behind it was sent."""
-        number, tag = marking.put(serial), tag_of_serial(serial + 1)
+        marking.put(self._put(SNAPSHOT, serial), serial)
+
+    def _put(self, kind: int, serial: int) -> int:
+        """A marker's number, which stands in the order now."""
+        self._marks += 1
+        number, tag = numbered(self._marks, kind), tag_of_serial(serial + 1)
         self.merge.mark(number, tag)
         self.out.mark(number, tag)
         self.out.set_low(tag)
+        return number
+
+    def _balance(self, balancing: Balancing) -> bool:
+        """Have nodes report, or keys move, where the source is now."""
+        serial = self.blocks.rows
+        if balancing.wants_report(serial):
+            balancing.asked(self._put(REPORT, serial), serial)
+            return True
+        if balancing.wants_move():
+            shift = balancing.begin(self._put(MOVE, serial), serial)
+            if shift.fragment == self.topology.first:
+                cast(ByTable, self._spread).switch(shift.after)
+            return True
+        return False
 
     @property
     def _stopping(self) -> bool:
@@ -181,13 +211,15 @@ class Driver:
     @property
     def at_mark(self) -> bool:
         """The next `output` meets a marker: what comes with it stands behind."""
-        return self.merge.at_mark is not None
+        number = self.merge.at_mark
+        return number is not None and kind_of(number) == SNAPSHOT
 
     def output(self) -> pa.RecordBatch | None:
         """The next rows of the output; None: none are there now."""
         while (number := self.merge.at_mark) is not None:
-            assert self._marking is not None
-            self._marking.met(number, self.emitted_through)
+            if kind_of(number) == SNAPSHOT:
+                assert self._marking is not None
+                self._marking.met(number, self.emitted_through)
             self.merge.pass_mark()
         if not self.merge.ready():
             return None
@@ -223,6 +255,8 @@ class Driver:
     def ended(self, outcome: Outcome) -> None:
         """A node has ended."""
         self._outcomes.append(outcome)
+        if outcome.error is not None and self._balancing is not None:
+            self._balancing.abandon()
 
     @property
     def over(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,13 +42,17 @@ class Route:
     nodes: int
     grouping: Grouping | None = None
 
+    def of(self, schema: pa.Schema, key: tuple[int, ...]) -> Route:
+        """The same for other rows that have the key."""
+        return replace(self, schema=schema, key=key)
+
     def keys(self, batch: pa.RecordBatch) -> Any:
         """The keys of the rows as groupings take them."""
         columns = tuple(batch.column(index) for index in self.key)
         return columns[0] if len(columns) == 1 else columns
 
-    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """The node of each row, from 0."""
+    def __call__(self, batch: pa.RecordBatch, tags: pa.Array | None = None) -> npt.NDArray[np.int32]:
+        """The node of each row, from 0; whatever its tag is."""
         from ordstream._core.ground import arrow, chunk
         from ordstream._core.ground.imported_batch import BatchFormats
         from ordstream._core.state import routing

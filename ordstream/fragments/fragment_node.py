@@ -157,9 +157,14 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             [*fields, pa.field(TAG, pa.binary(), False)],
         )
         if self._route is not None:
-            columns.append(pa.array(self._route(rows)))
+            columns.append(pa.array(self._nodes_of(rows, columns[-1])))
             fields.append(pa.field(NODE, pa.int32(), False))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
+        """Where outputs with these tags go."""
+        assert self._route is not None
+        return self._route(rows)
 
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""

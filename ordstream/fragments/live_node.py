@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,16 @@ from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.figures import Figures, Outcome
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
+
+if TYPE_CHECKING:
+    from ordstream.fragments.moving import MovingOperators
+    from ordstream.fragments.moving_route import MovingRoute
 
 
 class LiveNode:
@@ -35,11 +41,17 @@ class LiveNode:
         As of `TagMerge`.
     states : mapping of str to sequence of pyarrow.RecordBatch, optional
         As of `PolledNode`.
+    send : callable, optional
+        As of `MovingOperators`.
 
     Attributes
     ----------
     taken : deque of NodeState
         What it knew at markers; its owner takes them.
+    said : deque
+        `Moved`, and (fragment, `Report`), for the caller; its owner takes them.
+    shifts : dict
+        Marker's number -> the move that stands there, as far as the owner has told.
     """
 
     def __init__(
@@ -50,18 +62,30 @@ class LiveNode:
         links: Sequence[Link],
         consumed: Callable[[int, int], None],
         states: States | None = None,
+        send: Callable[[int, NodeState], None] = lambda node, state: None,
     ) -> None:
-        self.fragment, self.node = fragment, node
+        self.fragment, self.node, self._topology = fragment, node, topology
         self.outcome: Outcome | None = None
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
-        parts = topology.fragments[fragment], self.merge, topology.route(fragment + 1), topology.options
+        self._route = topology.route(fragment + 1)
+        self._operators: PolledNode | TimedNode | MovingOperators
+        of, options = topology.fragments[fragment], topology.options
         chosen = topology.groupings.get(fragment)
-        self._operators = (
-            TimedNode(*parts, chosen, node, topology.processes, states=states)
-            if chosen is not None and isinstance(chosen.grouping, POSG)
-            else PolledNode(*parts, states)
-        )
+        if fragment in topology.tables:
+            from ordstream.fragments.moving import MovingOperators
+
+            table = topology.tables[fragment]
+            self._operators = MovingOperators(
+                of, node, self.merge, self._route, options, states, table, send
+            )
+        elif chosen is not None and isinstance(chosen.grouping, POSG):
+            parts = of, self.merge, self._route, options
+            self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
+        else:
+            self._operators = PolledNode(of, self.merge, self._route, options, states)
+        self.shifts: dict[int, Any] = {}
+        self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
         self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
@@ -82,7 +106,7 @@ class LiveNode:
         try:
             batch, did = self._operators.poll()
         except StopIteration:
-            self._over(self.merge.cut or END)
+            self._over(self._operators.cut or self.merge.cut or END)
             return True
         except OperatorError as error:
             self._failed = error
@@ -97,6 +121,9 @@ class LiveNode:
                 self.out.offer(batch)
         self.out.set_low(self._operators.low())
         did |= self._pass_mark()
+        if self.fragment in self._topology.tables:
+            self.said.extend(self._moving.moved)
+            self._moving.moved.clear()
         return self.out.pump() or did or progressed
 
     def _hand_on_marks(self) -> None:
@@ -111,11 +138,44 @@ class LiveNode:
         number = self.merge.at_mark
         if number is None:
             return False
+        kind = kind_of(number)
+        if kind == MOVE and number not in self.shifts:
+            return False
+        if kind != SNAPSHOT:
+            if kind == MOVE and not self._shift(number):
+                return True
+            if kind == REPORT and self.fragment in self._topology.tables:
+                self.said.append((self.fragment, self._moving.loads(number)))
+            self.merge.pass_mark()
+            return True
         found = self._operators.take_state()
         if found is not None:
             self.taken.append(NodeState(number, self.fragment, self.node, *found))
             self.merge.pass_mark()
         return True
+
+    @property
+    def _moving(self) -> MovingOperators:
+        return cast("MovingOperators", self._operators)
+
+    def _shift(self, number: int) -> bool:
+        """Take part in the move that stands at the marker; False: not yet."""
+        shift, tag = self.shifts[number], self.merge.marks[0][1]
+        if shift.fragment == self.fragment and not self._moving.shift(shift, tag):
+            return False
+        if shift.fragment == self.fragment + 1:
+            cast("MovingRoute", self._route).switch(tag, shift.after)
+        del self.shifts[number]
+        return True
+
+    def arrive(self, sender: int, said: Any) -> None:
+        """State of keys that come here, from another node of the fragment."""
+        self._moving.arrive(sender, said)
+
+    def abandon(self) -> None:
+        """A node failed: state that is missing will not come."""
+        if self.fragment in self._topology.tables:
+            self._moving.abandon()
 
     @property
     def works(self) -> bool:

@@ -89,7 +89,6 @@ class Marking:
         self.wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._requested = self._served = 0
-        self._number = 0
         self._marked = self.begin.serial  # of the last marker
         self._under_way: deque[_Marker] = deque()
         self._publishing: _Marker | None = None
@@ -138,24 +137,25 @@ class Marking:
         rows = self.snapshots.rows
         return rows - (serial - self.begin.serial) % rows if rows else None
 
-    def put(self, serial: int) -> int:
-        """A marker goes into the order behind this tuple; its number."""
+    def put(self, number: int, serial: int) -> None:
+        """A marker of this number goes into the order behind this tuple."""
         with self._lock:
             self._served = self._requested
-        self._number += 1
         self._marked = serial
         nodes = sum(
             self._topology.fragments[k].nodes(self._topology.processes)
             for k in range(self._topology.first, self._topology.last_edge)
         )
-        self._under_way.append(_Marker(self._number, serial, self._served, nodes))
-        return self._number
+        self._under_way.append(_Marker(number, serial, self._served, nodes))
+
+    def _of(self, number: int) -> _Marker:
+        return next(marker for marker in self._under_way if marker.number == number)
 
     # ---------------------------------------------------------------------------------------- the nodes
 
     def heard(self, said: Parsed) -> None:
         """A frame of a node's state."""
-        marker = self._under_way[said.number - self._under_way[0].number]
+        marker = self._of(said.number)
         if said.name:
             batch = said.batch(self._schemas[said.name])
             marker.parts.setdefault(said.name, []).append(batch)
@@ -165,7 +165,7 @@ class Marking:
 
     def told(self, state: NodeState) -> None:
         """A node's state, in the same process."""
-        marker = self._under_way[state.number - self._under_way[0].number]
+        marker = self._of(state.number)
         for name, batches in state.states.items():
             marker.parts.setdefault(name, []).extend(batches)
         marker.nanoseconds += state.nanoseconds
@@ -175,7 +175,7 @@ class Marking:
 
     def met(self, number: int, emitted_through: OrderTag) -> None:
         """The caller has everything in front of a marker; `emitted_through`: the last output's tag."""
-        marker = self._under_way[number - self._under_way[0].number]
+        marker = self._of(number)
         same = emitted_through.serial == marker.serial
         marker.through = emitted_through if same else OrderTag(marker.serial), emitted_through
 

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
@@ -24,9 +25,10 @@ from ordstream.errors import PlanError
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
-from ordstream.fragments.node_state import parsed
+from ordstream.fragments.moving import Shift
+from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, STATE, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, SHIFT, STATE, Mesh
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -84,6 +86,8 @@ class _Host:
                 while node.taken:
                     for parts in node.taken.popleft().frames():
                         self._mesh.post(CALLER, STATE, node.fragment, self._run, parts)
+                while node.said:
+                    self._tell(node.said.popleft())
                 if node.outcome is not None and k not in self._told:
                     self._told.add(k)
                     self._tell(node.outcome)
@@ -108,13 +112,15 @@ class _Host:
     def _handle(self, process: int, kind: int, edge: int, run: int, body: Any) -> None:
         if kind == CALL and process == CALLER:  # only what the caller sends is unpickled
             self._call(run, body)
-        elif kind == STATE:
+        elif kind == STATE and process == CALLER:
             self._states.append((run, edge, body))
         elif kind == FIGURES:
             if run == self._run:
                 self._tell_figures()
         elif run > self._run:
             self._early.append((process, kind, edge, run, body))
+        elif run == self._run and kind in (STATE, SHIFT):
+            self._hear_of_move(process, kind, edge, body)
         elif run == self._run and self._endpoint is not None:
             self._endpoint.handle(process, kind, edge, body)
 
@@ -122,6 +128,26 @@ class _Host:
         for node in self._nodes:
             if node.outcome is None:
                 self._tell(node.figures())
+
+    def _hear_of_move(self, process: int, kind: int, fragment: int, body: Any) -> None:
+        """State from another node, or what the caller says of a move."""
+        shift = Shift.from_bytes(bytes(body)) if kind == SHIFT and body.size else None
+        for node in self._nodes:
+            if kind == STATE and node.fragment == fragment:
+                node.arrive(process, parsed(body))
+            elif shift is not None:
+                node.shifts[shift.number] = shift
+            elif kind == SHIFT:
+                node.abandon()
+
+    def _sender(self) -> Callable[[int, NodeState], None]:
+        """How a node sends state to another one of its fragment."""
+
+        def send(to: int, state: NodeState) -> None:
+            for parts in state.frames():
+                self._mesh.post(to, STATE, state.fragment, self._run, parts)
+
+        return send
 
     def _call(self, run: int, body: Any) -> None:
         self._leave()
@@ -150,8 +176,9 @@ class _Host:
                 rows.append(said.batch(schemas[said.name]))
         for k in topology.of_process(self._process):
             node = LiveNode(
-                topology, k, self._process, endpoint.links(k + 1), endpoint.consumed(k), states.get(k)
-            )
+                topology, k, self._process, endpoint.links(k + 1), endpoint.consumed(k), states.get(k),
+                self._sender(),
+            )  # fmt: skip
             endpoint.merges[k], endpoint.outs[k + 1] = node.merge, node.out
             self._nodes.append(node)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def placed(
         if route is None or not rows.num_rows:
             yield k, 0, name, rows
             continue
-        mine = replace(route, schema=rows.schema, key=key_columns(topology.fragments[k], name))
+        mine = route.of(rows.schema, key_columns(topology.fragments[k], name))
         nodes = mine(rows)
         for node in np.unique(nodes).tolist():
             yield k, node, name, rows.filter(pa.array(nodes == node))

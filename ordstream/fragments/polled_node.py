@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import OperatorError
-from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
 from ordstream.ground.ordertags import AT_END, OrderTag, tags_of
+from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class PolledNode(FragmentNode):
         self,
         fragment: Fragment,
         merge: TagMerge,
-        route: Route | None,
+        route: Any,
         options: Mapping[str, Any],
         states: States | None = None,
     ) -> None:
@@ -110,6 +112,39 @@ class PolledNode(FragmentNode):
             fields = [*part.schema, rows.schema.field(len(columns))]
             self._fitted.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
             start += part.num_rows
+
+    #: Where the output ends, if not where the input does.
+    cut: bytes | None = None
+
+    def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
+        assert self._route is not None
+        return self._route(rows, tags)
+
+    # ---------------------------------------------------------------------------------------- its state
+
+    def _door(self, operator: Operator) -> tuple[Any, int]:
+        """The way to an operator's state, and the operator's place; where the node is `idle`."""
+        from ordstream._core.flow.state_door import StateDoor
+
+        if self._polled.is_closed:
+            raise RuntimeError("the run has ended: its state is not there any more")
+        return StateDoor(self._polled), self._polled.place_of(operator.name)
+
+    def state_of(self, operator: Operator) -> list[pa.RecordBatch]:
+        """Rows of an operator's state."""
+        door, place = self._door(operator)
+        found: list[pa.RecordBatch] = door.export(place, operator.state_schema())
+        return found
+
+    def take_in(self, operator: Operator, rows: pa.RecordBatch) -> None:
+        """State of keys that were not here."""
+        door, place = self._door(operator)
+        door.install(place, rows)
+
+    def give_away(self, operator: Operator, rows: pa.RecordBatch) -> None:
+        """Forget the keys of these rows of state."""
+        door, place = self._door(operator)
+        door.remove(place, rows)
 
     # ---------------------------------------------------------------------------------------- a marker
 

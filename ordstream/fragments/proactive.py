@@ -31,7 +31,6 @@ import pyarrow as pa
 
 from ordstream.balance.posg import POSG, Matrices, PosgInstance, SyncReply, SyncRequest
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import Chosen
 from ordstream.fragments.merging import TagMerge
@@ -134,7 +133,7 @@ class TimedNode(PolledNode):
         self,
         fragment: Fragment,
         merge: TagMerge,
-        route: Route | None,
+        route: Any,
         options: Mapping[str, Any],
         chosen: Chosen,
         node: int,

@@ -17,17 +17,21 @@ from ordstream.errors import Cancelled, OperatorError, PlanError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import OPTIONS, groupings_of
+from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, STATE
+from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 
 if TYPE_CHECKING:
+    from ordstream.balance.mixed.table import Assignment
+    from ordstream.fragments.balancing import Balancing, MoveFigures
     from ordstream.fragments.marking import Marking
     from ordstream.node.snapshotting import SnapshotFuture
     from ordstream.snapshots.snapshot import Snapshot
@@ -72,9 +76,19 @@ class ProcessStream(Reader):
     ) -> None:
         self._shared = processes if isinstance(processes, Processes) else None
         count = len(processes) if isinstance(processes, Processes) else processes
-        fragments, of_nodes, self._tags = prepare(pipeline, options, f"processes={count}", keeps_state=True)
+        options = dict(options)
+        balance = options.pop("balance", None)
+        where = f"processes={count}"
+        fragments, of_nodes, self._tags = prepare(pipeline, options, where, keeps_state=True)
+        self._balancing, tables = balancing_of(balance, fragments, count)
+        if tables:
+            from ordstream.fragments.balancing import CHANNEL_BYTES
+
+            of_nodes["snapshots"] = True  # so that the state of a key can leave its node
+            channel_bytes = channel_bytes or CHANNEL_BYTES
         groupings = groupings_of(options, fragments, count)
-        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings)
+        check_apart(tables, groupings)
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
         self._marking = marking_of(pipeline, options, self._topology, data)
         self._suppressed = options.get("emitted_through")
         self.schema = with_tags(fragments[-1].output, self._tags)
@@ -85,9 +99,8 @@ class ProcessStream(Reader):
         self._pool: Processes | None = None
         self._driver: Driver | None = None
         self._early: Topology | None = None  # what runs first, where an answer is combined in each node
-        if (
-            reads_twice(data) and self._marking is None
-        ):  # a snapshot is of the operators as they were written
+        # a state that leaves is one of the operators as they were written
+        if reads_twice(data) and self._marking is None and not tables:
             self._early = combines(self._topology)
         self._work = dumps(self._early or self._topology)  # an error now, not in the middle
         self._fatal: BaseException | None = None
@@ -139,11 +152,13 @@ class ProcessStream(Reader):
             for fragment, node, name, rows in placed(topology, marking.states()):
                 pool.mesh.post(node, STATE, fragment, pool.run + 1, frame(0, name, rows))
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
+        if self._balancing is not None:
+            self._balancing.tell = self._tell_shift
         blocks = blocks_of(topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(
             topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags,
-            marking, self._suppressed,
+            marking, self._suppressed, self._balancing,
         )  # fmt: skip
         endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
         endpoint.heard = driver.heard
@@ -162,8 +177,29 @@ class ProcessStream(Reader):
             self._unheard.discard((what.fragment, what.node))
             if not self._unheard:
                 self._heard.set()
+        elif isinstance(what, Moved | tuple):
+            assert self._balancing is not None
+            self._balancing.heard(what)
         elif isinstance(what, BaseException):
             self._fatal = self._fatal or what
+
+    def _tell_shift(self, shift: Shift | None) -> None:
+        """Tell all processes of a move; None: that it is given up."""
+        assert self._pool is not None
+        for process in range(len(self._pool)):
+            body = [] if shift is None else [shift.to_bytes()]
+            self._pool.mesh.post(process, SHIFT, 0, self._pool.run, body)
+
+    @property
+    def moves(self) -> list[MoveFigures]:
+        """Moves of keys that were carried out (`balance=`), in order."""
+        return list(self._balancing.figures) if self._balancing is not None else []
+
+    def cancel_move(self) -> bool:
+        """Give up the move of keys that is under way (`balance=`), at whatever step it is: keys that went
+        come back. Whether there was one. The reading thread.
+        """
+        return self._balancing is not None and self._balancing.cancel()
 
     def _read(self) -> pa.RecordBatch | None:
         driver, marking = self._start(), self._marking
@@ -402,6 +438,30 @@ class ProcessStream(Reader):
             self._seconds = time.perf_counter() - self._started
             if self._fatal is None and self._pool is not None and not self._pool.has_lost:
                 self._hear(CLOSING_S)
+
+
+def check_apart(tables: Mapping[int, Any], groupings: Mapping[int, Any]) -> None:
+    """PlanError where two things would choose the node of the same rows."""
+    if set(tables) & set(groupings):
+        raise PlanError("balance= moves keys between the nodes, so grouping= can't choose them: give one")
+
+
+def balancing_of(
+    balance: Any, fragments: tuple[Fragment, ...], processes: int, interval: int | None = None
+) -> tuple[Balancing | None, dict[int, Assignment]]:
+    """What moves keys, and the route tables that fragments begin with.
+
+    Raises
+    ------
+    PlanError
+        As `controllers_of`.
+    """
+    if balance is None:
+        return None, {}
+    from ordstream.fragments.balancing import INTERVAL_ROWS, Balancing, controllers_of, tables_of
+
+    controllers = controllers_of(balance, fragments, processes)
+    return Balancing(controllers, processes, interval or INTERVAL_ROWS), tables_of(controllers)
 
 
 def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, data: Any) -> Marking | None:

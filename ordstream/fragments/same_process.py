@@ -14,8 +14,9 @@ from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.live_node import DirectLink, LiveNode
-from ordstream.fragments.node_state import placed
-from ordstream.fragments.process_stream import blocks_of, marking_of
+from ordstream.fragments.moving import Shift
+from ordstream.fragments.node_state import NodeState, placed
+from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
@@ -23,6 +24,7 @@ from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
 
 if TYPE_CHECKING:
+    from ordstream.fragments.balancing import Balancing, MoveFigures
     from ordstream.fragments.marking import Marking
 
 #: A pause for worker threads, where nothing else can go on.
@@ -58,6 +60,7 @@ class SameProcess:
         tags: bool,
         marking: Marking | None = None,
         emitted_through: OrderTag | None = None,
+        balancing: Balancing | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The output, batch by batch; then `driver` knows how it ended."""
         found: dict[tuple[int, int], Any] = {}
@@ -76,15 +79,26 @@ class SameProcess:
 
             return hear
 
+        def sends(fragment: int) -> Callable[[int, NodeState], None]:
+            def send(to: int, state: NodeState) -> None:
+                found[fragment, to].arrive(state.node, state)
+
+            return send
+
+        if balancing is not None:
+            balancing.tell = self._tell_shift
+        self._balancing = balancing
         self.driver = found[last, 0] = Driver(
             topology, blocks, links(topology.first, 0), consumed(last, 0), schema, tags, marking,
-            emitted_through,
+            emitted_through, balancing,
         )  # fmt: skip
         states: dict[tuple[int, int], dict[str, list[pa.RecordBatch]]] = {}
         for k, at, name, rows in placed(topology, marking.states()) if marking is not None else ():
             states.setdefault((k, at), {}).setdefault(name, []).append(rows)
         self.nodes = [
-            LiveNode(topology, k, node, links(k + 1, node), consumed(k, node), states.get((k, node)))
+            LiveNode(
+                topology, k, node, links(k + 1, node), consumed(k, node), states.get((k, node)), sends(k)
+            )
             for k in range(topology.first, last)
             for node in range(topology.fragments[k].nodes(topology.processes))
         ]
@@ -94,6 +108,13 @@ class SameProcess:
         finally:
             for node in self.nodes:
                 node.close()
+
+    def _tell_shift(self, shift: Shift | None) -> None:
+        for node in self.nodes:
+            if shift is None:
+                node.abandon()
+            else:
+                node.shifts[shift.number] = shift
 
     def _turns(self, marking: Marking | None) -> Iterator[pa.RecordBatch]:
         driver, chance = self.driver, self._random
@@ -109,6 +130,9 @@ class SameProcess:
                 while node.taken:
                     assert marking is not None
                     marking.told(node.taken.popleft())
+                while node.said:
+                    assert self._balancing is not None
+                    self._balancing.heard(node.said.popleft())
                 if node.outcome is not None and k not in told:
                     told.add(k)
                     driver.ended(node.outcome)
@@ -146,6 +170,9 @@ def run_here(
     block_rows: int = BLOCK_ROWS,
     channel_bytes: int | None = None,
     fragments: Sequence[Fragment] | None = None,
+    balance: Any = None,
+    interval: int | None = None,
+    moves: list[MoveFigures] | None = None,
     here: SameProcess | None = None,
 ) -> Result:
     """Run a pipeline over n nodes in this process, and return all output.
@@ -163,21 +190,37 @@ def run_here(
         As of `ProcessStream`.
     fragments : sequence of Fragment, optional
         Where not as the pipeline is cut.
+    balance : Mixed, optional
+        What moves keys.
+    interval : int, optional
+        Tuples from one report of the nodes to the next.
+    moves : list of MoveFigures, optional
+        Takes those that were carried out.
     here : SameProcess, optional
         Whose nodes can be looked at afterwards.
     """
     cut, of_nodes, tags = prepare(pipeline, options, "nodes", keeps_state=True)
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings_of(options, cut, n))
+    balancing, tables = balancing_of(balance, cut, n, interval)
+    if tables:
+        of_nodes["snapshots"] = True
+    groupings = groupings_of(options, cut, n)
+    check_apart(tables, groupings)
+    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
     schema = with_tags(topology.fragments[-1].output, tags)
     marking = marking_of(pipeline, options, topology, data)
-    early = combines(topology) if fragments is None and marking is None and reads_twice(data) else None
+    whole = fragments is not None or marking is not None or bool(tables)
+    early = combines(topology) if not whole and reads_twice(data) else None
     for one in (early, topology):
         if one is None:
             continue
         here = here or SameProcess(seed)
         blocks = blocks_of(one, data, marking, block_rows, lambda: None, own_thread=False)
-        batches = list(here.run(one, blocks, schema, tags, marking, options.get("emitted_through")))
+        batches = list(
+            here.run(one, blocks, schema, tags, marking, options.get("emitted_through"), balancing)
+        )
         failure = here.driver.failure()
+        if balancing is not None and moves is not None:
+            moves.extend(balancing.figures)
         if marking is not None:
             marking.snapshots.end()
             failure = failure or marking.snapshots.error

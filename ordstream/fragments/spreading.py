@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.memory import KeyMemory
+from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.posg import POSG
-from ordstream.fragments.exchange import Route
+from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.proactive import Proactive, keys_of, parameters_for
 from ordstream.fragments.topology import Topology
 
@@ -112,6 +113,18 @@ class Routed(_Plain):
         return self._route(rows)
 
 
+class ByTable(Routed):
+    """Each row where the route table in force says."""
+
+    def __init__(self, route: MovingRoute) -> None:
+        super().__init__(route)
+        self._moving = route
+
+    def switch(self, table: Assignment) -> None:
+        """What comes from now on goes by another table."""
+        self._moving.switch(b"", table)
+
+
 class LearntMap(_Plain):
     """DKG while rows come: a map that changes in front of the rows with serial 1 + i·m, and nowhere else.
 
@@ -162,7 +175,9 @@ def spreading_of(topology: Topology) -> Spreading:
     """What sends the source's rows to the first nodes."""
     first, nodes = topology.first, topology.receivers(topology.first)
     chosen = topology.groupings.get(first)
-    route: Route | None = topology.route(first)
+    route = topology.route(first)
+    if isinstance(route, MovingRoute):
+        return ByTable(route)
     if route is not None:
         return Routed(route)
     if chosen is None:

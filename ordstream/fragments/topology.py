@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import Chosen
+
+if TYPE_CHECKING:
+    from ordstream.balance.mixed.table import Assignment
+    from ordstream.fragments.moving_route import MovingRoute
 
 #: Bytes that one receiver may have of one sender; and of all senders of a process together, about.
 CHANNEL_BYTES = 4 << 20
@@ -33,6 +37,8 @@ class Topology:
         Of every node.
     channel_bytes : int, optional
         Bytes that one receiver may have of one sender. None: from the number of channels.
+    tables : mapping of int to Assignment
+        Fragment -> the route table that it begins with, of those whose keys may move.
     groupings : mapping of int to Chosen
         Fragment -> what chooses a row's node, where that is not the hash of its key.
     """
@@ -42,6 +48,7 @@ class Topology:
     options: Mapping[str, Any]
     channel_bytes: int | None = None
     groupings: Mapping[int, Chosen] = field(default_factory=dict)
+    tables: Mapping[int, Assignment] = field(default_factory=dict)
 
     @cached_property
     def first(self) -> int:
@@ -69,13 +76,18 @@ class Topology:
         """How many nodes receive from an edge."""
         return 1 if edge == self.last_edge else self.fragments[edge].nodes(self.processes)
 
-    def route(self, edge: int) -> Route | None:
+    def route(self, edge: int) -> Route | MovingRoute | None:
         """What chooses the receiver of a row; None: there is one, or it is any."""
         if edge == self.last_edge or not self.fragments[edge].key:
             return None
-        fragment, chosen = self.fragments[edge], self.groupings.get(edge)
+        fragment, key = self.fragments[edge], self.fragments[edge].key or ()
+        if edge in self.tables:
+            from ordstream.fragments.moving_route import MovingRoute
+
+            return MovingRoute(fragment.source, key, self.tables[edge])
+        chosen = self.groupings.get(edge)
         grouping = None if chosen is None else chosen.grouping
-        return Route(fragment.source, fragment.key or (), self.receivers(edge), grouping)
+        return Route(fragment.source, key, self.receivers(edge), grouping)
 
     def of_process(self, process: int) -> list[int]:
         """The fragments that have a node in a process."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 #: The caller's number among the processes.
 CALLER = -1
-ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE = range(8)
+ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE, SHIFT = range(9)
 # The caller asks how far a node is; a message between a node and the one that sends it rows.
 FIGURES, NOTE = 16, 17
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it

@@ -71,6 +71,15 @@ class PolledStream(Stream):
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
 
+    @property
+    def is_closed(self) -> bool:
+        """Its memory was given back."""
+        return self._closed
+
+    def place_of(self, operator: str) -> int:
+        """Where an operator that keeps a state stands in the core's chain."""
+        return self._made.stateful[operator][0]
+
     def ask_for_snapshot(self) -> None:
         """Have a marker made behind the rows that the core has given to its operators (`progress`)."""
         self._core.request_snapshot()
@@ -83,6 +92,7 @@ class PolledStream(Stream):
         assert snapshots is not None
         found, snapshots.last = snapshots.last, None
         return None if found is None else (found, round(snapshots.figures[-1].stall_seconds * 1e9))
+
     @property
     def report(self) -> Report:
         """Figures of the run, also while it goes on. Without workers, on the thread that polls."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from ordstream.balance.mixed.planners import Mixed
     from ordstream.ground.ordertags import OrderTag
     from ordstream.operators.punctuation import Every
     from ordstream.snapshots.checkpoint import Checkpoint
@@ -68,6 +69,7 @@ class _Options(TypedDict, total=False):
     end: Literal["finish", "suspend"] | None
     snapshots: bool | None
     processes: int | Literal["auto"] | None
+    balance: Mixed | None
     grouping: Any
     grouping_key: str | Sequence[str] | None
 
@@ -180,6 +182,10 @@ processes : int or "auto", default None
     (`ordstream.fragments.processes`). "auto": one per core. `workers`, then 0 by default, is per process.
     They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that
     shed. A snapshot is one of all of them, and goes on in any number. None: this process only.
+balance : Mixed, default None
+    With `processes`: move keys between them while the run goes on, so that none has more than
+    ``(1 + theta)`` times the mean work: ``od.Mixed(theta=0.08, table=3000)``. Order and output stay the
+    same. `stream.moves` lists the moves.
 grouping : "least_outstanding", "blocks", "round_robin", "posg", "dkg", POSG, DKG, KeyMap, ..., default None
     With `processes`: what chooses a row's process (`ordstream.fragments.grouping`). None: the stateless
     operators in front get a block where the least is to do, keyed ones by the hash of the key. A mapping

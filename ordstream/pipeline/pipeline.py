@@ -442,7 +442,7 @@ def _processes(options: dict[str, Any]) -> int:
     """Take out `processes`: how many."""
     processes = options.pop("processes", None)
     if processes is None:
-        for name in ("grouping", "grouping_key"):
+        for name in ("grouping", "grouping_key", "balance"):
             if options.pop(name, None) is not None:
                 raise PlanError(f"{name} is for a run over several processes: give processes= too")
         return 1
@@ -450,6 +450,7 @@ def _processes(options: dict[str, Any]) -> int:
     if several == 1:  # there is nothing to choose
         options.pop("grouping", None)
         options.pop("grouping_key", None)
+        options.pop("balance", None)
     return several
 
 

@@ -1,0 +1,102 @@
+"""Keys that change their node all the time change nothing of the output: random pipelines, random tables at
+every report, nodes that take turns in a random order, with channels that hold next to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from property import strategies as s
+from property.compare import Outcome, agree, exact_rows, run_reference
+from random_moves import RandomMoves
+
+from ordstream.errors import OperatorError, PlanError
+from ordstream.fragments.balancing import movable
+from ordstream.fragments.fragmenting import fragments_of
+from ordstream.fragments.same_process import run_here
+
+LARGE = settings(
+    max_examples=max(8, settings.default.max_examples // 5),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.filter_too_much,
+    ],
+)
+HOW = st.fixed_dictionaries(
+    {
+        "seed": st.none() | st.integers(0, 1000),
+        "block_rows": st.sampled_from((1, 3, 50)),
+        "channel_bytes": st.sampled_from((None, 1, 200)),
+        "interval": st.sampled_from((1, 5, 40)),
+    }
+)
+
+
+def as_table(case: s.Case) -> pa.Table:
+    schema = case.pipeline.source_schema
+    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) -> Outcome:
+    schema = pipeline.schema
+    tags = [
+        tag
+        for batch in batches
+        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
+    ]
+    return Outcome(schema, exact_rows([b.select(schema.names) for b in batches], schema), tags, error, None)
+
+
+def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
+    pipeline = case.pipeline
+    assume(all(one.can_snapshot for one in pipeline.plan.operators))
+    fragments = fragments_of(pipeline.plan)
+    try:
+        keyed = movable(fragments, nodes)
+    except PlanError:
+        assume(False)
+    seed = data.draw(st.integers(0, 1000))
+    balance = {k: RandomMoves(seed + k, nodes) for k in keyed}
+    options = {name: v for name, v in case.options.items() if name not in ("punctuate", "snapshot_every")}
+    table = as_table(case)
+    how = {**how, "interval": max(how["interval"], len(table) // 12)}
+    expected = run_reference(pipeline, table)
+    cut = data.draw(st.none() | st.integers(0, len(table)))
+    if operators := pipeline.plan.operators:
+        cut = None if operators[-1].only_at_end else cut
+    batches: list[pa.RecordBatch] = []
+    error, options = None, options | {"tags": True}
+    try:
+        if cut is None:
+            batches = run_here(pipeline, table, nodes, options, balance=balance, **how).batches
+        else:  # a snapshot may find keys on their way
+            first = run_here(
+                pipeline, table.slice(0, cut), nodes, options | {"end": "suspend"}, balance=balance, **how
+            )
+            rest = pipeline.run(table.slice(cut), restore=first.snapshot, **options)
+            batches = [*first.batches, *rest.batches]
+    except OperatorError as failure:
+        error = failure
+    if error is not None:
+        assert expected.error is not None
+        assert (error.operator, error.serial) == (expected.error.operator, expected.error.serial)
+        return
+    agree(pipeline, expected, outcome_of(pipeline, batches), reports=False)
+
+
+@pytest.mark.parametrize("vocabulary", [s.BUILTIN, s.FAILING, None], ids=["built in", "failing", "all"])
+def test_keys_that_move_at_every_report(vocabulary):
+    cases = s.cases() if vocabulary is None else s.cases(vocabulary=vocabulary, most=4)
+
+    @LARGE
+    @given(cases, st.sampled_from((2, 3, 5)), HOW, st.data())
+    def moves(case, nodes, how, data):
+        check(case, nodes, how, data)
+
+    moves()

@@ -1,0 +1,138 @@
+"""Keys that change their node: who has what, who waits for what, and how a move is given up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from random_moves import RandomMoves
+
+import ordstream as od
+from ordstream.balance.mixed.ring import ConsistentHash
+from ordstream.balance.mixed.table import Assignment
+from ordstream.fragments.driver import tag_of_serial
+from ordstream.fragments.moving import Shift
+from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.process_stream import balancing_of, blocks_of
+from ordstream.fragments.processes import prepare
+from ordstream.fragments.same_process import SameProcess, run_here
+from ordstream.fragments.topology import Topology
+from ordstream.ground.ordertags import source_tags
+
+TABLE = pa.table({"k": [n * n % 37 for n in range(600)], "v": list(range(600))})
+PIPELINE = od.Pipeline(TABLE.schema).key_by("k").scan(n=od.count(), last=od.last("v"))
+
+
+def table(nodes, keys=(), to=()):
+    return Assignment(ConsistentHash(nodes), np.array(keys, np.uint64), np.array(to, np.int32))
+
+
+def test_a_row_goes_by_the_table_that_its_tag_has():
+    route = MovingRoute(TABLE.schema, (0,), table(2, [7], [0]))
+    route.switch(tag_of_serial(3), table(2, [7], [1]))
+    route.switch(tag_of_serial(5), table(2, [7], [0]))
+    rows = pa.record_batch({"k": [7] * 6, "v": [0] * 6})
+    tags = source_tags(np.arange(1, 7))
+    home = int(table(2).route_words(np.array([7], np.uint64))[0])
+    assert route(rows, tags).tolist() == [0, 0, 1, 1, 0, 0]
+    assert route(rows.slice(2, 2), tags.slice(2, 2)).tolist() == [1, 1]
+    assert route(rows).tolist() == [0] * 6  # of a state: by the table in force
+    assert home in (0, 1)
+
+
+def test_a_shift_is_bytes_and_comes_back():
+    shift = Shift(10, 1, table(3, [5, 9], [0, 2]), frozenset({(0, 2), (1, 0)}))
+    found = Shift.from_bytes(shift.to_bytes())
+    assert (found.number, found.fragment, found.pairs) == (10, 1, shift.pairs)
+    assert found.after.table[0].tolist() == shift.after.table[0].tolist()
+
+
+class Run:
+    """A run in this process whose moves are looked at; `each` is called behind every output."""
+
+    def __init__(self, nodes, seed, each=lambda run: None, interval=50):
+        fragments, options, _ = prepare(PIPELINE, {}, "nodes")
+        options["snapshots"] = True
+        self.balancing, tables = balancing_of({1: RandomMoves(seed, nodes)}, fragments, nodes, interval)
+        topology = Topology(fragments, nodes, options, tables=tables)
+        self.here = SameProcess(seed)
+        blocks = blocks_of(topology, TABLE, None, 10, lambda: None, own_thread=False)
+        self.batches = []
+        for batch in self.here.run(topology, blocks, PIPELINE.schema, False, None, None, self.balancing):
+            self.batches.append(batch)
+            each(self)
+        self.table = pa.Table.from_batches(self.batches)
+
+    def keys_of_nodes(self):
+        """Per node the keys whose state it has."""
+        operator = PIPELINE.plan.operators[0]
+        return [
+            {key for rows in node._operators._main.state_of(operator) for key in rows["k"].to_pylist()}
+            for node in self.here.nodes
+        ]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_key_has_one_node_that_knows_it(seed):
+    looked = []
+
+    def look(run):
+        if all(
+            not (node.outcome or node._operators._move or node._operators._main._polled.is_closed)
+            and node._operators._main.idle()
+            for node in run.here.nodes
+        ) and not (run.balancing._decided and run.balancing._decided.shift):
+            owners = run.keys_of_nodes()
+            assert sum(map(len, owners)) == len(set().union(*owners))
+            looked.append(len(run.balancing.figures))
+
+    run = Run(3, seed, look)
+    assert run.table.equals(PIPELINE.run(TABLE).table)
+    assert max(looked) >= 2  # between moves
+    assert all(figures.rows for figures in run.balancing.figures)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_a_move_that_is_given_up_comes_back(seed):
+    """At whatever step it is; the table in force is the one before, and nothing is lost."""
+    given_up = []
+
+    def cancel(run):
+        if run.balancing.cancel():
+            given_up.append(run.balancing._decided is None or run.balancing._decided.shift is not None)
+
+    run = Run(3, seed, cancel)
+    assert run.table.equals(PIPELINE.run(TABLE).table)
+    assert len(given_up) >= 2
+    controller = run.balancing._controllers[1]
+    assert controller.version == len(run.balancing.figures)
+
+
+def test_what_can_not_be_balanced_is_refused():
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    rows = schema.empty_table()
+    with pytest.raises(od.PlanError, match="no operator of this pipeline has a key"):
+        run_here(od.Pipeline(schema).scan(n=od.count()), rows, 2, {}, balance=od.Mixed())
+    with pytest.raises(od.PlanError, match=r"od\.Mixed"):
+        run_here(PIPELINE, rows, 2, {}, balance="mixed")
+    with pytest.raises(od.PlanError, match="give processes="):
+        PIPELINE.run(rows, balance=od.Mixed())
+
+
+def test_a_skewed_stream_is_balanced_and_comes_to_rest():
+    """Work by keys that hashing puts into one node; measured by the nodes themselves."""
+    ring = od.Mixed().ring(2)
+    keys = np.arange(400, dtype=np.int64)
+    home = ring.route_words(keys.view(np.uint64))
+    heavy, light = keys[home == 0][:60], keys[home == 1][:60]
+    draw = np.random.default_rng(3)
+    picked = np.where(draw.random(40_000) < 0.8, draw.choice(heavy, 40_000), draw.choice(light, 40_000))
+    data = pa.table({"k": picked, "v": np.arange(40_000)})
+    moves = []
+    found = run_here(
+        PIPELINE, data, 2, {}, block_rows=500, channel_bytes=2_000,
+        balance=od.Mixed(theta=0.1), interval=4_000, moves=moves,
+    )  # fmt: skip
+    assert found.table.equals(PIPELINE.run(data).table)
+    assert moves
+    assert sum(figures.keys for figures in moves) < 120
