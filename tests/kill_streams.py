@@ -237,10 +237,10 @@ class StreamJob:
                 check=False,
             )
         logs = [log] if self.java is None else [self.java.log, log]
-        said = "".join(one.read_text(errors="replace")[-4000:] for one in logs)
-        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said}"
+        said = "".join(one.read_text(errors="replace") for one in logs)
+        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said[-4000:]}"
         if ended.returncode == 1:  # Java was killed, or the disk was full: the driver told of it
-            assert "planned" in said, said
+            assert "planned" in said, said[-4000:]
 
     # ------------------------------------------------------------------------------------------ the answer
 
