@@ -60,6 +60,8 @@ DRIVER_STEPS = (
     "state removed",
     "batch returned",
 )
+#: Steps that have one moment only.
+ONE_SIDED = {"row read": "after", "batch returned": "before"}
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,7 @@ def drawn(kills: int, seed: int, files: int) -> list[StreamFault]:
                 number += 1
             continue
         taken.add((epoch, in_driver))
-        when = "after" if step == "row read" else rng.choice(("before", "after"))
+        when = ONE_SIDED.get(step) or rng.choice(("before", "after"))
         found.append(StreamFault(epoch, step, when))
         number += 1
     return found
