@@ -60,6 +60,8 @@ DRIVER_STEPS = (
     "state removed",
     "batch returned",
 )
+#: Steps that have one moment only.
+ONE_SIDED = {"row read": "after", "batch returned": "before"}
 
 
 @dataclass(frozen=True)
@@ -237,10 +239,10 @@ class StreamJob:
                 check=False,
             )
         logs = [log] if self.java is None else [self.java.log, log]
-        said = "".join(one.read_text(errors="replace")[-4000:] for one in logs)
-        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said}"
+        said = "".join(one.read_text(errors="replace") for one in logs)
+        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said[-4000:]}"
         if ended.returncode == 1:  # Java was killed, or the disk was full: the driver told of it
-            assert "planned" in said, said
+            assert "planned" in said, said[-4000:]
 
     # ------------------------------------------------------------------------------------------ the answer
 
@@ -287,7 +289,7 @@ def drawn(kills: int, seed: int, files: int) -> list[StreamFault]:
                 number += 1
             continue
         taken.add((epoch, in_driver))
-        when = "after" if step == "row read" else rng.choice(("before", "after"))
+        when = ONE_SIDED.get(step) or rng.choice(("before", "after"))
         found.append(StreamFault(epoch, step, when))
         number += 1
     return found

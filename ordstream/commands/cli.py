@@ -1,4 +1,4 @@
-"""The command line: ``ordstream bench``, ``demo``, ``generate``, ``run``.
+"""The command line: ``ordstream bench``, ``demo``, ``epochs``, ``generate``, ``rewind``, ``run``.
 
 A command's module is imported when the command is chosen: what can be run is listed without NumPy, pyarrow
 and the laboratory.
@@ -22,7 +22,14 @@ from ordstream.errors import OrdstreamError
 COMMANDS = (
     ("bench", "run a paper's experiment again", "bench", "add_bench"),
     ("demo", "run TPCx-BB query 2 in Spark on an ordered node and check the answer", "run", "add_demo"),
+    ("epochs", "list what a stream in Spark has committed", "epochs", "add_epochs"),
     ("generate", "write TPCx-BB tables as Parquet", "generate", "add_generate"),
+    (
+        "rewind",
+        "take a stream in Spark, and Spark's own log of it, back to an epoch",
+        "epochs",
+        "add_rewind",
+    ),
     ("run", "run a TPCx-BB query", "run", "add_run"),
 )
 

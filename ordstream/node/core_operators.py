@@ -56,7 +56,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
             made.sheds.append((operator, physical.operators[position + 1].operator.name, kernel))
             _shed_as_asked(operator, kernel, settings)
         keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
-        if operator.stateful:
+        if operator.stateful or (operator.sheds and operator.state_schema() is not None):
             made.stateful[operator.name] = len(made.chain), operator
         made.chain.append(
             CoreOperator(

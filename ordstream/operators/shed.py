@@ -27,6 +27,7 @@ from ordstream.ground.duration import UNITS, nanoseconds
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_names
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
 from ordstream.reference.base import Row, SerialOperator
 
 if TYPE_CHECKING:
@@ -263,6 +264,24 @@ class Shed(Operator):
 
     def reference(self) -> SerialOperator:
         return ShedReference(self)
+
+    def state_schema(self) -> pa.Schema | None:
+        """Frozen: the estimated work of all admitted tuples, the sum of their estimated latencies (both in
+        worker time, ns), and how many were admitted and dropped. Live: none; it begins with what it learnt.
+        """
+        if self.frozen is None:
+            return None
+        fields = [("cumulated", pa.float64()), ("latency_sum", pa.float64())]
+        return state_rows(
+            self, [pa.field(*one) for one in [*fields, ("admitted", pa.int64()), ("dropped", pa.int64())]]
+        )
+
+    def state_identity(self) -> dict[str, str]:
+        frozen = self.frozen
+        as_for = (
+            "" if frozen is None else f"{frozen.rate:g}/s, {frozen.workers:g} workers, seed {frozen.seed}"
+        )
+        return {**super().state_identity(), "frozen": as_for}
 
     def columns_read(self) -> set[int]:
         return set(range(len(self.input))) if self.side_output else set(self.cost_key)

@@ -7,6 +7,7 @@ from ordstream._core.flow.delivery cimport (
     fail_unit, inherit, operator_can_release, operator_release, operator_send, operator_send_run,
     out_of_memory, prepare_rows, prepare_unit, send_held,
 )
+from ordstream._core.flow.exports cimport export_state
 from ordstream._core.flow.ingress cimport ingress_has_work, ingress_take, ingress_take_run
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.parts cimport process_part
@@ -99,7 +100,13 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
     cdef int64_t began = 0
     cdef int64_t bytes
     cdef int32_t j
+    cdef Failure f
     if c.kind != DATA or c.n == 0:
+        if (c.kind == SNAPSHOT or c.kind == SUSPEND) and op.kernel.state_export != NULL:
+            # frozen shedding, which has one worker: its figures leave with those of all tuples before
+            f.exc = NULL
+            if export_state(&op.run.exports, op.kernel, w, op.index, NULL, c.time, &f) != 0:
+                out_of_memory(op)
         return c
     slice.tuples_in += c.n
     scratch_reset(w)

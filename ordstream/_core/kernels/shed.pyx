@@ -13,15 +13,16 @@ from ordstream._core.ground.atomics cimport (
     exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW,
-    Chunk, Column, View, Worker, chunk_alloc, row_slot, scratch_alloc, slot_serial,
+    FAIL_MEMORY, FAIL_STATE, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U16, PT_U32, PT_U64, PT_VIEW,
+    Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_reserve, failure_set, row_slot, scratch_alloc,
+    slot_serial,
 )
 from ordstream._core.balance.cost_learner cimport CostLearner, time_copy
 from ordstream._core.balance.count_min cimport TimeMatrices, time_estimate
 from ordstream._core.balance.hashing cimport bytes_word, float_word, joined_word, null_word
 from ordstream._core.ground.mixing cimport mix64
-from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
-from ordstream._core.ground.kernel_tools cimport chunk_fail_all, owner_setup
+from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel_tools cimport chunk_fail_all, failure_text, owner_setup
 from ordstream._core.balance.las cimport (
     CHECK_AVERAGE, CHECK_MAXIMUM, ShedState, shed_admit, shed_answer, shed_backlog, shed_drops, shed_renewed,
 )
@@ -31,6 +32,7 @@ from ordstream._core.flow.shedding cimport (
     waited_ns,
 )
 from ordstream._core.ground.threads cimport cpu_pause, now_ns
+from ordstream._core.state.state_rows cimport owner_state
 
 import numpy as np
 
@@ -353,6 +355,59 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return c
 
 
+# ---------------------------------------------------------------- the state of frozen shedding
+
+cdef int32_t shed_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                         Failure* f) noexcept nogil:
+    """state_export: what later decisions depend on, one row, none where nothing was decided yet. Contract:
+    kernel.pxd (f). `state` is not read: the control is the kernel's own.
+
+    Thread safety: the stage's one worker. Ownership: out's arena. Returns: rows, or -1: no memory (f is
+    filled). Cost: a few instructions.
+    """
+    cdef ShedControl* s = &(<ShedContext*> k.ctx).control
+    cursor.done = 1
+    if s.check.admitted + s.check.dropped == 0 or (cursor.keys != NULL and cursor.n == 0):
+        return 0
+    if chunk_reserve(w, out, k.state, 1) != 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    (<double*> out.cols[0].data)[out.n] = s.state.cumulated
+    (<double*> out.cols[1].data)[out.n] = s.check.latency_sum
+    (<int64_t*> out.cols[2].data)[out.n] = s.check.admitted
+    (<int64_t*> out.cols[3].data)[out.n] = s.check.dropped
+    out.n += 1
+    out.slots = out.n
+    return 1
+
+
+cdef int32_t shed_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                          Failure* f) noexcept nogil:
+    """state_install. Thread safety, ownership, returns: kernel.pxd (f)."""
+    cdef ShedControl* s = &(<ShedContext*> k.ctx).control
+    cdef int32_t i
+    for i in range(n):
+        if s.check.admitted + s.check.dropped:
+            failure_set(f, slots[i], FAIL_STATE, "the operator has one state, and it is there already")
+            return i
+        s.state.cumulated = (<const double*> rows.cols[0].data)[slots[i]]
+        s.check.latency_sum = (<const double*> rows.cols[1].data)[slots[i]]
+        s.check.admitted = (<const int64_t*> rows.cols[2].data)[slots[i]]
+        s.check.dropped = (<const int64_t*> rows.cols[3].data)[slots[i]]
+    return n
+
+
+cdef int32_t shed_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                         Failure* f) noexcept nogil:
+    """state_remove. Thread safety, ownership, returns: kernel.pxd (f)."""
+    cdef ShedControl* s = &(<ShedContext*> k.ctx).control
+    cdef int32_t there = 1 if n and s.check.admitted + s.check.dropped else 0
+    if there:
+        s.state.cumulated = s.check.latency_sum = 0.0
+        s.check.admitted = s.check.dropped = 0
+    return there
+
+
 cdef class ShedKernel(KernelOwner):
     """Operator "shed"; the parameters are listed at `ordstream.operators.shed.shed_stage`. Serves one run.
 
@@ -411,6 +466,7 @@ cdef class ShedKernel(KernelOwner):
             s.check.limit *= frozen.workers                   # latencies are in worker time
             s.gap_ns = 1e9 / frozen.rate
             self.partition(0, frozen.seed)
+            owner_state(self, operator, shed_export, shed_install, shed_remove)
 
     def partition(self, int64_t number, seed):
         """Frozen mode: decisions for this partition of the data."""

@@ -1,8 +1,9 @@
 """The rows of a micro-batch in a task: compared with what was before, put in order, given to a node.
 
 With `slack` rows wait until the largest time that was seen is so far ahead of them; what waits lies in a
-file that the epoch's manifest names, and comes in front of later rows that are equal in the order. A row
-that comes before the last one that got a serial is too late, with and without slack.
+file that the epoch's manifest names, and comes in front of later rows that are equal in the order. The
+largest time at the last commit less `slack` is its watermark: a row behind that is too late, whatever had
+come until then. So is, with and without slack, a row that comes before the last one that got a serial.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ class Arriving(Iterator[pa.RecordBatch]):
         self._last = None if arrival.last is None else unpacked(arrival.last)
         self._newest = self._last
         self._latest = arrival.latest
+        behind = arrival.slack is None or arrival.latest is None
+        self._watermark = None if behind else arrival.latest - arrival.slack  # type: ignore[operator]
         self._late: TableFile | None = None
         self._late_rows = 0
         self._waiting: TableFile | None = None
@@ -117,9 +120,12 @@ class Arriving(Iterator[pa.RecordBatch]):
             yield self._in_time(batch)
 
     def _in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._last is None or not self._arrival.ordering:
-            return batch
-        late = precede(batch.select(list(self._arrival.ordering)), self._last)
+        ordering = list(self._arrival.ordering)
+        late = np.zeros(batch.num_rows, dtype=np.bool_)
+        if self._last is not None and ordering:
+            late |= precede(batch.select(ordering), self._last)
+        if self._watermark is not None:
+            late |= units(batch.column(batch.schema.get_field_index(ordering[0]))) < self._watermark
         count = int(np.count_nonzero(late))
         if not count:
             return batch
@@ -133,14 +139,17 @@ class Arriving(Iterator[pa.RecordBatch]):
         return batch.filter(pa.array(~late))
 
     def _too_late(self, row: pa.RecordBatch, count: int) -> SourceError:
-        arrival = self._arrival
-        assert self._last is not None
-        shown = _shown(row.select(list(arrival.ordering)), arrival.order_by)
-        newest = _shown(self._last, arrival.order_by)
+        arrival, key = self._arrival, row.select(list(self._arrival.ordering))
+        shown = _shown(key, arrival.order_by)
+        if self._last is not None and precede(key, self._last).any():
+            newest = _shown(self._last, arrival.order_by)
+            why = f"{shown} comes before {newest}, which has its place in the order already"
+        else:
+            latest = pa.scalar(arrival.latest, pa.int64()).cast(key.column(0).type).as_py()
+            why = f"{shown} lies more than slack behind {latest!r}, the largest before this micro-batch"
         return SourceError(
-            f"{count:,} row(s) of this micro-batch came too late: {shown} comes before {newest}, which has "
-            "its place in the order already. Let rows wait (slack=), or say what becomes of late ones "
-            "(late='drop', late='side_output')"
+            f"{count:,} row(s) of this micro-batch came too late: {why}. Let rows wait (slack=), or say "
+            "what becomes of late ones (late='drop', late='side_output')"
         )
 
     def _sorted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

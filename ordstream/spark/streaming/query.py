@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -221,7 +222,14 @@ class Batches:
         }
         self.reports.append(told)
         if self.on_epoch is not None:
-            self.on_epoch(told)
+            try:
+                self.on_epoch(told)
+            except Exception as error:  # the epoch is committed: who listens does not end the stream
+                warnings.warn(
+                    f"on_epoch failed at epoch {manifest.number}: {error!r}; the stream goes on",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
 
 class StreamQuery:

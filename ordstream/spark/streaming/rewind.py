@@ -12,7 +12,13 @@ from pathlib import Path
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.snapshots.files import Files
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
-from ordstream.spark.streaming.epoch_manifest import STATE
+from ordstream.spark.streaming.epoch_manifest import STATE, EpochManifest
+
+
+def missing_state(log: EpochLog, manifest: EpochManifest) -> Path | None:
+    """A file of an epoch's state that is gone; None: the stream can go back to it."""
+    paths = (log.folder / folder / name for folder, name in manifest.names() if folder == STATE)
+    return next((path for path in paths if not path.exists()), None)
 
 
 def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
@@ -48,14 +54,12 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     if not -1 <= target <= newest:
         raise PlanError(f"rewind(to={to!r}): committed are the epochs {numbers[:1] or 'none'} to {newest}")
     if target >= 0:
-        manifest = log.read(target)
-        for folder, name in manifest.names():
-            path = log.folder / folder / name
-            if folder == STATE and not path.exists():
-                raise CheckpointError(
-                    f"{path}: the state behind epoch {target} is gone; the last two epochs keep theirs: go "
-                    f"back to {newest - 1}"
-                )
+        gone = missing_state(log, log.read(target))
+        if gone is not None:
+            raise CheckpointError(
+                f"{gone}: the state behind epoch {target} is gone; the last two epochs keep theirs: go back "
+                f"to {newest - 1}"
+            )
     files = Files()
     try:
         # Ours first: if this stops in the middle, Spark is ahead of us, which the stream refuses.

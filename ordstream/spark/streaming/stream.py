@@ -109,7 +109,8 @@ def stream(
     name : str, optional
         Of Spark's query.
     on_epoch : callable, optional
-        Called on the driver with each epoch's figures, a dict (`StreamQuery.epochs`).
+        Called on the driver with each epoch's figures, a dict (`StreamQuery.epochs`), when the epoch is
+        committed and delivered. What it raises is a warning: the stream goes on.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``punctuate``, ...).
 

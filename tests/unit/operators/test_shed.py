@@ -19,6 +19,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.operators.shed import duration_ns
 from ordstream.reference.run_serial import run_serial
+from ordstream.snapshots.checkpoint import Checkpoint
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("list", pa.list_(pa.int64()))])
 COSTS = {"cheap": 0.0005, "dear": 0.005}
@@ -356,3 +357,32 @@ class TestLive:
         measured(0.1 < report.share < 0.6 and report.workers < 0.75, report)
         assert report.mean_latency_ms is not None
         check_against_serial(pipeline, table, result)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("goal", ["average", "maximum"])
+def test_frozen_shedding_goes_on_from_a_snapshot(tmp_path: Any, workers: int, goal: str) -> None:
+    """Suspended anywhere, or restored from a snapshot in the middle: the decisions of a run in one piece."""
+    table = source(900)
+    chosen = {"goal": goal, "most_dropped": 0.6, "frozen": od.Frozen(rate=800.0, seed=5)}
+    made = base().shed("20ms", "key", model=saved(), name="door", **chosen).key_by("key").count()
+    whole = run_serial(made, table)
+    assert 200 < len(whole.shed) < 700
+    expected = [(*row, *tag) for row, tag in zip(whole.rows, whole.tags, strict=True)]
+    found, snapshot = [], None
+    for low, high in ((0, 0), (0, 1), (1, 350), (350, 351), (351, 900)):
+        part = made.run(
+            table.slice(low, high - low), workers=workers, restore=snapshot, tags=True, end="suspend"
+        )
+        found += [tuple(row.values()) for row in part.table.to_pylist()]
+        snapshot = part.snapshot
+    assert found == expected
+    (state,) = pa.Table.from_batches(list(snapshot.states["door"].batches())).to_pylist()
+    assert state["dropped"] == len(whole.shed)
+    assert state["admitted"] == 900 - len(whole.shed)
+    made.run(table, workers=workers, checkpoint=tmp_path / "c", every=137)
+    middle = Checkpoint(tmp_path / "c").latest()
+    assert 0 < middle.serial < 900
+    rest = made.run(table.slice(middle.serial), workers=workers, restore=middle, tags=True)
+    found = [tuple(row.values()) for row in rest.table.to_pylist()]
+    assert found == [row for row in expected if row[-2] > middle.serial]

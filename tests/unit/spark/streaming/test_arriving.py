@@ -83,6 +83,23 @@ def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
     assert [row["c1"] for row in rows] == [4, 6, 3]
 
 
+def test_a_row_behind_the_watermark_is_late_whatever_has_a_serial(tmp_path):
+    """Nothing was released between 2 and 14: 9 would still find a place, and 14 less slack says no."""
+    for name in ("raise", "drop"):
+        (tmp_path / name).mkdir()
+    batches = Batches(tmp_path / "drop", slack=4, late="drop")
+    assert batches.take([(2, 1), (14, 2)]) == [(2, 1)]
+    assert batches.take([(9, 3), (10, 4), (None, 5), (20, 6)]) == [(10, 4), (14, 2)]  # by the last commit's
+    assert batches.said["late"] == 2
+    assert batches.take([(16, 7)]) == []
+    assert batches.said["late"] == 0
+    raising = Batches(tmp_path / "raise", slack=4)
+    raising.take([(2, 1), (14, 2)])
+    with pytest.raises(SourceError, match=r"1 row\(s\) .* ts 9 lies more than slack behind 14, the largest"):
+        raising.take([(9, 3), (10, 4)])
+    assert batches.take([], flush=True) == [(16, 7), (20, 6)]
+
+
 def test_a_batch_out_of_order_is_an_error(tmp_path):
     arrival = Arrival(("c0",), ("ts",), "raise", None, None, None, None)
     batch = pa.record_batch({"c0": [1, 3, 2]})

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+from ordstream.commands.cli import main
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.snapshots.files import Files
 from ordstream.spark.streaming.epoch_log import EpochLog
@@ -137,3 +138,41 @@ def test_rewind_takes_back_both_logs(tmp_path):
     assert not (log.folder / "spark" / "commits" / ".4.crc").exists()
     assert rewind(log.folder, to=-1) == -1
     assert log.last() is None
+
+
+# --- from the command line ---------------------------------------------------------------------------------
+
+
+def test_the_command_line_lists_epochs_and_goes_back(tmp_path, capsys):
+    log = filled(tmp_path / "c", 12)
+    for kind in ("commits", "offsets"):
+        (log.folder / "spark" / kind).mkdir(parents=True)
+        for number in range(13 if kind == "offsets" else 12):
+            (log.folder / "spark" / kind / str(number)).touch()
+    assert main(["epochs", str(log.folder), "--last", "3"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:5] for line in lines] == [
+        ["9", "now", "10", "91", "to"],
+        ["10", "now", "10", "101", "to"],
+        ["11", "now", "10", "111", "to"],
+    ]
+    assert [line.split()[-1] for line in lines] == ["-", "yes", "yes"]
+    assert header.split()[:2] == ["epoch", "committed"]
+    assert main(["rewind", str(log.folder)]) == 0
+    assert "epoch 10 is the last one now; before it was 11" in capsys.readouterr().out
+    assert log.numbers()[-1] == 10
+    assert newest_of_spark(log, "commits") == 10
+    assert newest_of_spark(log, "offsets") == 11
+    assert main(["rewind", str(log.folder), "--to", "4"]) == 2
+    assert "the state behind epoch 4 is gone" in capsys.readouterr().err
+    assert main(["rewind", str(log.folder), "--to", "-1"]) == 0
+    assert "nothing is committed now; before it was 10" in capsys.readouterr().out
+    assert main(["epochs", str(log.folder)]) == 0
+    assert "no epoch is committed yet" in capsys.readouterr().out
+    assert main(["epochs", str(tmp_path)]) == 2
+    assert "is no checkpoint of a stream" in capsys.readouterr().err
+
+
+def newest_of_spark(log, kind):
+    """The newest entry of Spark's."""
+    return max(int(path.name) for path in (log.folder / "spark" / kind).iterdir())
