@@ -18,7 +18,7 @@ import ordstream as od
 from ordstream.testing import run_serial
 
 LARGE = settings(
-    max_examples=15,
+    max_examples=8,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
@@ -52,14 +52,14 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
         return getattr(keyed, kind)({f"{kind}{at}": column, f"s{at}": "s"}, n, name="kept")
     if kind in ("head", "tail"):
         return getattr(keyed, kind)(n, name="kept")
-    span = draw(st.sampled_from([None, 0, 10]))
+    span = draw(st.sampled_from([None, 0, 2]))
     time = None if span is None else "y"
     return built.deduplicate(
         key or ("i",), span, keep=kind, time=time, on_error="skip", name="kept"
     )  # y does not ascend: rows are skipped
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_a_cut_stream_goes_on_anywhere(data, table, key):
     pipeline = data.draw(keeping(od.Pipeline(SCHEMA), key))
@@ -72,7 +72,7 @@ def test_a_cut_stream_goes_on_anywhere(data, table, key):
     assert same_states(states[2], at_once)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
     pipeline = data.draw(keeping(od.Pipeline(SCHEMA), key))
@@ -108,9 +108,9 @@ def test_memory_is_given_back():
         held = []
         for turn in range(6):
             keys = pa.array([turn * 100 + i // 5 for i in range(500)], pa.int64())
-            segment.push(pa.table({"k": keys, "s": ["s" * 500] * 500}))
+            segment.push(pa.table({"k": keys, "s": ["s" * (900, 5)[i % 2] for i in range(500)]}))
             held.append(segment.bytes("kept"))
-            assert empty + 300 * 500 < held[-1] < empty + 300 * 700
+            assert empty + 100 * 1000 < held[-1] < empty + 200 * 1000 + 60_000
             assert segment.remove("kept", segment.state_of("kept")) == 100
         assert max(held) <= held[0] + 4096
         assert segment.bytes("kept") <= empty

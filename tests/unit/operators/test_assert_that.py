@@ -36,6 +36,11 @@ def test_untrue_and_null_rows_are_skipped_and_counted_with_the_message():
         assert figures.first_skipped.reason.startswith("ValueError: ää")
 
 
+def test_a_null_is_not_true_whatever_lies_under_it():
+    pipeline = od.Pipeline(DATA.schema).assert_that(od.col("x") < 100, on_error="skip")
+    assert pipeline.run(DATA).table["x"].to_pylist() == [1, 2, -4, 5]
+
+
 def test_an_error_of_the_condition_is_its_own():
     pipeline = od.Pipeline(DATA.schema).assert_that(1 // (od.col("x") - 2) < 9)
     with pytest.raises(od.OperatorError, match="serial 2") as error:
