@@ -1,7 +1,8 @@
-"""lag: each tuple with values of the tuple before it of the same key."""
+"""lag: each tuple with values of a tuple before it of the same key."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -9,17 +10,17 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.types import column_index, is_fixed_number
-from ordstream.operators.arguments import nonempty
-from ordstream.operators.operator import Operator, Site
+from ordstream.ground.types import is_fixed_number
+from ordstream.operators.arguments import positive_int
+from ordstream.operators.kept_rows import MOST_ROWS, KeptRows, shown_columns
+from ordstream.operators.operator import Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Lag(Operator):
-    """Output: input columns, then their values in the tuple before.
+class Lag(KeptRows):
+    """Output: input columns, then values of the tuple n before.
 
     Attributes
     ----------
@@ -27,43 +28,48 @@ class Lag(Operator):
     """
 
     op: ClassVar[str] = "lag"
-    stateful: ClassVar[bool] = True
-    one_to_one: ClassVar[bool] = True
+    mode: ClassVar[str] = "lag"
 
     columns: tuple[int, ...]
 
     @classmethod
-    def bind(cls, site: Site, columns: Mapping[str, str]) -> Self:
+    def bind(cls, site: Site, columns: Mapping[str, str], n: int = 1) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
-        where = site.name
-        given: Any = columns
-        if not isinstance(given, Mapping) or not given:
-            raise PlanError(
-                f"{where}: columns must be a mapping such as {{'previous_ts': 'ts'}}, got {columns!r}"
-            )
-        indexes, fields = [], []
-        for output, column in columns.items():
-            index = column_index(site.schema, column, where)
-            type_ = site.schema.field(index).type
-            if not (is_fixed_number(type_) or pat.is_boolean(type_)):
-                raise SchemaError(
-                    f"{where}: {column!r} must be a number, bool, date or time to be kept, it is {type_}"
-                )
-            indexes.append(index)
-            fields.append(pa.field(nonempty(output, where), type_))
-        return cls(**site.fields(site.behind_input(fields)), columns=tuple(indexes))
+        indexes, fields = shown_columns(site, columns, "previous_ts")
+        n = positive_int(n, f"{site.name}: n", MOST_ROWS)
+        return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
+
+    @property
+    def is_plain(self) -> bool:
+        """One row before, in columns of fixed width: a state of fixed size, in a kernel of its own."""
+        types = [self.input.field(index).type for index in self.columns]
+        return self.n == 1 and all(is_fixed_number(type_) or pat.is_boolean(type_) for type_ in types)
 
     def kernel(self) -> Any:
+        if not self.is_plain:
+            return super().kernel()
         from ordstream._core.kernels.lag import LagKernel
 
         return LagKernel(self)
+
+    def kept(self) -> tuple[int, ...]:
+        return self.columns
 
     def reference(self) -> SerialOperator:
         return LagReference(self)
 
     def state_schema(self) -> pa.Schema | None:
-        """The columns' values in the last tuple, under their names in the input."""
+        """The columns' values in the last tuple, under their names in the input; where that is not all,
+        the rows that are kept.
+        """
+        if not self.is_plain:
+            return super().state_schema()
         return state_rows(self, [self.input.field(index).with_nullable(True) for index in self.columns])
+
+    def state_identity(self) -> dict[str, str]:
+        if not self.is_plain:
+            return super().state_identity()
+        return {**self.operator_and_key(), "parameters": self.describe()}
 
     def columns_read(self) -> set[int]:
         return {*self.key, *self.columns}
@@ -72,14 +78,15 @@ class Lag(Operator):
         return self.input_passed()
 
     def describe(self) -> str:
-        return f"lag{self.by_key}: {self.columns_named(self.columns)}"
+        return f"lag{'' if self.n == 1 else f' {self.n}'}{self.by_key}: {self.columns_named(self.columns)}"
 
 
 class LagReference(Keyed):
-    """The input row, then values of the row before it. A state is these values."""
+    """The input row, then values of the row n before it. A state is these values of the last n rows."""
 
     def process(self, row: Row) -> list[Row]:
-        key, columns = self.key_of(row), self.operator.columns
-        before = self.states.get(key, (None,) * len(columns))
-        self.states[key] = tuple(row[index] for index in columns)
+        operator = self.operator
+        kept = self.states.setdefault(self.key_of(row), collections.deque(maxlen=operator.n))
+        before = kept[0] if len(kept) == operator.n else (None,) * len(operator.columns)
+        kept.append(tuple(row[index] for index in operator.columns))
         return [(*row, *before)]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Operators that may follow `key_by`.
 KEYED = (
-    "sessionize, count, scan, aggregate, lag, forward_fill, pair_up, preceding, top_values, regression, "
-    "assert_ordered, window or process"
+    "sessionize, count, scan, aggregate, lag, lead, diff, head, tail, cum_sum (_count, _min, _max, _mean), "
+    "forward_fill, pair_up, preceding, top_values, regression, assert_ordered, window or process"
 )
 
 

@@ -11,7 +11,9 @@ leaves the state as it was, and reports it.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, cast
 
 import pyarrow as pa
@@ -23,8 +25,11 @@ from ordstream.ground.duration import Duration
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import whole
-from ordstream.operators.arguments import condition, emission, flat, nonempty, positive_int
+from ordstream.operators.arguments import condition, emission, flat, key_columns, nonempty, positive_int
+from ordstream.operators.assert_that import AssertThat
 from ordstream.operators.filter import Filter, FilterFunction
+from ordstream.operators.inspect import Inspect
+from ordstream.operators.kept_rows import bind_deduplicate
 from ordstream.operators.map_batches import MapBatches
 from ordstream.operators.map_rows import bind_flat_map, bind_map
 from ordstream.operators.operator import OnError, Operator
@@ -32,6 +37,7 @@ from ordstream.operators.pairs import Explode, ListFunction, Pairs
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.project import Project
 from ordstream.operators.reorder import Late, Reorder
+from ordstream.operators.sample import Sample
 from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
@@ -225,6 +231,53 @@ class Pipeline(StatefulOperators):
         site = self._site("map_batches", name, on_error)
         return self._then(MapBatches.bind(site, fn, schema, format, releases_gil))
 
+    def assert_that(
+        self,
+        predicate: Expr,
+        message: str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Tuples as they are, and an error (ValueError) at one for which the predicate is not true. Output:
+        input columns.
+
+        Parameters
+        ----------
+        predicate : Expr
+            A boolean expression; null is not true.
+        message : str, optional
+            Of the error; default: the predicate. Some 150 bytes of it are shown.
+        """
+        return self._then(AssertThat.bind(self._site("assert_that", name, on_error), predicate, message))
+
+    def inspect(self, fn: Function, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """Tuples as they are, each shown to a function on its way: `inspect(print)`. Output: input columns.
+
+        Parameters
+        ----------
+        fn : callable
+            fn(row); what it returns is not looked at. If it raises, that is an error at the tuple. In each
+            process it is called for one tuple at a time. Tuples that a later error keeps back may have been
+            shown.
+        """
+        return self._then(Inspect.bind(self._site("inspect", name, on_error), fn))
+
+    def sample(self, fraction: float, seed: int = 0, *, name: str | None = None) -> Pipeline:
+        """About so many of the tuples: those whose serial has a hash in the share. Output: input columns.
+
+        The choice is the same in every run. Tuples that one tuple of the source caused are kept or dropped
+        together.
+
+        Parameters
+        ----------
+        fraction : float
+            0 to 1.
+        seed : int
+            Another seed, another choice.
+        """
+        return self._then(Sample.bind(self._site("sample", name, "fail"), fraction, seed))
+
     # ---------------------------------------------------------------------------------------- columns
 
     def select(
@@ -400,6 +453,39 @@ class Pipeline(StatefulOperators):
             How keys are spread over buckets. The output does not depend on it.
         """
         return KeyedPipeline(self, columns, buckets, partition)
+
+    def deduplicate(
+        self,
+        by: str | Sequence[str] | None = None,
+        within: int | datetime.timedelta | None = None,
+        keep: Literal["first", "last"] = "first",
+        *,
+        time: str | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """One of the tuples that are equal in some columns. Output: input columns.
+
+        Parameters
+        ----------
+        by : str or sequence of str, optional
+            Default: all columns.
+        within : int or timedelta, optional
+            Only tuples that come at most so long after the first of them are duplicates; the next one begins
+            anew. In the unit of `time`, at least 0.
+        keep : "first" or "last"
+            "first": at once. "last": when a tuple with equal columns, or a time punctuation, shows that none
+            can follow, with its order tag, and at the end of the stream by ascending `by`; without `within`
+            at the end only.
+        time : str
+            The time column of `within`: an integer, timestamp or date, ascending among equal tuples; null is
+            an error at that row, and so is a time before that of the tuple before. A time punctuation
+            forgets tuples whose time is over.
+        """
+        columns = self.schema.names if by is None else [by] if isinstance(by, str | Expr) else list(by)
+        site = self._site("deduplicate", name, on_error)
+        keyed = replace(site, key=key_columns(site.schema, columns, site.name))
+        return self._then(bind_deduplicate(keyed, within, keep, time))
 
     def top_k(
         self,

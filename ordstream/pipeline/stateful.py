@@ -17,10 +17,12 @@ from ordstream.operators.arguments import nonempty, policy
 from ordstream.operators.assert_ordered import AssertOrdered
 from ordstream.operators.count import Count
 from ordstream.operators.forward_fill import ForwardFill
+from ordstream.operators.kept_rows import Head, Lead, Tail
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
 from ordstream.operators.window_kinds import WindowKind
+from ordstream.pipeline.running import RunningOperators
 from ordstream.pipeline.windowed import Windowed
 from ordstream.plan.plan import Plan
 
@@ -36,7 +38,7 @@ COUNT_NAME = (
 )
 
 
-class StatefulOperators:
+class StatefulOperators(RunningOperators):
     """Stateful operators that work with a key (`KeyedPipeline`) and without one (`Pipeline`: one state for
     all).
     """
@@ -107,22 +109,63 @@ class StatefulOperators:
     def lag(
         self,
         columns: Mapping[str, str],
+        n: int = 1,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """Each tuple with values of the tuple before it of the same key (SQL's LAG). Output: input columns,
-        then these.
+        """Each tuple with values of the tuple n before it of the same key (SQL's LAG, Polars' `shift`).
+        Output: input columns, then these.
 
         `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then `od.col("ts")
-        - od.col("previous_ts")`. A key's first tuple has nulls; a null of the tuple before is one too.
+        - od.col("previous_ts")` (or `diff`). A key's first n tuples have nulls; a null of the tuple before
+        is one too.
 
         Parameters
         ----------
         columns : mapping of output name to column
-            Numbers, bools, dates and times.
+            Of any type.
+        n : int
+            At least 1.
         """
-        return self._then(Lag.bind(self._site("lag", name, on_error), columns))
+        return self._then(Lag.bind(self._site("lag", name, on_error), columns, n))
+
+    def lead(
+        self,
+        columns: Mapping[str, str],
+        n: int = 1,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Each tuple with values of the tuple n behind it of the same key (SQL's LEAD). Output: input
+        columns, then these.
+
+        A tuple is given when the one n behind it comes, with that one's order tag; the last n of each key at
+        the end of the stream, by ascending key, with nulls. So tuples of different keys come in the order in
+        which they are complete.
+
+        Parameters
+        ----------
+        columns : mapping of output name to column
+            Of any type.
+        n : int
+            At least 1.
+        """
+        return self._then(Lead.bind(self._site("lead", name, on_error), columns, n))
+
+    def head(self, n: int = 5, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """The first n tuples, of each key. Output: input columns.
+
+        Without key_by the stream is read to its end all the same.
+        """
+        return self._then(Head.bind(self._site("head", name, on_error), n))
+
+    def tail(self, n: int = 5, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
+        """The last n tuples, of each key, at the end of the stream, by ascending key. Output: input
+        columns.
+        """
+        return self._then(Tail.bind(self._site("tail", name, on_error), n))
 
     def forward_fill(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """Each tuple with the last value of its key in the place of a null. Output: input columns.

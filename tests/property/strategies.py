@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_options import can_be_time, options
+from property.drawn_rows import RAISES as _RAISES
+from property.drawn_rows import RowOperators
 from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import Windows, agreed
 
@@ -47,11 +49,9 @@ NAMESPACE: dict[str, Any] = {
 
 # ------------------------------------------------------------------------------------------------ operators
 
-_RAISES = st.sampled_from([None, None, None, 3])
-
 
 @dataclass
-class Chain(Windows):
+class Chain(Windows, RowOperators):
     """A pipeline under construction, and its text."""
 
     draw: Any
@@ -290,18 +290,6 @@ class Chain(Windows):
                 f"carry={carry!r}{options}{self.policy()})"
             )
 
-    def lag(self) -> None:
-        able = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
-        if able:
-            chosen = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3))
-            columns: dict[str, str] = {}
-            for name in chosen:
-                columns[
-                    next(n for i in range(99) if (n := f"before{i}") not in {*self.schema.names, *columns})
-                ] = name
-            key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
-            self.add(f"{key}.lag({columns!r}{self.policy()})")
-
     def forward_fill(self) -> None:
         able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
         if able:
@@ -423,6 +411,7 @@ class Chain(Windows):
 _KEEP_ORDER = (
     *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered", "rolling"),
     *("pairs", "explode", "pair_up", "preceding"),
+    *("head", "deduplicate", "assert_that", "sample", "inspect"),
 )
 
 
@@ -479,6 +468,11 @@ BUILTIN += (
     "pair_up",
     "preceding",
     "lag",
+    "lead",
+    "ends",
+    "deduplicate",
+    "running",
+    "checked",
     "forward_fill",
     "top_values",
     "regression",

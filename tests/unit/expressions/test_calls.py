@@ -102,6 +102,31 @@ def test_of_a_constant_and_of_another_column():
     assert pipeline.run(data).table.to_pydict() == run_serial(pipeline, data).table.to_pydict() == expected
 
 
+def test_every_day_of_four_centuries():
+    data = pa.table({"x": pa.array(range(-146_097, 146_097), pa.int32()).cast(pa.date32())})
+    pipeline = od.Pipeline(data.schema).select(year=X.dt.year(), month=X.dt.month(), day=X.dt.day())
+    found = pipeline.run(data).table
+    for name, part in (("year", pc.year), ("month", pc.month), ("day", pc.day)):
+        assert found[name].equals(part(data["x"]))
+    few = data.filter(pc.less(pc.day(data["x"]), 2)).slice(0, 2000)
+    assert run_serial(pipeline, few).table.equals(pipeline.run(few).table)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+def test_a_string_that_was_made_lives_as_long_as_its_row(rows):
+    """Behind one function of Arrow comes another, which has the same scratch."""
+    data = pa.table({"x": [f"Text {i}" * (i % 5) for i in range(200)]})
+    pipeline = (
+        od.Pipeline(data.schema)
+        .with_columns(up=X.str.upper())
+        .with_columns(low=X.str.replace("e", "something else").str.lower())
+        .filter(od.col("low").str.replace("s", "z").str.length() >= 0)
+    )
+    expected = run_serial(pipeline, data).table
+    for workers in (0, 2):
+        assert pipeline.run(data, workers=workers, chunk_rows=rows).table.equals(expected)
+
+
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 def test_a_reading_that_is_none_or_two_is_an_error_at_its_row(on_error):
     readings = ["2025-10-26 01:30:00", "2025-10-26 02:30:00", None, "2025-03-30 02:30:00"] * 3

@@ -1,0 +1,83 @@
+"""Row queue: the last rows of a key, oldest first, in columns of any type.
+
+An entry is one block of memory: a link, a byte per column that says whether there is a value, the values in
+their own widths, then the bytes of strings and lists, to which its views point. A row that takes the place
+of another one takes its block too where that is large enough. What is shown of an entry is copied into the
+output's arena: the entry may be gone before its reader comes.
+
+Thread safety: the holder of the bucket. Ownership: a queue owns its entries; `held` counts their bytes.
+"""
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, View, Worker
+
+cdef struct RowSpec:
+    # Which columns of a row are kept, and where in an entry. Read-only while a run lasts. Memory ownership:
+    # RowSpecOwner.
+    int32_t n
+    int32_t* column        # input column of each
+    int32_t* width         # bytes of a value
+    int32_t* offset        # of its value in an entry
+    int32_t* unit          # bytes of an element of a string or list; 0: neither
+    int32_t fixed          # bytes of an entry without those of strings and lists
+
+cdef struct Entry:
+    # Memory ownership: its queue; malloc'ed. Behind it: flags, values, bytes (RowSpec).
+    Entry* next
+    int64_t room           # bytes of the block
+
+cdef struct Queue:
+    # State of a key. Zeroed memory: no row came.
+    Entry* oldest
+    Entry* newest
+    int32_t n              # entries
+    int32_t used           # 1: a row came
+    int64_t start          # with `within`: time of the first row of the entry, or of the one that was given
+    int64_t latest         # and of the last row
+
+cdef class RowSpecOwner:
+    # Memory ownership: allocates and frees the arrays of `spec`.
+    cdef RowSpec spec
+
+cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t row, Entry* old) noexcept nogil
+cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first,
+                    int32_t index) noexcept nogil
+cdef void queue_drop(Queue* q, int64_t* held) noexcept nogil
+cdef int queue_write(const RowSpec* x, Worker* w, const Queue* q, Chunk* out, View* to_view) noexcept nogil
+cdef int32_t queue_read(const RowSpec* x, int64_t* held, const View* v, int64_t n, Queue* q) noexcept nogil
+
+
+cdef inline char* flag_of(Entry* entry, int32_t j) noexcept nogil:
+    return <char*> (entry + 1) + j
+
+
+cdef inline bint is_null(const Column* source, int32_t row) noexcept nogil:
+    return source.valid != NULL and source.valid[row] == 0
+
+
+cdef inline Entry* take_oldest(Queue* q) noexcept nogil:
+    """Out of the queue, which has one."""
+    cdef Entry* entry = q.oldest
+    q.oldest = entry.next
+    q.n -= 1
+    if q.n == 0:
+        q.newest = NULL
+    return entry
+
+
+cdef inline void put_newest(Queue* q, Entry* entry) noexcept nogil:
+    entry.next = NULL
+    if q.n:
+        q.newest.next = entry
+    else:
+        q.oldest = entry
+    q.newest = entry
+    q.n += 1
+
+
+cdef inline void put_back(Queue* q, Entry* entry) noexcept nogil:
+    """Undo take_oldest."""
+    entry.next = q.oldest
+    q.oldest = entry
+    if q.n == 0:
+        q.newest = entry
+    q.n += 1

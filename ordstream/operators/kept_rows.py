@@ -1,0 +1,374 @@
+"""head, tail, lead and deduplicate: operators whose state is some rows of a key, in columns of any type.
+
+What needs rows to come gives its own at the row, the time or the end that settles them, with that one's
+order tag.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+
+from ordstream.errors import PlanError
+from ordstream.ground.types import column_index
+from ordstream.operators.arguments import nonempty, positive_int, time_span
+from ordstream.operators.operator import Operator, Site
+from ordstream.operators.state import state_rows
+from ordstream.reference.base import Keyed, Row, SerialOperator, Step
+
+#: Most rows that a key keeps.
+MOST_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeptRows(Operator):
+    """Base of the operators that keep rows.
+
+    Attributes
+    ----------
+    n : int
+        Rows of a key.
+    time, within : int or None
+        A time column, and a span in its unit.
+    """
+
+    stateful: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
+    #: What the kernel calls it.
+    mode: ClassVar[str] = ""
+
+    n: int = 1
+    time: int | None = None
+    within: int | None = None
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.kept_rows import KeptRowsKernel
+
+        return KeptRowsKernel(self, self.mode, self.n, self.kept(), self.beside())
+
+    def kept(self) -> tuple[int, ...]:
+        """Input columns of a row that is kept."""
+        return tuple(range(len(self.input)))
+
+    def beside(self) -> tuple[int, ...]:
+        """Input columns of the row behind that are shown beside a kept one."""
+        return ()
+
+    def state_schema(self) -> pa.Schema | None:
+        """How many rows are kept; they themselves, oldest first, as bytes: per row and column 0 (null) or 1,
+        then the value as it lies in memory, or the number (int64) of bytes or elements, and these. With
+        `within` the time from which it counts, and that of the last row.
+        """
+        own = [pa.field("rows", pa.int64()), pa.field("values", pa.binary())]
+        if self.time is not None:
+            type_ = self.input.field(self.time).type
+            own += [pa.field("start", type_), pa.field("latest", type_)]
+        return state_rows(self, own)
+
+    def state_identity(self) -> dict[str, str]:
+        """With the types of what is kept, which the bytes do not tell."""
+        fields = [self.input.field(index) for index in self.kept()]
+        kept = ", ".join(f"{field.name}: {field.type}" for field in fields)
+        return {**super().state_identity(), "kept": kept or "nothing"}
+
+    def _within_text(self) -> str:
+        if self.time is None:
+            return ""
+        return f" within {self.within} of {self.input.names[self.time]}"
+
+
+class KeptReference(Keyed):
+    """Base of their references. A state is a deque of rows."""
+
+    def flush(self) -> list[Step]:
+        return [partial(self.rest, key) for key in self.ascending()]
+
+    def rest(self, key: Any) -> list[Row]:
+        """What is left of a key at the end."""
+        return list(self.states[key])
+
+
+# ---------------------------------------------------------------------------------------------- head, tail
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Head(KeptRows):
+    """Output: the first n rows."""
+
+    op: ClassVar[str] = "head"
+    mode: ClassVar[str] = "first"
+
+    @classmethod
+    def bind(cls, site: Site, n: int) -> Self:
+        """Raises PlanError where n is no number of rows."""
+        return cls(**site.fields(site.schema), n=positive_int(n, f"{site.name}: n", 2**31 - 1))
+
+    def reference(self) -> SerialOperator:
+        return HeadReference(self)
+
+    def kept(self) -> tuple[int, ...]:
+        return ()
+
+    def columns_read(self) -> set[int]:
+        return set(self.key)
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.input_passed()
+
+    def describe(self) -> str:
+        return f"head {self.n}{self.by_key}"
+
+
+class HeadReference(Keyed):
+    """A row, unless n came before. A state is their number."""
+
+    def process(self, row: Row) -> list[Row]:
+        key = self.key_of(row)
+        n = self.states.get(key, 0)
+        self.states[key] = min(n + 1, self.operator.n)
+        return [row] if n < self.operator.n else []
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tail(KeptRows):
+    """Output: the last n rows, at the end of the stream."""
+
+    op: ClassVar[str] = "tail"
+    mode: ClassVar[str] = "tail"
+
+    @classmethod
+    def bind(cls, site: Site, n: int) -> Self:
+        """Raises PlanError where n is no number of rows."""
+        return cls(**site.fields(site.schema), n=positive_int(n, f"{site.name}: n", MOST_ROWS))
+
+    def reference(self) -> SerialOperator:
+        return TailReference(self)
+
+    def describe(self) -> str:
+        return f"tail {self.n}{self.by_key}"
+
+    @property
+    def only_at_end(self) -> bool:
+        return True
+
+    def final(self) -> Operator:
+        return self
+
+
+class TailReference(KeptReference):
+    """Nothing; at the end the last n rows of each key."""
+
+    def process(self, row: Row) -> list[Row]:
+        kept = collections.deque(maxlen=self.operator.n)  # type: ignore[var-annotated]
+        self.states.setdefault(self.key_of(row), kept).append(row)
+        return []
+
+
+# ---------------------------------------------------------------------------------------------- lead
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Lead(KeptRows):
+    """Output: input columns, then columns of the row n behind.
+
+    Attributes
+    ----------
+    columns : tuple of int
+    """
+
+    op: ClassVar[str] = "lead"
+    mode: ClassVar[str] = "lead"
+
+    columns: tuple[int, ...]
+
+    @classmethod
+    def bind(cls, site: Site, columns: Mapping[str, str], n: int) -> Self:
+        """Raises PlanError and SchemaError where the columns do not fit the schema."""
+        indexes, fields = shown_columns(site, columns, "next_ts")
+        n = positive_int(n, f"{site.name}: n", MOST_ROWS)
+        return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
+
+    def reference(self) -> SerialOperator:
+        return LeadReference(self)
+
+    def beside(self) -> tuple[int, ...]:
+        return self.columns
+
+    def describe(self) -> str:
+        return f"lead {self.n}{self.by_key}: {self.columns_named(self.columns)}"
+
+
+def shown_columns(site: Site, columns: Any, example: str) -> tuple[tuple[int, ...], list[pa.Field]]:
+    """Indexes of the columns of another row, and the output fields that show them."""
+    if not isinstance(columns, Mapping) or not columns:
+        raise PlanError(
+            f"{site.name}: columns must be a mapping such as {{'{example}': 'ts'}}, got {columns!r}"
+        )
+    indexes, fields = [], []
+    for output, column in columns.items():
+        index = column_index(site.schema, column, site.name)
+        indexes.append(index)
+        fields.append(pa.field(nonempty(output, site.name), site.schema.field(index).type))
+    return tuple(indexes), fields
+
+
+class LeadReference(KeptReference):
+    """The row n before it, with this row's columns; at the end the last n of each key, with nulls."""
+
+    def process(self, row: Row) -> list[Row]:
+        kept = self.states.setdefault(self.key_of(row), collections.deque())
+        kept.append(row)
+        if len(kept) <= self.operator.n:
+            return []
+        return [(*kept.popleft(), *(row[index] for index in self.operator.columns))]
+
+    def rest(self, key: Any) -> list[Row]:
+        nulls = (None,) * len(self.operator.columns)
+        return [(*row, *nulls) for row in self.states[key]]
+
+
+# ---------------------------------------------------------------------------------------------- deduplicate
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeduplicateFirst(KeptRows):
+    """Output: a row, unless one of its key was given less than a span before."""
+
+    op: ClassVar[str] = "deduplicate"
+    mode: ClassVar[str] = "first"
+
+    def reference(self) -> SerialOperator:
+        return DeduplicateFirstReference(self)
+
+    def kept(self) -> tuple[int, ...]:
+        return ()
+
+    def columns_read(self) -> set[int]:
+        return {*self.key, *(() if self.time is None else (self.time,))}
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.input_passed()
+
+    def describe(self) -> str:
+        return f"deduplicate{self.by_key}, keep first{self._within_text()}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeduplicateLast(KeptRows):
+    """Output: the last row of those that lie in a span, or of all."""
+
+    op: ClassVar[str] = "deduplicate"
+    mode: ClassVar[str] = "last"
+
+    def reference(self) -> SerialOperator:
+        return DeduplicateLastReference(self)
+
+    def describe(self) -> str:
+        return f"deduplicate{self.by_key}, keep last{self._within_text()}"
+
+    @property
+    def only_at_end(self) -> bool:
+        return self.within is None
+
+    def final(self) -> Operator:
+        return self if self.only_at_end else super().final()
+
+
+def bind_deduplicate(
+    site: Site,
+    within: int | datetime.timedelta | None,
+    keep: Literal["first", "last"],
+    time: str | None,
+) -> Operator:
+    """deduplicate by the site's key.
+
+    Raises
+    ------
+    PlanError, SchemaError
+        Arguments that do not go together, or do not fit the schema.
+    """
+    if keep not in ("first", "last"):
+        raise PlanError(f"{site.name}: keep must be 'first' or 'last', got {keep!r}")
+    if (time is None) != (within is None):
+        raise PlanError(
+            f"{site.name}: time and within go together, such as within=600, time='ts'; got time={time!r}, "
+            f"within={within!r}"
+        )
+    index = span = None
+    if within is not None:
+        index = column_index(site.schema, time, site.name)
+        span = time_span(within, site.schema.field(index), f"{site.name}: within")
+        if span < 0:
+            raise PlanError(f"{site.name}: within must be at least 0, got {within!r}")
+    kind = DeduplicateFirst if keep == "first" else DeduplicateLast
+    return kind(**site.fields(site.schema), time=index, within=span)
+
+
+class _Spans(Keyed):
+    """What both have. A state is [start, time of the last row, row]."""
+
+    def met(self, row: Row) -> tuple[Any, Any, list[Any] | None]:
+        """Key, time and state of a row; a time that is null or runs backwards is an error."""
+        index = self.operator.time
+        now = None if index is None else self.not_null(row, index)
+        key = self.key_of(row)
+        state = self.states.get(key)
+        if state is not None and index is not None:
+            self.not_earlier(now, state[1], index)
+        return key, now, state
+
+    def is_over(self, state: list[Any], now: Any) -> bool:
+        """Whether a time is behind the span of a state."""
+        return now is not None and now - state[0] > self.operator.within
+
+    def over_at(self, time: int) -> list[Any]:
+        """Keys whose spans lie before a time, by start, then key."""
+        if self.operator.within is None:
+            return []
+        return sorted((k for k, s in self.states.items() if self.is_over(s, time)),
+                      key=lambda k: (self.states[k][0], k))  # fmt: skip
+
+
+class DeduplicateFirstReference(_Spans):
+    """A row that begins a span."""
+
+    def process(self, row: Row) -> list[Row]:
+        key, now, state = self.met(row)
+        if state is not None and not self.is_over(state, now):
+            state[1] = now
+            return []
+        self.states[key] = [now, now]
+        return [row]
+
+    def on_time(self, time: int) -> list[Step]:
+        for key in self.over_at(time):
+            del self.states[key]
+        return []
+
+
+class DeduplicateLastReference(_Spans):
+    """The last row of a span, when a row or a time is behind it, or at the end."""
+
+    def process(self, row: Row) -> list[Row]:
+        key, now, state = self.met(row)
+        if state is None or self.is_over(state, now):
+            self.states[key] = [now, now, row]
+            return [] if state is None else [state[2]]
+        state[1:] = now, row
+        return []
+
+    def on_time(self, time: int) -> list[Step]:
+        return [partial(self.rest, key) for key in self.over_at(time)]
+
+    def flush(self) -> list[Step]:
+        return [partial(self.rest, key) for key in self.ascending()]
+
+    def rest(self, key: Any) -> list[Row]:
+        """The row of a key, which is forgotten."""
+        return [self.states.pop(key)[2]]

@@ -1,0 +1,129 @@
+"""Operators made of others: running values under the names that people look for, and differences.
+
+They are `scan`, and `lag` with a projection, written shorter: `explain` shows what runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import SchemaError
+from ordstream.expressions.expr import Expr, col
+from ordstream.ground.types import column_index, is_temporal
+from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
+from ordstream.operators.arguments import column_name
+from ordstream.operators.operator import OnError
+
+if TYPE_CHECKING:
+    from ordstream.pipeline.pipeline import Pipeline
+
+
+class RunningOperators:
+    """Part of `StatefulOperators`."""
+
+    _schema: pa.Schema
+    scan: Any
+    lag: Any
+    _site: Any
+
+    def cum_sum(
+        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """Each tuple with the sum of a column so far, of its key. Output: input columns, then the sum.
+
+        Parameters
+        ----------
+        column : str
+            A number.
+        output : str, optional
+            Name of the output column; default: the column's with "_cum_sum".
+        """
+        return self._running(sum, "cum_sum", column, output, name, on_error)
+
+    def cum_min(
+        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """As `cum_sum`: the smallest value so far."""
+        return self._running(min, "cum_min", column, output, name, on_error)
+
+    def cum_max(
+        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """As `cum_sum`: the largest value so far."""
+        return self._running(max, "cum_max", column, output, name, on_error)
+
+    def cum_mean(
+        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """As `cum_sum`: the mean so far."""
+        return self._running(mean, "cum_mean", column, output, name, on_error)
+
+    def cum_count(
+        self, output: str = "cum_count", *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Pipeline:
+        """Each tuple with its number among those of its key, from 1. Output: input columns, then this."""
+        return self._running(count, "cum_count", None, output, name, on_error)
+
+    def diff(
+        self,
+        column: str,
+        output: str | None = None,
+        *,
+        n: int = 1,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """Each tuple with the difference to the tuple n before it of the same key. Output: input columns,
+        then this.
+
+        Null for a key's first n tuples, and where one of the two is null. Integers: int64, an overflow is an
+        error; timestamps: a duration; dates and times: int64 in their unit.
+
+        Parameters
+        ----------
+        column : str
+            A number, date or time.
+        output : str, optional
+            Default: the column's name with "_diff".
+        n : int
+            At least 1.
+        """
+        site = self._site("diff", name, on_error)
+        index = column_index(self._schema, column, site.name)
+        field = self._schema.field(index)
+        here, before = col(field.name), f"{field.name} {n} before"
+        while before in self._schema.names:
+            before += "_"
+        there: Expr = col(before)
+        if is_temporal(field.type):
+            here, there = here.cast(pa.int64()), there.cast(pa.int64())  # type: ignore[assignment]
+        elif not (pat.is_integer(field.type) or pat.is_float32(field.type) or pat.is_float64(field.type)):
+            raise SchemaError(
+                f"{site.name}: {field.name!r} must be a number, date or time, it is {field.type}"
+            )
+        difference: Expr = here - there
+        if pat.is_timestamp(field.type) or pat.is_duration(field.type):
+            difference = difference.cast(pa.duration(field.type.unit))
+        output = f"{field.name}_diff" if output is None else output
+        lagged = self.lag({before: field.name}, n=n, name=f"{site.name}: lag", on_error=on_error)
+        kept = [*self._schema.names, difference.alias(output)]
+        made: Pipeline = lagged.select(*kept, name=site.name, on_error=on_error)
+        return made
+
+    def _running(
+        self,
+        aggregation: Any,
+        method: str,
+        column: str | None,
+        output: str | None,
+        name: str | None,
+        on_error: OnError,
+    ) -> Pipeline:
+        where = self._site(method, name, on_error).name
+        made: Aggregation = aggregation() if column is None else aggregation(column)
+        named = f"{column_name(column)}_{method}" if output is None else output
+        result: Pipeline = self.scan(made.alias(named), name=where, on_error=on_error)
+        return result

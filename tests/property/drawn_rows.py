@@ -1,0 +1,91 @@
+"""Random operators that keep rows, or let them pass: what `Chain` draws of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from hypothesis import strategies as st
+from property.drawn_expressions import Expressions, named, plain_number
+from property.drawn_options import can_be_time
+
+from ordstream.ground.types import is_fixed_number, is_list
+
+RAISES = st.sampled_from([None, None, None, 3])
+
+
+class RowOperators:
+    """Part of `property.strategies.Chain`."""
+
+    draw: Any
+    schema: pa.Schema
+    pick: Any
+    policy: Any
+    time: Any
+    fresh: Any
+    key: Any
+    add: Any
+
+    def lag(self) -> None:
+        self.shown("lag", "before")
+
+    def lead(self) -> None:
+        self.shown("lead", "behind")
+
+    def shown(self, method: str, base: str) -> None:
+        """Columns of a row before or behind, at times only of fixed width: lag has a kernel for these."""
+        plain = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
+        able = plain if plain and self.draw(st.booleans()) else self.schema.names
+        columns: dict[str, str] = {}
+        for name in self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3)):
+            columns[
+                next(n for i in range(99) if (n := f"{base}{i}") not in {*self.schema.names, *columns})
+            ] = name
+        key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
+        n = self.pick(("", "", ", 2", ", n=5"))
+        self.add(f"{key}.{method}({columns!r}{n}{self.policy()})")
+
+    def ends(self) -> None:
+        """The first or the last rows."""
+        key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
+        self.add(f"{key}.{self.pick(('head', 'head', 'tail'))}({self.pick((1, 2, 7))}{self.policy()})")
+
+    def deduplicate(self) -> None:
+        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        times = named(self.schema, can_be_time)
+        if able:
+            by = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
+            keep = self.pick(("", ", keep='last'"))
+            if times and self.draw(st.integers(0, 2)):
+                keep += f", time={self.time(times)!r}, within={self.pick((0, 2, 40))}"
+            self.add(f".deduplicate({by!r}{keep}{self.policy()})")
+
+    def running(self) -> None:
+        """cum_sum and the like, and diff."""
+        numbers = named(self.schema, plain_number)
+        if numbers:
+            name, out = self.pick(numbers), self.fresh("running")
+            call = self.pick(
+                (
+                    *(f"cum_{kind}({name!r}, {out!r}" for kind in ("sum", "min", "max", "mean")),
+                    f"cum_count({out!r}",
+                    f"diff({name!r}, {out!r}, n={self.pick((1, 3))}",
+                )
+            )
+            key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
+            self.add(f"{key}.{call}{self.policy()})")
+
+    def checked(self) -> None:
+        """assert_that, sample, inspect."""
+        condition = Expressions(self.draw, self.schema).boolean()
+        self.add(
+            self.pick(
+                (
+                    f".assert_that({condition}{self.policy()})",
+                    f".assert_that({condition}, 'as it is', on_error='skip')",
+                    f".sample({self.pick((0.0, 0.3, 0.9))}, {self.pick((0, 7))})",
+                    f".inspect(f.keeps(2, {self.draw(RAISES)}){self.policy()})",
+                )
+            )
+        )

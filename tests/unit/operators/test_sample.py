@@ -1,0 +1,50 @@
+"""sample: the same tuples in every run; inspect: each tuple once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+DATA = pa.table({"x": range(5000)})
+
+
+def test_the_same_tuples_in_every_run():
+    pipeline = od.Pipeline(DATA.schema).filter(od.col("x") % 3 != 0).sample(0.3, seed=11)
+    expected = run_serial(pipeline, DATA).table
+    assert abs(len(expected) / 3333 - 0.3) < 0.05
+    for workers, rows in ((0, 1), (2, 7), (2, 4096)):
+        assert pipeline.run(DATA, workers=workers, chunk_rows=rows).table.equals(expected)
+    other = od.Pipeline(DATA.schema).filter(od.col("x") % 3 != 0).sample(0.3, seed=12)
+    assert not other.run(DATA).table.equals(expected)
+
+
+def test_all_and_none():
+    assert od.Pipeline(DATA.schema).sample(1).run(DATA).table.equals(DATA)
+    assert len(od.Pipeline(DATA.schema).sample(0).run(DATA).table) == 0
+
+
+def test_tuples_of_one_serial_share_their_fate():
+    data = pa.table({"l": [[1, 2, 3]] * 400})
+    rows = od.Pipeline(data.schema).flat_map(od.explode("l", "item")).sample(0.5).run(data).table
+    assert 0 < len(rows) < 1200
+    assert rows["item"].to_pylist() == [1, 2, 3] * (len(rows) // 3)
+
+
+@pytest.mark.parametrize(("fraction", "seed"), [(-0.1, 0), (1.5, 0), ("a", 0), (0.5, -1), (0.5, 2**64)])
+def test_mistakes(fraction, seed):
+    with pytest.raises(od.PlanError, match="must be"):
+        od.Pipeline(DATA.schema).sample(fraction, seed)
+
+
+def test_inspect_shows_each_tuple_once_and_fails_where_its_function_does():
+    seen: list[int] = []
+    pipeline = od.Pipeline(DATA.schema).inspect(lambda row: seen.append(row.x))
+    assert pipeline.run(DATA, workers=2, chunk_rows=64).table.equals(DATA)
+    assert sorted(seen) == list(range(5000))
+    assert "inspect" in pipeline.explain()
+    failing = od.Pipeline(DATA.schema).inspect(lambda row: 1 // (row.x - 7), name="look")
+    with pytest.raises(od.OperatorError, match="'look' failed at serial 8"):
+        failing.run(DATA)
