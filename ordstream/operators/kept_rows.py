@@ -7,7 +7,6 @@ order tag.
 from __future__ import annotations
 
 import collections
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +15,9 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index
-from ordstream.operators.arguments import nonempty, positive_int, time_span
+from ordstream.operators.arguments import nonempty, positive_int
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step
@@ -282,7 +282,7 @@ class DeduplicateLast(KeptRows):
 
 def bind_deduplicate(
     site: Site,
-    within: int | datetime.timedelta | None,
+    within: Duration | None,
     keep: Literal["first", "last"],
     time: str | None,
 ) -> Operator:

@@ -11,7 +11,6 @@ leaves the state as it was, and reports it.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, cast
@@ -457,7 +456,7 @@ class Pipeline(StatefulOperators):
     def deduplicate(
         self,
         by: str | Sequence[str] | None = None,
-        within: int | datetime.timedelta | None = None,
+        within: Duration | None = None,
         keep: Literal["first", "last"] = "first",
         *,
         time: str | None = None,
