@@ -33,8 +33,8 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan \
-    wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream bench-mixed \
-    bench-peers bench-paper bench-compare
+    wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
+    bench-mixed bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
