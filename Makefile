@@ -34,7 +34,7 @@ FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch
 .NOTPARALLEL:
 .PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan \
     wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
-    bench-peers bench-paper bench-compare
+    bench-mixed bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,9 @@ bench-snapshots: develop ## export, files, restore; a stream with a snapshot eve
 
 bench-stream: java develop ## a micro-batch beside the floor and Spark's own operators [ARGS="--batches 30"]
 	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/stream_batches.py $(ARGS)
+
+bench-mixed: java develop ## keys that move between micro-batches, against other ways [ARGS="--rounds 3"]
+	@$(JAVA) PYTHONPATH="$(CURDIR)" $(PY) bench/mixed_stream.py $(ARGS)
 
 bench-compare: develop ## compare the saved benchmark runs
 	@$(BIN)/pytest-benchmark --storage=file://bench/results compare --group-by=name \

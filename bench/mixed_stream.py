@@ -12,10 +12,12 @@ Two jobs, whose functions are plain Python, so that a key's work is worth a node
 2. `join`: a windowed self-join per key: each row meets the rows of its word among the last 20,000 rows.
    Words are drawn by their frequencies in all of the text; for four batches some three come in bursts.
 
-Ways: `hash`; `mixed`, `od.Mixed(theta=0.08)`; `readj`, that rival's plans in the same controller; and for
-`words` also `pkg` and `ideal`, which don't look at where a word's state is: each node counts what it gets,
-and what it would take to merge the partial counts is left out in their favour. For `join` both would make
-smaller windows, another answer.
+Ways: `hash`, consistent hashing, the ring that Mixed begins with, and no key ever moves (a θ_max that
+nothing exceeds; what is told of keys, is told); `plain`, the default hash, which tells nothing and spreads
+keys in another way; `mixed`, `od.Mixed(theta=0.08)`; `readj`, that rival's plans in the same controller; and
+for `words` also `pkg` and `ideal`, which don't look at where a word's state is: each node counts what it
+gets, and what it would take to merge the partial counts is left out in their favour. For `join` both would
+make smaller windows, another answer.
 
 First each way's output over few rows is compared with `run_serial`, value for value. Throughput is the rows
 of all batches but the first over their whole time: Spark's job, planning, moving, commit. Load of a batch is
@@ -58,7 +60,10 @@ from ordstream.testing import run_serial
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string()), ("slot", pa.int64())])
 SPARK = "n long, word string, slot long"
 WINDOW, PHASE, POWER, HEAVY = 20_000, 4, 1.6, 0.65
-WAYS = {"words": ("hash", "mixed", "readj", "pkg", "ideal"), "join": ("hash", "mixed", "readj")}
+WAYS = {
+    "words": ("hash", "mixed", "readj", "pkg", "ideal", "plain"),
+    "join": ("hash", "mixed", "readj", "plain"),
+}
 ROWS = {"words": 500_000, "join": 50_000}
 BY_SLOT = ("pkg", "ideal")
 
@@ -74,8 +79,13 @@ class Readj(od.Mixed):
 
 
 def hashed(words: Any, nodes: int) -> np.ndarray:
-    """The node that hashing gives each word."""
-    batch = pa.record_batch({"word": pa.array(words, pa.string())})
+    """The node that the ring gives each word."""
+    return od.Mixed().ring(nodes).route(pa.array(words, pa.string()))
+
+
+def plainly_hashed(words: Any, nodes: int) -> np.ndarray:
+    """The node that the default hash gives each word."""
+    batch = pa.record_batch({"word": words})
     return Route(batch.schema, (0,), nodes)(batch)
 
 
@@ -185,7 +195,9 @@ def options(way: str, nodes: int) -> dict[str, Any]:
     if way in BY_SLOT:  # slot s goes to node s
         drawn = DKG().learner(nodes).build()
         return {"grouping": KeyMap(nodes, drawn.hashes, drawn.buckets, [(s, s) for s in range(nodes)])}
-    return {"hash": {}, "mixed": {"balance": od.Mixed(0.08)}, "readj": {"balance": Readj(0.08)}}[way]
+    if way == "plain":
+        return {}
+    return {"balance": {"hash": od.Mixed(1e6), "mixed": od.Mixed(0.08), "readj": Readj(0.08)}[way]}
 
 
 @dataclass
@@ -208,7 +220,7 @@ class Run:
             key = "slot" if self.by_slot else "word"
             column = rows[key].combine_chunks()
             held = {one: map_of(base64.b64decode(data)) for one, data in manifest.maps.items()}
-            at = next(iter(held.values())).route(column) if held else hashed(column, nodes)
+            at = next(iter(held.values())).route(column) if held else plainly_hashed(column, nodes)
             mine = work[first : first + rows.num_rows]
             loads = np.bincount(at, weights=mine, minlength=nodes)
             found.append(float(loads.max() / loads.mean()))

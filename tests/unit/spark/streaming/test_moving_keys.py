@@ -53,7 +53,8 @@ def three():
     """Several fragments; in one of them an operator whose key has a column more than its rows go by."""
     seen = od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count(), latest=od.last("ts"))
     behind = seen.key_by("item").scan(most=od.max("seen")).key_by("item", "seen").lag({"before": "latest"})
-    return behind.key_by("item").sessionize("ts", 2, ["seen"])
+    behind = behind.filter(od.col("before").is_not_null())
+    return behind.key_by("item").sessionize("ts", 2, ["seen", "most", "before"])
 
 
 def counts():
