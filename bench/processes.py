@@ -1,7 +1,9 @@
-"""Node processes: throughput beside a commit before, and the latency of a row through two pieces of a cut.
+"""Node processes: throughput beside a commit before, the latency of a row through two pieces of a cut, and
+POSG beside its rivals.
 
     python bench/processes.py throughput [--baseline ba77047] [--clicks 5000000] [--rounds 3]
     python bench/processes.py latency [--seconds 20] [--load 0.5]
+    python bench/processes.py posg [--tuples 32768] [--work sleep]
 
 *throughput*: Q2 over synthetic clicks (bench/clicks.py) and a keyed job of plain Python functions
 (bench/python_nodes.py), with one process and with one per core. The baseline, whose processes exchange files
@@ -11,6 +13,8 @@ core must be the same. The two take turns; every answer is compared; starting pr
 *latency*: an open loop. Rows of a keyed count, cut by a second key, come at `load` of the throughput that
 the same stream has in a closed loop, in batches of 1 ms. A row's latency is from its intended send time to
 when its batch is with the reader. Run on a quiet machine.
+
+*posg*: bench/process_groupings.py says what is measured.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import process_groupings
 import pyarrow as pa
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -181,7 +186,7 @@ def latency(asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """One of the two, or the work of one process."""
+    """One of the three, or the work of one process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -195,6 +200,7 @@ def main() -> None:
     two = what.add_parser("latency")
     two.add_argument("--seconds", type=float, default=20.0)
     two.add_argument("--load", type=float, default=0.5, help="of the closed loop's throughput")
+    process_groupings.options(what.add_parser("posg"))
     of_process = what.add_parser("work")
     of_process.add_argument("job")
     of_process.add_argument("rows", type=int)
@@ -202,6 +208,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.what == "work":
         print(json.dumps(work(asked.job, asked.rows, asked.processes)))
+    elif asked.what == "posg":
+        print(json.dumps(process_groupings.posg(asked), indent=2))
     else:
         {"throughput": throughput, "latency": latency}[asked.what](asked)
 

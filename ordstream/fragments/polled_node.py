@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
     from ordstream.node.polled_stream import PolledStream
+
+#: Seconds for which a node without worker threads works before it looks at its sockets again, about: what it
+#: has so far leaves it then. It begins with so many rows.
+TURN_S = 0.01
+FIRST_ROWS = 64
 
 
 class PolledNode(FragmentNode):
@@ -50,6 +56,8 @@ class PolledNode(FragmentNode):
         self._input_over = False
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
+        self._fed = 0  # rows that the core got in this step
+        self._row_s = TURN_S / FIRST_ROWS  # what a row takes, about
         self._asked = False  # a snapshot is under way in the core
         if states:
             options = {**options, "restore": _begin(fragment, states)}
@@ -86,7 +94,13 @@ class PolledNode(FragmentNode):
 
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
-        return self._fitted.popleft()
+        rows = self._fitted.popleft()
+        most = max(1, int(TURN_S / self._row_s))
+        if self._stream.workers == 0 and rows.num_rows > most:
+            self._fitted.appendleft(rows.slice(most))
+            rows = rows.slice(0, most)
+        self._fed = rows.num_rows
+        return rows
 
     def _fit(self, rows: pa.RecordBatch) -> None:
         from ordstream.node.source import batches
@@ -165,12 +179,17 @@ class PolledNode(FragmentNode):
         OperatorError
             As `FragmentNode` raises it.
         """
+        self._fed = 0
+        began = time.perf_counter()
         try:
             batch, progressed = self._polled.poll(self._ready)
         except _Stopped:
             raise StopIteration from None
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
+        if self._fed:
+            row_s = (time.perf_counter() - began) / self._fed
+            self._row_s = max(1e-9, (self._row_s + row_s) / 2)
         if batch is None:
             return None, progressed
         batch = self._tagged(batch)

@@ -14,7 +14,8 @@ import pyarrow as pa
 from ordstream.errors import OrdstreamError, SourceError
 from ordstream.ground.ordertags import TAG, source_tags
 
-#: Rows of a block, and blocks that a source which may block is ahead.
+#: Rows and bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of
+#: batches of a few rows a block is made while the one before is on its way.
 BLOCK_ROWS = 16_384
 BLOCK_BYTES = 1 << 20
 AHEAD = 4
@@ -73,7 +74,8 @@ class SourceBlocks:
         self._wake = wake
         self._thread: threading.Thread | None = None
         self._came: deque[pa.RecordBatch | BaseException | None] = deque()
-        self._room = threading.Semaphore(AHEAD)
+        self._put = self._got = 0  # bytes, of the source's thread and of the other one
+        self._room = threading.Event()
         self._stopping = False
         if own_thread and source.is_live(data):
             self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
@@ -126,18 +128,21 @@ class SourceBlocks:
             self.over = batch is None
             return batch
         several: list[pa.RecordBatch] = []
-        while self._came and sum(map(len, several)) < self._block_rows:
+        count = 0
+        while self._came and count < self._block_rows:
             item = self._came[0]
             if several and not isinstance(item, pa.RecordBatch):
                 break
             self._came.popleft()
-            self._room.release()
+            self._got += item.nbytes if isinstance(item, pa.RecordBatch) else 0
+            self._room.set()
             if isinstance(item, BaseException):
                 raise item
             if item is None:
                 self.over = True
                 return None
             several.append(item)
+            count += item.num_rows
         if len(several) > 1:
             return pa.concat_batches(several)
         return several[0] if several else None
@@ -150,18 +155,26 @@ class SourceBlocks:
                 item = next(self._batches, None)
             except BaseException as error:
                 item = error
-            self._room.acquire()
+            while not self._has_room():
+                self._room.clear()
+                if not self._has_room():
+                    self._room.wait()
+            self._put += item.nbytes if isinstance(item, pa.RecordBatch) else 0
             self._came.append(item)
             self._wake()
             if not isinstance(item, pa.RecordBatch):
                 return
+
+    def _has_room(self) -> bool:
+        few = len(self._came) < AHEAD
+        return few or self._put - self._got < BLOCK_BYTES or self._stopping
 
     def stop(self) -> None:
         """Ask for no more; wait shortly for the thread."""
         from ordstream.node.worker_threads import join
 
         self.over = self._stopping = True
-        self._room.release()
+        self._room.set()
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             join(thread, BLOCKED_SOURCE_S)

@@ -5,12 +5,24 @@
  * nothing below it comes any more. Lows are always heard: sockets are always read (wire.py); what can
  * make a sender wait is a channel without credit.
  *
- * Checked: order at the receivers and at the caller, everything arrives, no invalid end state (no deadlock).
+ * With FAILS=n, up to n of the four nodes fail, each at any of its rows. A failed node says to its receivers
+ * that its rows end there, as a low that stays, and drops what still comes. A node in front of which rows end
+ * does the same, as does the caller, who stops the source as soon as it hears of a failure. With CANCEL the
+ * caller leaves at any point, and all others hear of it wherever they wait.
+ *
+ * Checked: order at the receivers and at the caller, everything arrives (every row in front of the first
+ * failure and none behind it), no invalid end state (no deadlock).
  * Mutants: WITH_ROWS   a low travels only with rows: a receiver that gets none hears nothing
  *          NO_IDLE     a sender without rows does not tell how far the source is
  *          SHARED      a receiver has one buffer for all its senders: rows that are ahead fill it
  *          EAGER       a low runs ahead of a row that the sender holds (order)
  *          NO_LAST     the end of a sender is no low
+ *          CALLER_KEEPS   the caller takes no more rows once its output ends at a failure
+ *          NODE_KEEPS     nor does a node
+ *          NO_STOP        the source goes on behind a failure
+ *          NO_CUT         a failed node ends as at the end of the stream
+ *          PASSED_ON      a node does not pass on that rows end in front of it
+ *          DEAF           who waits for credit does not hear that the run is over
  */
 #ifndef N
 #define N 5
@@ -19,6 +31,9 @@
 #define CAP 1
 #endif
 #define END (N + 1)
+#ifndef FAILS
+#define FAILS 0
+#endif
 
 byte given = 1;       /* the next row of the source */
 byte owner = 0;       /* who gets it: 1 or 2; 0: not chosen yet */
@@ -26,6 +41,12 @@ byte owner = 0;       /* who gets it: 1 or 2; 0: not chosen yet */
 chan rows[6] = [CAP] of { byte };
 byte low[6];          /* as the receiver knows it */
 byte seen[3];         /* the last row of each receiver, and of the caller */
+bool ended[6];        /* nothing comes over this channel any more; its low stays */
+byte fails = FAILS;   /* failures that are still to come */
+byte first = END;     /* the first row that failed */
+byte got = 0;         /* rows that the caller gave */
+bool stop = false;    /* the source gives no more */
+bool cancelled = false;
 
 /* the first row on a channel, or END: kept beside it, so that guards can look at it */
 byte head[6] = END;
@@ -63,13 +84,23 @@ inline pop(k, row)
 #define CREDIT(s, r) (len(rows[2 * s + r]) < CAP)
 #endif
 
+#if FAILS
+#define FAILED(may, row) atomic { may && fails > 0 -> fails--; if :: row < first -> first = row :: else fi; \
+                                  cut = row; goto over }
+#endif
+#ifdef NO_CUT
+#define CUT END + 1
+#else
+#define CUT cut
+#endif
+
 proctype sender(byte s)
 {
-    byte row, r;
+    byte row, r, cut;
     do
-    :: atomic { given <= N && owner == 0 -> if :: owner = 1 :: owner = 2 fi }
+    :: atomic { given <= N && owner == 0 && !stop -> if :: owner = 1 :: owner = 2 fi }
     :: atomic {
-        given <= N && owner == s + 1 ->
+        given <= N && owner == s + 1 && !stop ->
         row = given;
         given++;
         owner = 0;
@@ -83,18 +114,38 @@ proctype sender(byte s)
         atomic { raise(2 * s, row); raise(2 * s + 1, row) };
 #endif
 #endif
-        atomic { CREDIT(s, r) -> put(2 * s + r, row); row = 0; r = 0 }
+#if FAILS
+        if
+        :: FAILED(true, row)
+        :: skip
+        fi;
+#endif
+        if
+        :: atomic { CREDIT(s, r) -> put(2 * s + r, row); row = 0; r = 0 }
+#ifndef DEAF
+        :: cancelled -> goto done
+#endif
+        fi
 #ifndef WITH_ROWS
 #ifndef NO_IDLE
-    :: atomic { low[2 * s] < given || low[2 * s + 1] < given ->
+    :: atomic { !stop && (low[2 * s] < given || low[2 * s + 1] < given) ->
                 raise(2 * s, given); raise(2 * s + 1, given) }
 #endif
 #endif
-    :: atomic { given > N -> break }
+    :: atomic { given > N -> cut = END + 1; break }
+    :: atomic { given <= N && stop -> cut = given; break }
+    :: cancelled -> goto done
     od;
 #ifndef NO_LAST
-    atomic { low[2 * s] = END + 1; low[2 * s + 1] = END + 1 }
+    atomic { low[2 * s] = cut; low[2 * s + 1] = cut; ended[2 * s] = true; ended[2 * s + 1] = true }
 #endif
+#if FAILS
+    goto done;
+over:
+    atomic { low[2 * s] = CUT; low[2 * s + 1] = CUT; ended[2 * s] = true; ended[2 * s + 1] = true }
+#endif
+done:
+    skip
 }
 
 #define LOWER(x, y) ((x) < (y) -> (x) : (y))
@@ -104,7 +155,7 @@ proctype sender(byte s)
 /* Merges channels a and b: receivers 0 and 1, and the caller (2). */
 proctype merge(byte me; byte a; byte b)
 {
-    byte row;
+    byte row, cut;
     do
     :: atomic {
         FRONT <= N && FRONT < BOUND ->
@@ -116,21 +167,79 @@ proctype merge(byte me; byte a; byte b)
         seen[me] = row;
         if
         :: me < 2 -> raise(4 + me, row)    /* it holds the row, also where the caller has no room */
-        :: else -> row = 0
+        :: else -> row = 0; got++
         fi
        };
+#if FAILS
         if
-        :: me < 2 -> atomic { len(rows[4 + me]) < CAP -> put(4 + me, row); row = 0 }
+        :: FAILED(me < 2, row)
+        :: skip
+        fi;
+#endif
+        if
+        :: me < 2 ->
+            if
+            :: atomic { len(rows[4 + me]) < CAP -> put(4 + me, row); row = 0 }
+#ifndef DEAF
+            :: cancelled -> goto done
+#endif
+            fi
         :: else
         fi
     :: atomic { me < 2 && BOUND <= END && low[4 + me] < LOWER(FRONT, BOUND) ->
                 low[4 + me] = LOWER(FRONT, BOUND) }
     :: atomic { FRONT == END && BOUND > END -> break }
+#if FAILS
+#ifndef PASSED_ON
+    :: atomic { BOUND <= FRONT && BOUND <= END &&
+                ((ended[a] && low[a] == BOUND) || (ended[b] && low[b] == BOUND)) -> cut = BOUND; goto over }
+#endif
+#ifndef NO_STOP
+    :: atomic { me == 2 && first < END && !stop -> stop = true }    /* whenever it hears of it */
+#endif
+#endif
+#ifdef CANCEL
+    :: atomic { me == 2 && !cancelled -> cancelled = true; goto done }
+    :: me < 2 && cancelled -> goto done
+#endif
     od;
     if
-    :: me < 2 -> low[4 + me] = END + 1
-    :: else -> assert(seen[2] == N && seen[0] <= N)
-    fi
+    :: me < 2 -> atomic { low[4 + me] = END + 1; ended[4 + me] = true }
+    :: else -> assert(seen[2] == N && seen[0] <= N && got == N && first == END)
+    fi;
+#if FAILS
+    goto done;
+over:
+    if
+    :: atomic { me < 2 -> low[4 + me] = CUT; ended[4 + me] = true }
+    :: atomic {
+        else ->
+        assert(got == first - 1 && seen[2] == got);
+#ifndef NO_STOP
+        stop = true
+#endif
+       }
+    fi;
+    do    /* it drops what comes */
+#ifdef CALLER_KEEPS
+    :: me == 2 -> break
+#endif
+#ifdef NODE_KEEPS
+    :: me < 2 -> break
+#else
+    :: atomic { me < 2 && len(rows[a]) > 0 -> pop(a, row); row = 0 }
+    :: atomic { me < 2 && len(rows[b]) > 0 -> pop(b, row); row = 0 }
+#endif
+#ifndef CALLER_KEEPS
+    :: atomic { me == 2 && len(rows[a]) > 0 -> pop(a, row); row = 0 }
+    :: atomic { me == 2 && len(rows[b]) > 0 -> pop(b, row); row = 0 }
+#endif
+    :: cancelled -> break
+    :: atomic { ended[a] && ended[b] && len(rows[a]) + len(rows[b]) == 0 -> break }
+    od;
+#endif
+done:
+    skip
 }
 
 init { atomic { run sender(0); run sender(1); run merge(0, 0, 2); run merge(1, 1, 3); run merge(2, 4, 5) } }

@@ -81,6 +81,8 @@ RIGHT: list[tuple[str, Defines]] = [
     ("park", {"W": 3, "S": 2, "N": 4}),
     ("exchange", {"N": 4}),
     ("exchange", {"N": 3, "CAP": 2}),
+    ("exchange", {"FAILS": 1, "N": 3}),
+    ("exchange", {"FAILS": 2, "N": 2, "CANCEL": None}),
 ]
 
 MUTANTS: list[tuple[str, str, Defines]] = [
@@ -110,6 +112,12 @@ MUTANTS: list[tuple[str, str, Defines]] = [
     ("exchange", "SHARED", {}),
     ("exchange", "EAGER", {}),
     ("exchange", "NO_LAST", {}),
+    ("exchange", "CALLER_KEEPS", {"FAILS": 1}),
+    ("exchange", "NODE_KEEPS", {"FAILS": 1}),
+    ("exchange", "NO_STOP", {"FAILS": 1}),
+    ("exchange", "NO_CUT", {"FAILS": 1}),
+    ("exchange", "PASSED_ON", {"FAILS": 1}),
+    ("exchange", "DEAF", {"CANCEL": None}),
 ]
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import ordstream as od
 from ordstream.balance.baselines import Modulo
 from ordstream.errors import OperatorError
-from ordstream.fragments import proactive
+from ordstream.fragments import polled_node, proactive
+from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.spreading import LearntMap
 from ordstream.reference.run_serial import run_serial
@@ -214,3 +215,31 @@ def test_one_process_has_nothing_to_choose():
     assert FRONT.run(rows(10), processes=1, grouping="posg").table.num_rows == 9
     with pytest.raises(od.PlanError, match="grouping is for a run over several processes"):
         FRONT.run(rows(10), grouping="posg")
+
+
+def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
+    """Without worker threads it works for a turn's time, not for as long as rows are there."""
+    clock = Clock()
+    monkeypatch.setattr(polled_node, "time", clock)
+    worked = []
+
+    def work(row):
+        clock.now += 3.0
+        worked.append(row.n)
+        return (row.item, row.n)
+
+    steps, whole = [], LiveNode.step
+
+    def step(node):
+        before = len(worked)
+        try:
+            return whole(node)
+        finally:
+            steps.append(len(worked) - before)
+
+    monkeypatch.setattr(LiveNode, "step", step)
+    pipeline, table = od.Pipeline(SOURCE).map(work, schema=SOURCE), rows(300)
+    assert run_here(pipeline, table, 2, {}).table.equals(run_serial(pipeline, table).table)
+    in_turns = [count for count in steps if count]
+    assert max(in_turns) <= polled_node.FIRST_ROWS
+    assert set(in_turns[-200:]) == {1}
