@@ -241,5 +241,5 @@ def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
     pipeline, table = od.Pipeline(SOURCE).map(work, schema=SOURCE), rows(300)
     assert run_here(pipeline, table, 2, {}).table.equals(run_serial(pipeline, table).table)
     in_turns = [count for count in steps if count]
-    assert in_turns[0] == polled_node.FIRST_ROWS
-    assert set(in_turns[1:]) == {1}
+    assert max(in_turns) <= polled_node.FIRST_ROWS
+    assert set(in_turns[-200:]) == {1}

@@ -1,5 +1,5 @@
-"""A door for tests of the state contract (kernel.pxd, f): the state of a run's operators out as rows, in,
-and away.
+"""A door to the state contract (kernel.pxd, f), for nodes whose keys move and for tests: the state of a
+run's operators out as rows, in, and away.
 
 `StateDoor` works on the run of a stream that is quiescent: all that was pushed was processed and has left
 the egress (`RunDoor.emitted` says so), and nothing is pushed meanwhile. Then no worker holds a bucket, and
