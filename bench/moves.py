@@ -2,10 +2,11 @@
 
     python bench/moves.py [--rows 400000] [--heavy 0.7] [--rounds 3] [--work 200]
 
-A word count whose counting is a plain Python function of some work (`--work`: steps of a loop per word). Words
-are drawn so that hashing gives one of two processes the share `--heavy` of the rows. Runs with
-`balance=od.Mixed()` and without take turns; the outputs are compared value for value. Printed per round: rows
-per second of each, their ratio, moves, rows held, and the longest `move_delay`. Run on a quiet machine.
+A word count whose counting is a plain Python function of some work (`--work`: steps of a loop per word).
+Words are drawn so that hashing gives one of two processes the share `--heavy` of the rows. Runs with
+`balance=od.Mixed()` and without take turns; the outputs are compared value for value. Printed per round:
+rows per second of each, their ratio, moves, rows held, and the longest `move_delay`. Run on a quiet
+machine.
 """
 
 from __future__ import annotations

@@ -136,3 +136,11 @@ def test_a_skewed_stream_is_balanced_and_comes_to_rest():
     assert found.table.equals(PIPELINE.run(data).table)
     assert moves
     assert sum(figures.keys for figures in moves) < 120
+
+
+def test_bool_keys_with_nulls_move_too():
+    data = pa.table({"k": [None, True, False] * 40, "v": list(range(120))})
+    pipeline = od.Pipeline(data.schema).key_by("k").scan(n=od.count())
+    balance = {1: RandomMoves(1, 2)}
+    found = run_here(pipeline, data, 2, {}, balance=balance, interval=20, block_rows=5, channel_bytes=1)
+    assert found.table.equals(pipeline.run(data).table)
