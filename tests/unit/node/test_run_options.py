@@ -23,7 +23,7 @@ FUNCTIONS = {
 }
 DESCRIBED = re.compile(r"^(\w+) : (.+), default (.+)$", re.MULTILINE)
 WIDTH = 110
-OF_PROCESSES = {"processes", "grouping", "grouping_key"}
+OF_PROCESSES = {"processes", "balance", "grouping", "grouping_key"}
 UNKNOWN = r"unknown option 'worker'; options are .*Did you mean 'workers'\?"
 
 
