@@ -39,8 +39,8 @@ from ordstream.ground.ordertags import source_serials, tags_of
 
 #: Rows that are assigned together, and bytes that a node may have and not have begun with: messages change
 #: only what is assigned after them.
-BLOCK_ROWS = 64
-CAP_BYTES = 64 << 10
+BLOCK_ROWS = 32
+CAP_BYTES = 16 << 10
 #: Rows that take less, in seconds, are not all timed; of so many at least one is.
 TIMED_S = 0.0005
 LEAST_TIMED = 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import Counter
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from ordstream.fragments.same_process import SameProcess
 from ordstream.fragments.source_blocks import SourceBlocks
 from ordstream.fragments.topology import Topology
 from ordstream.node.histogram import added
+from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("user", pa.int64()), ("item", pa.int64())])
 ROWS = 3_000
@@ -103,6 +105,24 @@ def test_another_thread_than_the_reader_asks_for_a_report(two):
         go_on.set()
         reading.join()
     assert (sum(map(len, read)), out.report.rows_out) == (ROWS, ROWS)
+
+
+def takes_a_while(row):
+    time.sleep(0.0006)
+    return (row.user, row.item)
+
+
+def test_posg_talks_to_its_nodes_over_the_channels(two):
+    """More rows than fit the channels, so the first messages come before the last rows are assigned."""
+    tested = od.Pipeline(SOURCE).map(takes_a_while, schema=SOURCE).key_by("user").scan(seen=od.count())
+    options = {"grouping": od.POSG(window=5, mu=1e9), "grouping_key": "item", "partial": False}
+    with ProcessStream(tested, [batch(0, 1_500)], two, options) as out:
+        found = pa.Table.from_batches(list(out))
+        assert found.equals(run_serial(tested, batch(0, 1_500)).table)
+    grouping = out.report.grouping
+    assert (grouping["name"], grouping["state"] != "ROUND ROBIN") == ("posg", True)
+    assert grouping["matrices"] >= 2
+    assert grouping["replies"] >= 1
 
 
 def test_a_stream_that_was_closed_before_it_began_has_a_report():

@@ -6,9 +6,9 @@
  * make a sender wait is a channel without credit.
  *
  * With FAILS=n, up to n of the four nodes fail, each at any of its rows. A failed node says to its receivers
- * that its rows end there, as a low that stays, and drops what still comes. A node in front of which rows end
- * does the same, as does the caller, who stops the source as soon as it hears of a failure. With CANCEL the
- * caller leaves at any point, and all others hear of it wherever they wait.
+ * that its rows end there, as a low that stays, and drops what still comes. A node in front of which rows
+ * end does the same, as does the caller, who stops the source as soon as it hears of a failure. With CANCEL
+ * the caller leaves at any point, and all others hear of it wherever they wait.
  *
  * Checked: order at the receivers and at the caller, everything arrives (every row in front of the first
  * failure and none behind it), no invalid end state (no deadlock).
