@@ -7,9 +7,15 @@ again: the committed output is `run_serial`'s.
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from kill_streams import Java, StreamFault, StreamJob, drawn
+
+import ordstream
 
 KILLS = int(os.environ.get("ORDSTREAM_KILLS", "12"))
 SEED = int(os.environ.get("ORDSTREAM_KILLS_SEED", "1"))
@@ -70,3 +76,24 @@ def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):
     job.run([StreamFault(1, "commits folder synced", "after")], to_the_end=False)
     with pytest.raises(AssertionError, match="is committed and missing"):
         job.compare()
+
+
+@pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
+def test_the_stream_demo_is_killed_and_goes_on(java, tmp_path):
+    """Batches before the kill, the kill, the others, the answer: each batch is committed once."""
+    pytest.importorskip("pyspark")
+    command = [sys.executable, "-m", "ordstream", "demo", "--stream", "--rows", "8000"]
+    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    out = ended.stdout.splitlines()
+    assert out[0].endswith("clicks in 8 files; each is one micro-batch of the stream")
+    kill = next(n for n, line in enumerate(out) if line.startswith("kill -9: the driver and Java are gone"))
+    there = int(re.search(r"(\d) of 8 micro-batches are committed", out[kill])[1])
+    shown = [re.match(r"  (?:micro-batch (\d)|(end of the stream)): ", line) for line in out]
+    numbers = [(n > kill, found[1]) for n, found in enumerate(shown) if found]
+    assert numbers[:3] == [(False, "0"), (False, "1"), (False, "2")]
+    assert numbers[3:] == [(True, str(number)) for number in range(there, 8)] + [(True, None)]
+    assert out[-1] == "verified: equal to the batch answer, nothing twice"
