@@ -109,6 +109,7 @@ cdef class CodeOwner:
             op.op = OP_ARROW
             op.width = STACK_WIDTH[vm]
             op.type = PT_VIEW if operands[0].takes_text else PT_I64
+            op.size = operands[0].case_step
             self.references.append(operands[0])
             op.table = <const void*> <PyObject*> operands[0]
             return 0
