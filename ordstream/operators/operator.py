@@ -131,6 +131,8 @@ class Operator:
     runs_user_code: ClassVar[bool] = False
     #: Drops tuples under overload.
     sheds: ClassVar[bool] = False
+    #: Looks at tuples' serials, which are those of the source in a run of one node only.
+    reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
 
