@@ -59,10 +59,8 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
         )
     by_serial = next((operator.name for operator in plan.operators if operator.reads_serial), None)
     if by_serial is not None:
-        raise PlanError(
-            f"{by_serial}: tuples are chosen by their serials, which several nodes count each for itself; run "
-            "in one node"
-        )
+        why = "tuples are chosen by their serials, which several nodes count each for itself"
+        raise PlanError(f"{by_serial}: {why}; run in one node")
     return tuple(fragments)
 
 
