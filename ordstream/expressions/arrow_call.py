@@ -51,6 +51,11 @@ class ArrowCall:
         """It is given strings."""
         return is_string(self.takes)
 
+    @property
+    def case_step(self) -> int:
+        """What a function of upper and lower case adds to an ASCII letter; 0: it is another function."""
+        return {"utf8_lower": 32, "utf8_upper": -32}.get(self.function, 0)
+
     def array(self, values: pa.Array) -> pa.Array:
         """The function of a column as it is on the expression stack: large_string, int64 or bool, in and
         out.
@@ -64,6 +69,8 @@ class ArrowCall:
             values = values.cast(storage_type(self.takes)).view(self.takes)
         result = _function(self.function, self.options)(values)
         if pa.types.is_boolean(result.type):
+            return result
+        if result.type in (pa.large_string(), pa.int64()):  # a cast to what it is costs microseconds, too
             return result
         if is_string(result.type):
             return result.cast(pa.large_string())

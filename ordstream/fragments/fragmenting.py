@@ -37,7 +37,7 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
     Raises
     ------
     PlanError
-        It sheds, and there would be several fragments.
+        It sheds, and there would be several fragments; or an operator reads serials.
     """
     fragments: list[Fragment] = []
     first, key = 0, None  # of the fragment that is being put together
@@ -63,6 +63,10 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
             f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one "
             "source"
         )
+    by_serial = next((operator.name for operator in plan.operators if operator.reads_serial), None)
+    if by_serial is not None:
+        why = "tuples are chosen by their serials, which several nodes count each for itself"
+        raise PlanError(f"{by_serial}: {why}; run in one node")
     return tuple(fragments)
 
 

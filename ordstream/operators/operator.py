@@ -133,6 +133,8 @@ class Operator:
     sheds: ClassVar[bool] = False
     #: A tuple's time is not later than the clock's when it leaves, nor earlier than a mark before it.
     keeps_time: ClassVar[bool] = True
+    #: Looks at tuples' serials, which are those of the source in a run of one node only.
+    reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
 

@@ -265,7 +265,8 @@ class Pipeline(StatefulOperators):
     def sample(self, fraction: float, seed: int = 0, *, name: str | None = None) -> Pipeline:
         """About so many of the tuples: those whose serial has a hash in the share. Output: input columns.
 
-        The choice is the same in every run. Tuples that one tuple of the source caused are kept or dropped
+        The choice is the same in every run; several nodes or processes refuse it, as they count serials each
+        for itself. Tuples that one tuple of the source caused are kept or dropped
         together.
 
         Parameters

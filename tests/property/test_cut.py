@@ -5,7 +5,7 @@ processes=N)`, which take turns here in a random order, with channels that hold 
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plan_tools import final
 from property import strategies as s
@@ -26,6 +26,7 @@ NODES = st.sampled_from((1, 2, 3, 5))
 def check(
     case: s.Case, nodes: int, block_rows: int, turns: tuple[int | None, int | None], emit: str = "updates"
 ) -> None:
+    assume(not any(operator.reads_serial for operator in case.pipeline.plan.operators))
     options = {
         name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
     }

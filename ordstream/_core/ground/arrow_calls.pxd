@@ -4,7 +4,8 @@ a) The GIL is taken once per call, for all rows of a chunk; Arrow itself lets it
 b) Values are copied both ways; strings that come back lie in the worker's scratch, and who stores such a
    view copies its bytes (`store_column`). Nothing of Arrow's outlives the call. Workers may share a chunk
    (parts), so its arena is not touched.
-c) A row without an answer is found by calling again row by row: its reason goes to `bad`.
+c) Upper and lower case of chunks that have ASCII alone need neither Arrow nor the GIL (`ascii_case`).
+d) A row without an answer is found by calling again row by row: its reason goes to `bad`.
 """
 from libc.stdint cimport int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Worker
@@ -12,6 +13,8 @@ from ordstream._core.ground.chunk cimport Worker
 cdef enum:
     OP_ARROW = 13          # beside Opcode (expression_code.pxd); `table`: the ArrowCall, borrowed
 
+cdef int ascii_case(int64_t step, const char* data, const uint8_t* valid, int64_t n, Worker* w,
+                    char* out) noexcept nogil
 cdef int arrow_call(
     void* call, bint text, int width, const char* data, const uint8_t* valid, int64_t n, Worker* w,
     char* out, uint8_t* bad) noexcept nogil

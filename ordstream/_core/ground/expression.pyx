@@ -2,7 +2,7 @@
 it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call
+from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call, ascii_case
 from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
@@ -314,7 +314,9 @@ cdef int run_arrow(const Instruction* op, Worker* w, Evaluation* e, Value* v) no
     v.data = scratch_alloc(w, m * op.width)
     if v.data == NULL:
         return -1
-    status = arrow_call(<void*> op.table, text, op.width, a, v.valid, m, w, v.data, NULL)
+    status = ascii_case(op.size, a, v.valid, m, w, v.data) if op.size else 1
+    if status == 1:
+        status = arrow_call(<void*> op.table, text, op.width, a, v.valid, m, w, v.data, NULL)
     if status <= 0:
         return status
     if v.scalar:

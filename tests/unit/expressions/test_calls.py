@@ -102,6 +102,21 @@ def test_of_a_constant_and_of_another_column():
     assert pipeline.run(data).table.to_pydict() == run_serial(pipeline, data).table.to_pydict() == expected
 
 
+def test_case_of_ascii_alone_is_arrows():
+    every = "".join(map(chr, range(128)))
+    data = pa.table({"x": [every, None, "", "Zz", every * 3], "more": ["é", "a", None, "Ä", "B"]})
+    more = od.col("more")
+    pipeline = od.Pipeline(data.schema).select(
+        a=X.str.lower(), b=X.str.upper(), c=more.str.upper(), d=X.str.upper().str.lower()
+    )
+    for rows in (1, 64):
+        found = pipeline.run(data, chunk_rows=rows).table
+        assert found["a"].equals(pc.utf8_lower(data["x"]))
+        assert found["b"].equals(pc.utf8_upper(data["x"]))
+        assert found["c"].equals(pc.utf8_upper(data["more"]))
+        assert found["d"].equals(pc.utf8_lower(data["x"]))
+
+
 def test_every_day_of_four_centuries():
     data = pa.table({"x": pa.array(range(-146_097, 146_097), pa.int32()).cast(pa.date32())})
     pipeline = od.Pipeline(data.schema).select(year=X.dt.year(), month=X.dt.month(), day=X.dt.day())

@@ -95,6 +95,15 @@ def test_a_time_punctuation_settles_what_no_row_can_change():
     checked(forgets, data, punctuate=od.every("t", 20))
 
 
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_a_span_goes_on_behind_a_snapshot(keep):
+    data = pa.table({"k": [1] * 4, "t": [0, 10, 11, 22], "v": list("abcd")})
+    made = od.Pipeline(data.schema).deduplicate("k", 10, keep, time="t")
+    before = made.run(data.slice(0, 2), end="suspend")
+    behind = made.run(data.slice(2), restore=before.snapshot)
+    assert pa.concat_tables([before.table, behind.table]).equals(made.run(data).table)
+
+
 def test_a_timedelta_is_a_span():
     times = pa.array([0, 599, 601, 1201], pa.timestamp("s"))
     data = pa.table({"k": [1] * 4, "t": times})

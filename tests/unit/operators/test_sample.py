@@ -39,6 +39,16 @@ def test_mistakes(fraction, seed):
         od.Pipeline(DATA.schema).sample(fraction, seed)
 
 
+def test_several_nodes_refuse_it():
+    """They count serials each for itself."""
+    keyed = od.Pipeline(pa.schema({"x": pa.int64(), "k": pa.int64()})).key_by("k")
+    for pipeline in (keyed.count().sample(0.5), od.Pipeline(DATA.schema).sample(0.5)):
+        with pytest.raises(od.PlanError, match="serials"):
+            pipeline.explain(2)
+        with pytest.raises(od.PlanError, match="serials"):
+            pipeline.run(DATA, processes=2)
+
+
 def test_inspect_shows_each_tuple_once_and_fails_where_its_function_does():
     seen: list[int] = []
     pipeline = od.Pipeline(DATA.schema).inspect(lambda row: seen.append(row.x))
