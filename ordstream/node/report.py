@@ -289,7 +289,6 @@ class Report:
             )
         return "\n".join(lines + self._of_nodes())
 
-
     def _of_nodes(self) -> list[str]:
         grouping = ", ".join(f"{name} {value}" for name, value in self.grouping.items())
         lines = [f"grouping: {grouping.removeprefix('name ')}"] if grouping else []

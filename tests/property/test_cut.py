@@ -5,17 +5,19 @@ processes=N)`, which take turns here in a random order, with channels that hold 
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plan_tools import final
 from property import strategies as s
 from property.compare import Outcome, agree, exact_rows, run_reference
 
-from ordstream.errors import OperatorError
+from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.same_process import run_here
 from ordstream.operators.halves import UNDECIDED
+from ordstream.plan.clock import clock_of
 
 LARGE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -32,6 +34,10 @@ def check(
     }
     expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
     seed, channel_bytes = turns
+    if clock_of(case.pipeline.plan, None) is not None:
+        with pytest.raises(PlanError, match="run in one node"):
+            run_here(case.pipeline, case.source, nodes, options | {"emit": emit})
+        return
     rows, found_tags, error, report, schema = [], [], None, None, case.pipeline.schema
     try:
         result = run_here(

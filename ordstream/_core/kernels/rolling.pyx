@@ -38,8 +38,8 @@ from ordstream._core.state.keyed_state cimport (
 from ordstream._core.state.leaving cimport LEAVES, keys_leave
 from ordstream._core.state.row_values cimport list_room, row_list, row_null, row_value, value_at
 from ordstream._core.state.sliding cimport (
-    FIRST_ROOM, TOTAL_WORDS, RollingBucket, RollingContext, Slide, Word, entry_at, forget, merge, resize,
-    see, time_at, total_of, wide_add, wide_take,
+    FIRST_ROOM, TOTAL_WORDS, RollingBucket, RollingContext, Slide, Word, copy_words, entry_at, forget,
+    merge, resize, see, time_at, total_of, wide_add, wide_take,
 )
 from ordstream._core.state.state_columns cimport own_column, put_valid
 from ordstream._core.state.state_rows cimport (
@@ -110,9 +110,11 @@ cdef inline void append(const RollingContext* x, Slide* s, const FoldBlock* bloc
                         int64_t now) noexcept nogil:
     """Put row i of the block into the ring, which has room."""
     cdef char* entry = entry_at(x, s, s.n)
+    cdef int64_t* words = <int64_t*> entry
     cdef int32_t j
-    memset(entry, 0, x.entry)
-    (<int64_t*> entry)[0] = now
+    for j in range(1, x.entry // 8):
+        words[j] = 0
+    words[0] = now
     for j in range(x.fold.n):
         if block.used[j] == NULL or block.used[j][i] != 0:
             entry[x.flags + j] = 1
@@ -144,7 +146,7 @@ cdef inline void show(const RollingContext* x, Slide* s, Chunk* c, int32_t row) 
             memcpy(words, total, sizeof(words))
         else:
             memset(words, 0, sizeof(words))
-            memcpy(words, oldest + x.words[j].offset, <size_t> x.words[j].words * 8)
+            copy_words(words, <const int64_t*> (oldest + x.words[j].offset), x.words[j].words)
             there = True
             if total[3]:
                 merge(a, words, True, total)

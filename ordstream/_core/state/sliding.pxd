@@ -76,6 +76,13 @@ cdef inline int64_t* total_of(Slide* s, int32_t j) noexcept nogil:
     return <int64_t*> (s + 1) + j * TOTAL_WORDS
 
 
+cdef inline void copy_words(int64_t* to, const int64_t* words, int32_t n) noexcept nogil:
+    """A few words, without a call."""
+    cdef int32_t i
+    for i in range(n):
+        to[i] = words[i]
+
+
 cdef inline void wide_add(int64_t* w, int64_t value) noexcept nogil:
     """Add to a sum of 128 bits."""
     cdef uint64_t low = <uint64_t> w[0] + <uint64_t> value
@@ -158,7 +165,7 @@ cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
                     fold_spread(a, one, words[0])
                 else:
                     fold_into(a.function, one, True, words[0])
-                memcpy(words, one, <size_t> x.words[j].words * 8)
+                copy_words(words, one, x.words[j].words)
             if behind != NULL and behind[x.flags + j]:
                 merge(a, words, entry[x.flags + j], <const int64_t*> (behind + x.words[j].offset))
                 entry[x.flags + j] = 1
