@@ -259,6 +259,29 @@ JOBS: dict[str, Job] = {
         "from rows order by row",
     ),
     "sessionize": Job(lambda p: p.key_by("k").sessionize("ts", 3_600_000)),
+    "window (tumbling)": Job(
+        lambda p: p.key_by("k").window(od.tumbling("1m"), time="ts").aggregate(a=od.sum("x")),
+        lambda f: (
+            f.group_by("k", _pl().col("ts").dt.truncate("1m").alias("start"))
+            .agg(_pl().col("x").sum().alias("a"))
+            .with_columns(_pl().col("start").dt.offset_by("1m").alias("end"))
+        ),
+        "select k, time_bucket(interval 1 minute, ts) as start, start + interval 1 minute as end, sum(x) a "
+        "from rows group by k, start",
+        ("k", "start"),
+    ),
+    "window (session)": Job(
+        lambda p: p.key_by("k").window(od.session("1h"), time="ts").aggregate(a=od.sum("x"))
+    ),
+    "window (rolling)": Job(
+        lambda p: p.key_by("k").window(od.rolling("1h"), time="ts").aggregate(a=od.mean("x"))
+    ),
+    "window (rows)": Job(
+        lambda p: p.key_by("k").window(od.rows(20)).aggregate(a=od.sum("x")),
+        _over(lambda pl: pl.col("x").rolling_sum(20, min_samples=1)),
+        _window("sum(x)", "rows 19 preceding"),
+    ),
+    "reorder": Job(lambda p: p.reorder("ts", slack="5s")),
     "pair_up": Job(lambda p: p.key_by("k").pair_up("hole", on_error="skip")),
     "preceding": Job(lambda p: p.key_by("k").preceding(3, {"a": "x"}, carry=["row"], when=C("x") > 900)),
     "top_values": Job(lambda p: p.key_by("k").top_values("s", 2, emit="final")),
