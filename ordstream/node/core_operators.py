@@ -12,6 +12,7 @@ from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.node.core_options import CoreOperator
 from ordstream.node.settings import Settings
 from ordstream.operators.shed import log_of
+from ordstream.plan.clock import takes_marks
 from ordstream.plan.physical import PhysicalPlan
 
 
@@ -60,7 +61,14 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
             made.stateful[operator.name] = len(made.chain), operator
         made.chain.append(
             CoreOperator(
-                operator.name, operator.kind, kernel, keys, one.buckets, one.bounds, one.parallelism
+                operator.name,
+                operator.kind,
+                kernel,
+                keys,
+                one.buckets,
+                one.bounds,
+                one.parallelism,
+                takes_marks(operator, settings.punctuate),
             )
         )
     return made

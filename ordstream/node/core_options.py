@@ -27,6 +27,7 @@ class CoreOperator(NamedTuple):
     # range partitioning: buckets - 1 ascending values; None: by hash
     bounds: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None
     parallelism: int  # most workers at a time, at least 1
+    takes_marks: bool = True  # time punctuations reach the kernel
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from ordstream.errors import PlanError
+from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
 
@@ -40,3 +41,11 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
         )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
+
+
+def takes_marks(operator: Operator, punctuate: Every | None) -> bool:
+    """Whether time punctuations reach an operator. Those of the windows' clock are for windows: a window
+    changes nothing for the operators beside it, whose times may be in another column. Those that a run was
+    told to make are for all.
+    """
+    return punctuate is not None or operator.clock_wanted() is not None

@@ -20,7 +20,7 @@ from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
-from ordstream.plan.clock import clock_of
+from ordstream.plan.clock import clock_of, takes_marks
 from ordstream.plan.physical import physical
 from ordstream.reference.base import Row, SerialOperator
 
@@ -174,7 +174,7 @@ def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None)
     if after is None:
         told = clock_of(pipeline.plan, punctuation)
         clock = None if told is None else _Clock(pipeline.source_schema, *told)
-        return _SerialRun(pipeline.plan, clock)
+        return _SerialRun(pipeline.plan, clock, punctuation)
     run, after._run = after._run, None
     if run is None:
         raise PlanError("after= takes the result of a run with end='suspend', once")
@@ -187,9 +187,10 @@ def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None)
 class _SerialRun:
     """The chain of operators, and where in the source the run is."""
 
-    def __init__(self, plan: Plan, clock: _Clock | None) -> None:
+    def __init__(self, plan: Plan, clock: _Clock | None, punctuation: Every | None) -> None:
         self.plan, self.clock = plan, clock
         self.operators = [operator.reference() for operator in plan.operators]
+        self.takes_marks = [takes_marks(operator, punctuation) for operator in plan.operators]
         self.result = SerialResult(plan.output)
         self.completed = 0  # the last serial whose tuple was followed to the end
         self.begin(serial=0)
@@ -218,9 +219,9 @@ class _SerialRun:
             self.feed(position + 1, output)
 
     def punctuate(self, time: int) -> None:
-        """A time punctuation meets every operator in chain order, behind what it made those before emit."""
+        """A time punctuation meets operators in chain order, behind what it made those before emit."""
         for position, operator in enumerate(self.operators):
-            for step in operator.on_time(time):
+            for step in operator.on_time(time) if self.takes_marks[position] else ():
                 for output in self.attempt(operator, step):
                     self.feed(position + 1, output)
 

@@ -227,6 +227,7 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     op.max_queued = options.max_queued
     op.sample_every = options.sample_every if op.kernel.kind != SL else 0
     op.has_views = has_views(op.kernel.output)
+    op.takes_marks = operator.takes_marks
     if i == 0:
         op.ingress = &rt.ingress
         # One worker at a time in the first operator: nobody to share the ingress with.

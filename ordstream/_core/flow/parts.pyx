@@ -336,7 +336,7 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             run_rows(op, w, state, part)
             if part.n == 1 and not op.rb.alone and slice.holding != 1:
                 expect_release(op)
-    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or c.kind == TIME):
+    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or (c.kind == TIME and op.takes_marks)):
         send_held(op, w, slice)                               # a flush may take long
         part.out = chunk_new(w)
         if part.out == NULL:

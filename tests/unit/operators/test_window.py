@@ -93,6 +93,19 @@ def per_key_rolling(source):
     return source.key_by("k").window(od.rolling(4), time="ts").aggregate(r=od.count()).drop("r")
 
 
+def test_marks_of_the_clock_are_for_windows():
+    """A session's time may lie in another column: a window beside it changes nothing."""
+    data = rows((0, "a", 0), (1000, "b", 1), (2000, "a", 2))
+
+    def sessions(source):
+        found, serials = both(source.key_by("k").sessionize("x", 5), data)
+        return [row[:3] for row in found], serials
+
+    alone = sessions(od.Pipeline(SCHEMA))
+    assert alone == ([("a", 0, 2), ("b", 1, 1)], [3, 3])
+    assert sessions(per_key(od.rolling(10))) == alone
+
+
 def test_updates_and_both():
     data = rows((1, "a", 5), (3, "a", 7), (11, "a", 1))
     total = {"total": od.sum("x")}
