@@ -103,7 +103,7 @@ def test_marks_of_the_clock_are_for_windows():
 
     alone = sessions(od.Pipeline(SCHEMA))
     assert alone == ([("a", 0, 2), ("b", 1, 1)], [3, 3])
-    assert sessions(per_key(od.rolling(10))) == alone
+    assert sessions(per_key(od.rolling(10), emit=None)) == alone
 
 
 def test_updates_and_both():
