@@ -13,7 +13,9 @@ import pyarrow as pa
 from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import storage_values
+from ordstream.plan.clock import clock_of
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.plan import Plan
 from ordstream.reference.run_serial import SerialResult, run_serial
 
 
@@ -179,3 +181,8 @@ def consistent(pipeline: Any, found: Outcome) -> None:
     assert operators[-1].tuples_out == report.rows_out == len(found.rows)
     assert report.emitted_through.serial == report.tuples
     assert report.leaked_chunks == 0
+
+
+def for_several_nodes(plan: Plan) -> bool:
+    """Several nodes take the plan: no window's clock, and no operator that asks for serials."""
+    return clock_of(plan, None) is None and not any(one.reads_serial for one in plan.operators)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, run_reference
+from property.compare import Outcome, agree, exact_rows, for_several_nodes, run_reference
 from random_moves import RandomMoves
 
 from ordstream.errors import OperatorError, PlanError
@@ -55,7 +55,7 @@ def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) 
 
 def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
     pipeline = case.pipeline
-    assume(all(one.can_snapshot for one in pipeline.plan.operators))
+    assume(for_several_nodes(pipeline.plan) and all(one.can_snapshot for one in pipeline.plan.operators))
     fragments = fragments_of(pipeline.plan)
     try:
         keyed = movable(fragments, nodes)

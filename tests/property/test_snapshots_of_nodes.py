@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, run_reference
+from property.compare import Outcome, agree, exact_rows, for_several_nodes, run_reference
 
 import ordstream as od
 from ordstream.errors import OperatorError
@@ -66,7 +66,7 @@ def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) 
 def check_parts(case: s.Case, data: Any) -> None:
     """Parts of a stream, each over nodes or in one, each from the snapshot that the one before left."""
     operators = case.pipeline.plan.operators
-    assume(all(one.can_snapshot for one in operators))
+    assume(for_several_nodes(case.pipeline.plan) and all(one.can_snapshot for one in operators))
     assume(not (operators and operators[-1].only_at_end))
     options, table, batches, error, snapshot = options_of(case), as_table(case), [], None, None
     expected = run_reference(case.pipeline, table)
@@ -118,7 +118,8 @@ def test_parts_of_a_stream_of_all_operators(case, data):
 @given(s.cases(vocabulary=s.BUILTIN, most=4), NODES, HOW, st.data())
 def test_markers_in_a_stream_that_goes_on(case, nodes, how, data):
     """Asked for at any time; each snapshot gives the rest, over nodes and in one, behind any output."""
-    assume(all(one.can_snapshot for one in case.pipeline.plan.operators))
+    plan = case.pipeline.plan
+    assume(for_several_nodes(plan) and all(one.can_snapshot for one in plan.operators))
     options, table = options_of(case), as_table(case)
     expected = run_reference(case.pipeline, table)
     assume(expected.error is None)
