@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.fragments import process_stream
 from ordstream.fragments.process_stream import ProcessStream
 from ordstream.fragments.processes import Processes, prepare
 from ordstream.fragments.same_process import SameProcess
@@ -47,6 +48,13 @@ def rows_per_edge(report):
     for channel in report.channels:
         found[channel.receiver.split(" process")[0]] += channel.rows
     return found
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A loaded machine: nodes may answer late."""
+    monkeypatch.setattr(process_stream, "ASKED_S", 30.0)
+    monkeypatch.setattr(process_stream, "CLOSING_S", 30.0)
 
 
 @pytest.fixture(scope="module")

@@ -111,6 +111,8 @@ class EpochRunner:
             The grouping does not fit, or is for keys that stay whole in a batch only.
         """
         made = cls(choices={}, **given)
+        if made.nodes == 1 and made.policy is None:
+            return made  # also what several nodes would refuse
         fragments = fragmenting.fragments_of(made.pipeline.plan)
         if made.policy is not None:
             check_balance(fragments, grouping)

@@ -167,12 +167,6 @@ def test_options_are_refused(options, message):
 
 
 @pytest.mark.parametrize("options", [{"end": "suspend"}, {"snapshots": True}, {"checkpoint": "nowhere"}])
-def test_processes_keep_no_state(options):
-    with pytest.raises(od.PlanError, match=r"can't be combined with processes=2"):
-        PIPELINE.run(TABLE, processes=2, **options)
-
-
-@pytest.mark.parametrize("options", [{"end": "suspend"}, {"snapshots": True}, {"checkpoint": "nowhere"}])
 def test_spark_keeps_no_state_yet(options):
     batch = pytest.importorskip("ordstream.spark.batch")
     with pytest.raises(od.PlanError, match=r"can't be combined with Spark"):
