@@ -310,8 +310,7 @@ class MovingOperators:
         before, self._table = self._table, shift.after
         self._keys.switch(tag, shift.after)
         to = [dest for source, dest in sorted(shift.pairs) if source == self._node]
-        leaving = {dest: self._leaving(shift.after, dest) for dest in to}
-        for dest, states in leaving.items():
+        for dest, states in self._leaving(shift.after, to).items():
             self._send(dest, NodeState(shift.number, shift.fragment, self._node, states))
         sources = {source for source, dest in shift.pairs if dest == self._node}
         if not sources:
@@ -323,19 +322,21 @@ class MovingOperators:
             self.arrive(sender, state)
         return True
 
-    def _leaving(self, after: Assignment, dest: int) -> dict[str, list[pa.RecordBatch]]:
-        """The state of the keys that go to a node; it is not here any more."""
-        found: dict[str, list[pa.RecordBatch]] = {}
-        for operator in self._stateful():
+    def _leaving(self, after: Assignment, to: list[int]) -> dict[int, dict[str, list[pa.RecordBatch]]]:
+        """Node -> the state of the keys that go to it; it is not here any more."""
+        found: dict[int, dict[str, list[pa.RecordBatch]]] = {dest: {} for dest in to}
+        for operator in self._stateful() if to else ():
             keys = self._keys.of(operator.state_schema(), key_columns(self._fragment, operator.name))
             for rows in self._main.state_of(operator):
-                chosen = after.route_words(keys.words(rows)) == dest
-                if chosen.any():
-                    going = rows.filter(pa.array(chosen))
-                    found.setdefault(operator.name, []).append(going)
-        for operator in self._stateful():
-            for rows in found.get(operator.name, []):
-                self._main.give_away(operator, rows)
+                nodes = after.route_words(keys.words(rows))
+                for dest in to:
+                    chosen = nodes == dest
+                    if chosen.any():
+                        found[dest].setdefault(operator.name, []).append(rows.filter(pa.array(chosen)))
+        for states in found.values():
+            for operator in self._stateful():
+                for rows in states.get(operator.name, []):
+                    self._main.give_away(operator, rows)
         return found
 
     def arrive(self, sender: int, said: Parsed | NodeState) -> None:
