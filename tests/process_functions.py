@@ -25,6 +25,12 @@ def sleeps_long(seed, number):
     time.sleep(60)
 
 
+def takes_a_while(row):
+    """Row(user, item)"""
+    time.sleep(0.0006)
+    return (row.user, row.item)
+
+
 def doubled(row):
     return [(row.user, row.item, row.n), (row.user, row.item, -row.n)]
 

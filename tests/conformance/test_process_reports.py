@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter
 
 import pyarrow as pa
 import pytest
+from process_functions import takes_a_while
 
 import ordstream as od
 from ordstream.fragments import process_stream
@@ -113,11 +113,6 @@ def test_another_thread_than_the_reader_asks_for_a_report(two):
         go_on.set()
         reading.join()
     assert (sum(map(len, read)), out.report.rows_out) == (ROWS, ROWS)
-
-
-def takes_a_while(row):
-    time.sleep(0.0006)
-    return (row.user, row.item)
 
 
 def test_posg_talks_to_its_nodes_over_the_channels(two):
