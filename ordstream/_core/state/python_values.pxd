@@ -16,8 +16,10 @@ cdef class ColumnReader:
     cdef int32_t text          # PT_VIEW: 1 utf8, 0 binary
     cdef int32_t by_arrow      # values are made by pyarrow from gathered storage
     cdef object type           # pyarrow type
+    cdef object made           # what makes datetime objects of storage (ground/datetimes.py), or None
     cdef ColumnReader element  # PT_LIST
     cdef list read(self, const Column* col, const int32_t* rows, int32_t n)
+    cdef list read_datetimes(self, const Column* col, const int32_t* rows, int32_t n)
     cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n)
     cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n)
     cdef object arrow_views(self, const Column* col, const int32_t* rows, int32_t n, object valid)

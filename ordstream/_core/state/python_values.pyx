@@ -1,4 +1,5 @@
 """Columns to Python values and back. See python_values.pxd."""
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -16,8 +17,10 @@ from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
 from ordstream._core.ground.stopping cimport worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream.ground.datetimes import maker
 from ordstream.ground.types import (
     is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
 )
@@ -110,6 +113,7 @@ cdef class ColumnReader:
         self.text = is_string(type_)
         self.by_arrow = is_temporal(type_) or self.kind == PT_FIXED16
         self.type = type_
+        self.made = maker(type_)
         self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
 
     cdef list read(self, const Column* col, const int32_t* rows, int32_t n):
@@ -121,7 +125,8 @@ cdef class ColumnReader:
         if col.data == NULL:
             return [None] * n
         if self.by_arrow:
-            return self.arrow(col, rows, n).to_pylist()
+            out = None if self.made is None else self.read_datetimes(col, rows, n)
+            return self.arrow(col, rows, n).to_pylist() if out is None else out
         if kind == PT_LIST:
             return self.read_lists(col, rows, n)
         out = PyList_New(n)
@@ -134,6 +139,20 @@ cdef class ColumnReader:
             else:
                 put_item(out, i, load_value(kind, self.text, col.data + <int64_t> slot * width))
         return out
+
+    cdef list read_datetimes(self, const Column* col, const int32_t* rows, int32_t n):
+        """Dates, times and durations; None: Arrow must make them."""
+        cdef int32_t i
+        cdef bytearray storage = bytearray(<int64_t> n * self.width)
+        cdef bytearray mask
+        valid = None
+        gather(PyByteArray_AS_STRING(storage), col, rows, n, self.width)
+        if col.valid != NULL:
+            mask = bytearray(n)
+            for i in range(n):
+                PyByteArray_AS_STRING(mask)[i] = col.valid[i if rows == NULL else rows[i]] != 0
+            valid = np.frombuffer(mask, np.bool_)
+        return self.made(np.frombuffer(storage, np.int64 if self.width == 8 else np.int32), valid)
 
     cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n):
         cdef Column flat
