@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, unknown_column
+from ordstream.ground.datetimes import counter
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -353,6 +354,9 @@ def round_float32(value: float) -> float:
 def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value, type_, column)
+    count = counter(type_)(value)
+    if count is not None:
+        return count
     try:
         scalar = pa.scalar(value, type_)
         exact = isinstance(value, np.generic) or scalar.as_py() == value

@@ -20,7 +20,7 @@ from ordstream._core.ground.widths cimport WIDTHS
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
-from ordstream.ground.datetimes import maker
+from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.types import (
     is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
 )
@@ -316,6 +316,7 @@ cdef class ColumnWriter:
         self.width = WIDTHS[self.kind]
         self.name = field.name
         self.type = type_
+        self.counted = counter(type_) if is_temporal(type_) else None
         self.low = 1
         self.high = 0
         if pat.is_integer(type_) and self.kind != PT_U64:
@@ -366,6 +367,10 @@ cdef class ColumnWriter:
             return 0
         elif type(value) is str and self.text:
             return self.put_storage(w, out, to, value)
+        elif self.counted is not None:
+            count = self.counted(value)
+            if count is not None:
+                return self.put_storage(w, out, to, count)
         return self.put_storage(w, out, to, to_storage(value, self.type, self.name))
 
     cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.ground.datetimes import maker
+from ordstream.ground.datetimes import counter, maker
 
 ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "+02:00", "-09:30")
 SECONDS = {"s": 1, "ms": 1_000, "us": 1_000_000}
@@ -90,6 +92,32 @@ def test_the_calendar_s_ends(zone):
 )
 def test_other_types_are_arrow_s(type_):
     assert maker(type_) is None
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_objects_are_counted_as_pyarrow_does(type_):
+    storage = storage_of(type_, MOMENTS)
+    objects = by_arrow(type_, storage)
+    assert [counter(type_)(value) for value in objects] == storage.tolist()
+
+
+def test_what_does_not_fit_is_not_counted():
+    day, clock, utc = date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 67), UTC
+    cases = [
+        (pa.date32(), clock),
+        (pa.timestamp("us"), day),
+        (pa.timestamp("us"), clock.replace(tzinfo=utc)),
+        (pa.timestamp("us", "UTC"), clock),
+        (pa.timestamp("ms"), clock),
+        (pa.timestamp("s"), clock),
+        (pa.timestamp("ns"), datetime(9999, 1, 1)),
+        (pa.duration("ms"), timedelta(microseconds=1)),
+        (pa.duration("ns"), timedelta(days=999_999)),
+        (pa.time64("us"), clock.time()),
+    ]
+    for type_, value in cases:
+        assert counter(type_)(value) is None, (type_, value)
+    assert counter(pa.timestamp("ns"))(clock) == int(np.datetime64(clock, "ns").astype(np.int64))
 
 
 def test_functions_get_them():
