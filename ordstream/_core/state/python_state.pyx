@@ -12,7 +12,8 @@ from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first,
 from ordstream._core.ground.kernel_tools cimport flush_reserve
 from ordstream._core.state.keyed_state cimport KeyedState, key_copy, keyed_record
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.state.python_values cimport exception_set, sorted_records
+from ordstream._core.state.python_values cimport exception_set
+from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
 from ordstream.ground.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of

@@ -7,7 +7,7 @@ here needs the GIL.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker
-from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef class ColumnReader:
     # One input column. Thread safety: stateless after __init__.
@@ -62,6 +62,5 @@ cdef class KeyReader:
     cdef list types
     cdef object key(self, const KeySpec* spec, const char* record)
 
-cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil
 cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

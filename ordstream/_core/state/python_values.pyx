@@ -7,14 +7,12 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
     PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
-from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
-from ordstream._core.ground.stopping cimport worker_stops
+from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.ground.widths cimport WIDTHS
 
 import numpy as np
@@ -27,13 +25,6 @@ from ordstream.ground.types import (
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
-
-cdef extern from "stoppable_sort.hpp":
-    bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
-                          int (*)(const void*, const char*,
-                                  const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
-
-ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
 
 cdef object NONE = None
 
@@ -589,30 +580,3 @@ cdef class KeyReader:
                 else:
                     out.append(to_python(v, t))
         return out[0] if len(out) == 1 else tuple(out)
-
-
-cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil:
-    """Record indexes in ascending key order.
-
-    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL
-    when memory is exhausted, or, with `stopped` set, where the run was stopped meanwhile. Cost: n log n key
-    comparisons; twice the memory of the result.
-    """
-    cdef int32_t* order = <int32_t*> malloc((<size_t> s.count + 1) * 4)
-    cdef int32_t* spare = <int32_t*> malloc((<size_t> s.count + 1) * 4)
-    cdef int32_t i
-    stopped[0] = False
-    if order == NULL or spare == NULL:
-        free(order)
-        free(spare)
-        return NULL
-    for i in range(<int32_t> s.count):
-        order[i] = i
-    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys,
-                                      <compare_t> key_compare,
-                                      worker_stops, w)
-    free(spare)
-    if stopped[0]:
-        free(order)
-        return NULL
-    return order
