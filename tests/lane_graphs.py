@@ -7,6 +7,7 @@ places, so it is another one than `run_serial`.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ import ordstream as od
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 STATE = {"n": pa.int64()}
 Row = tuple[int, int]
+
+
+#: What the reference has met: of a generator that never makes it, a test can't say that it works.
+SEEN: Counter[str] = Counter()
 
 
 class FailedError(Exception):
@@ -140,20 +145,30 @@ class SerialSplit:
 
     def __init__(self, split: Split) -> None:
         self.split, self.lanes = split, [SerialLine(lane) for lane in split.lanes]
+        self.taken = [0] * len(self.lanes)
 
     def process(self, row: Row) -> Iterator[Row]:
         """Outputs of a row, by lane in the order of the call. Of a row that fails only its own lane's
         come before it.
         """
         if not self.split.copies:
-            yield from self.lanes[row[1] % len(self.lanes)].process(row)
+            number = row[1] % len(self.lanes)
+            self.taken[number] += 1
+            try:
+                yield from self.lanes[number].process(row)
+            except FailedError:
+                SEEN["failed in a further lane" if number else "failed in the first lane"] += 1
+                raise
             return
+        SEEN["ties"] += 1
+        SEEN["self-union"] += [*self.split.lanes].count([]) > 1
         outs: list[list[Row]] = []
         for i in self.split.order:
             outs.append([])
             try:
                 collect(outs[-1], self.lanes[i].process(row))
             except FailedError:
+                SEEN["failed in a copy"] += 1
                 yield from outs[-1]
                 raise
         for out in outs:
@@ -161,6 +176,7 @@ class SerialSplit:
 
     def flush(self) -> Iterator[Row]:
         """Outputs at the end: lanes in the order of the call."""
+        SEEN["empty lanes"] += any(self.taken) and not all(self.taken)
         for i in self.split.order:
             yield from self.lanes[i].flush()
 
@@ -189,6 +205,7 @@ class SerialLine:
         """Outputs at the end of the stream."""
         for i, step in enumerate(self.steps):
             for out in step.flush():
+                SEEN["flush rows through a union"] += any(isinstance(s, SerialSplit) for s in self.steps[i:])
                 yield from self.process(out, i + 1)
 
 

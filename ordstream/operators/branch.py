@@ -28,6 +28,7 @@ class Branch(Operator):
     """
 
     op: ClassVar[str] = "branch"
+    takes_units: ClassVar[bool] = True
 
     condition: BoundExpr | None = None
     by: int | None = None

@@ -137,6 +137,8 @@ class Operator:
     reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
+    #: Has several inputs or outputs: moves rows between lanes, and takes whole units.
+    takes_units: ClassVar[bool] = False
 
     @property
     def kind(self) -> Kind:

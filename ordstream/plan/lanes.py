@@ -107,18 +107,18 @@ def _on_lanes(plan: Plan) -> Plan:
         inputs = [(edge.producer, edge.port) for edge in plan.inputs(position)]
         own = [lanes.pop(wire) for wire in inputs]
         points = [passed.pop(wire) for wire in inputs]
-        if operator.ports == 1 and operator.places == 1:
+        if not operator.takes_units:
             _check_shed(plan, position)
             lanes[position, 0], passed[position, 0] = own[0], points[0]
             works_on.append(own[0])
-        elif operator.places > 1:
+        elif operator.ports == 1:
             common = _common(points)
             kept = common
             while kept and not any(kept[-1] in others for others in passed.values()):
                 kept = kept[:-1]
             lane = _free(lanes.values(), operator.name)
             lanes[position, 0], passed[position, 0] = lane, kept
-            operator = operator.laid(lane, own, common[-1], kept[-1] if kept else -1)
+            operator = operator.laid(lane, own, [-1, *common][-1], [-1, *kept][-1])
             works_on.append(0)
         else:
             ways = []
@@ -162,7 +162,7 @@ def _check_shed(plan: Plan, position: int) -> None:
         return
     behind = plan.operators[position + 1]
     edges = [edge for edge in plan.edges if edge.producer == position]
-    if [edge.consumer for edge in edges] != [position + 1] or behind.ports > 1 or behind.places > 1:
+    if [edge.consumer for edge in edges] != [position + 1] or behind.takes_units:
         raise PlanError(
             f"{operator.name}: the operator that it protects must follow it directly, with no branch or "
             "union between them"

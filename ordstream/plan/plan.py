@@ -150,7 +150,7 @@ class Plan:
     @property
     def is_graph(self) -> bool:
         """Whether an operator has several inputs or outputs."""
-        return any(operator.ports > 1 or operator.places > 1 for operator in self.operators)
+        return any(operator.takes_units for operator in self.operators)
 
     def replaced(self, operators: Sequence[Operator]) -> Plan:
         """The same edges between other operators, as many."""

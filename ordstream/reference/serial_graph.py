@@ -66,7 +66,7 @@ class SerialGraph:
         """What an operator makes of its inputs, by port; the error and the places of the row that failed."""
         operator = self.plan.operators[position]
         out: dict[int, list[Item]] = {port: [] for port in range(operator.ports)}
-        if operator.places > 1:
+        if operator.takes_units and operator.ports == 1:
             out[0] = self.united(position, inputs)
             return out, None
         for number, (places, row) in enumerate(inputs[0]):

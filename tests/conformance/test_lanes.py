@@ -7,6 +7,7 @@ import random
 import pytest
 from lane_graphs import (
     SCHEMA,
+    SEEN,
     Op,
     Split,
     on_core,
@@ -44,6 +45,7 @@ def test_union_of_branch_is_the_input(before, split):
 
 
 def test_random_graphs():
+    SEEN.clear()
     seen = {"split": 0, "nested": 0, "copies": 0, "failed": 0, "flush": 0, "rows": 0}
     for seed in range(50):
         rng = random.Random(seed)
@@ -68,6 +70,9 @@ def test_random_graphs():
             got = on_core(graph, rows, workers=workers, chunk_rows=chunk_rows, seed=seed, **options)
             assert got == expected, (seed, workers, chunk_rows, options, graph)
     assert min(seen.values()) >= 2, seen
+    wanted = ["ties", "self-union", "empty lanes", "flush rows through a union", "failed in a copy"]
+    wanted += ["failed in the first lane", "failed in a further lane"]
+    assert all(SEEN[what] for what in wanted), SEEN
 
 
 def test_ties_come_in_the_order_of_the_call():
