@@ -46,6 +46,7 @@ from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.plan.clock import clock_of
 from ordstream.plan.final import final
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import OF_NEIGHBOURS
@@ -107,6 +108,7 @@ class Stream(Reader):
         plan: Plan = getattr(pipeline, "plan", pipeline)
         if settings.emit == "final":
             plan = final(plan)
+        plan = laid_out(plan)
         if settings.end == "suspend":
             refuse_suspend(plan)
         self._snapshots: Snapshotting | None = None
