@@ -39,6 +39,7 @@ from ordstream.operators.reorder import Late, Reorder
 from ordstream.operators.sample import Sample
 from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
+from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyedPipeline", "Pipeline"]
 
 
-class Pipeline(StatefulOperators):
+class Pipeline(Joins, StatefulOperators):
     """A chain of operators.
 
     A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a
