@@ -87,6 +87,7 @@ def _duckdb(query: str) -> Callable[[pa.Table], Callable[[], Any]]:
 
         connection = duckdb.connect()
         connection.register("events", data.append_column("row", pa.array(np.arange(len(data)))))
+        connection.register("shops", SHOPS)
         return lambda: connection.sql(query).to_arrow_table()
 
     return prepared
@@ -97,6 +98,10 @@ def _loop(work: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], Callable
 
 
 COLUMNS = "card, ts, cents, shop"
+#: What the payments are enriched from.
+SHOPS = pa.table({
+    "shop": ["cinema", "Fuel station", "grocer"], "town": ["Roma", "Zürich", "Београд"], "fee": [3, 2, 1],
+})  # fmt: skip
 #: Job -> engine -> (events -> what runs it).
 RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
     "filter_and_map": {
@@ -151,6 +156,17 @@ RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
         "duckdb": _duckdb(
             f"select {COLUMNS} from events qualify "
             "row_number() over (partition by card order by row desc) <= 3"
+        ),
+    },
+    "enrichment": {
+        "pandas": _pandas(
+            lambda f: f.merge(SHOPS.to_pandas(), on="shop", how="left").astype({"fee": "Int64"})
+        ),
+        "polars": _polars(
+            lambda f, pl: f.join(pl.from_arrow(SHOPS), on="shop", how="left", maintain_order="left")
+        ),
+        "duckdb": _duckdb(
+            f"select {COLUMNS}, town, fee from events left join shops using (shop) order by row"
         ),
     },
     "deduplicate": {"loop": _loop(loop_within)},

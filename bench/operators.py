@@ -12,6 +12,7 @@ The figures lie in docs/operators.json.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -69,6 +70,12 @@ def rows_of(n: int) -> pa.Table:
             pa.array(np.arange(n + 1, dtype=np.int32) * 3), pa.array(rng.integers(0, 50, 3 * n))
         ),
     })  # fmt: skip
+
+
+@functools.cache
+def names_of(keys: int = 10_000) -> pa.Table:
+    """A table of strings, one for each key."""
+    return pa.table({"k": np.arange(keys), "a": [f"name of {k}" for k in range(keys)]})
 
 
 def _pl() -> Any:
@@ -152,6 +159,11 @@ JOBS: dict[str, Job] = {
         lambda p: p.with_columns(a=C("ts").dt.truncate("15m")),
         _with(lambda pl: pl.col("ts").dt.truncate("15m")),
         "select *, time_bucket(interval '15 minutes', ts) a from rows order by row",
+    ),
+    "join_lookup": Job(
+        lambda p: p.join_lookup(names_of(), "k"),
+        lambda f: f.join(_pl().from_arrow(names_of()), on="k", maintain_order="left"),
+        "select rows.*, a from rows join names using (k) order by row",
     ),
     "drop": Job(lambda p: p.drop("items", "s"), lambda f: f.drop("items", "s")),
     "rename": Job(lambda p: p.rename({"x": "z"}), lambda f: f.rename({"x": "z"})),
@@ -345,6 +357,7 @@ def measured(job: Job, rows: pa.Table, rounds: int) -> dict[str, float | None]:
     if job.duckdb is not None:
         connection, query = duckdb.connect(), job.duckdb
         connection.register("rows", rows)
+        connection.register("names", names_of())
         ways["duckdb"] = (lambda: connection.sql(query).to_arrow_table(), len(rows))
         assert same(pipeline.run(rows).table, ways["duckdb"][0](), job.sort), "DuckDB's answer differs"
     figures: dict[str, float | None] = dict.fromkeys(ways)

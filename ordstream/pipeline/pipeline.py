@@ -37,6 +37,7 @@ from ordstream.operators.reorder import Late, Reorder
 from ordstream.operators.sample import Sample
 from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
+from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
 from ordstream.pipeline.runs import Runs
 from ordstream.pipeline.stateful import Function, StatefulOperators
@@ -49,7 +50,7 @@ from ordstream.plan.shedding import check_no_shed
 __all__ = ["KeyedPipeline", "Pipeline"]
 
 
-class Pipeline(Runs, StatefulOperators):
+class Pipeline(Runs, Joins, StatefulOperators):
     """A chain of operators.
 
     A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a

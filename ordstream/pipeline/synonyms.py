@@ -46,7 +46,11 @@ SYNONYMS |= dict.fromkeys(
     "largest rows with top_k",
 )
 SYNONYMS |= dict.fromkeys(
-    ("join", "merge", "union", "unionByName", "concat", "split", "branch"),
+    ("join", "merge", "lookup", "with_lookup"),
+    "a table that stays as it is is joined by join_lookup(table, on=...)",
+)
+SYNONYMS |= dict.fromkeys(
+    ("union", "unionByName", "concat", "split", "branch"),
     "a pipeline is one chain, without branches, unions and joins; od.col(...).lookup(table) reads a dense "
     "side table",
 )

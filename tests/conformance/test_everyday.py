@@ -12,6 +12,7 @@ from ordstream.operators.operator import Operator
 
 ROOT = Path(__file__).parents[2]
 JOBS = ("filter_and_map", "running_total", "deduplicate", "difference", "last_three", "fraud_rule")
+JOBS += ("enrichment",)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
+from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES as _RAISES
 from property.drawn_rows import RowOperators
@@ -41,6 +42,7 @@ NAMESPACE: dict[str, Any] = {
     "od": od,
     "pa": pa,
     "f": functions,
+    "table_for": table_for,
     "nan": math.nan,
     "inf": math.inf,
     "datetime": datetime,
@@ -51,7 +53,7 @@ NAMESPACE: dict[str, Any] = {
 
 
 @dataclass
-class Chain(Windows, RowOperators):
+class Chain(Windows, RowOperators, Joins):
     """A pipeline under construction, and its text."""
 
     draw: Any
@@ -411,7 +413,7 @@ class Chain(Windows, RowOperators):
 _KEEP_ORDER = (
     *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered", "rolling"),
     *("pairs", "explode", "pair_up", "preceding"),
-    *("head", "deduplicate", "assert_that", "sample", "inspect"),
+    *("head", "deduplicate", "assert_that", "sample", "inspect", "join_lookup"),
 )
 
 
@@ -480,6 +482,7 @@ BUILTIN += (
     "window",
     "rolling",
     "reorder",
+    "join_lookup",
 )
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
