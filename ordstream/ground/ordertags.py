@@ -158,13 +158,12 @@ def tags_of(rows: Any) -> Any:
 
 def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of several batches of one schema, by ascending tag, the last column."""
-    table = pa.Table.from_batches(batches)
-    tags = tags_of(table).combine_chunks()
+    rows = pa.concat_batches(batches)
+    tags = tags_of(rows)
     numbers = _as_numbers(tags)
     # NumPy's stable sort finds runs that are sorted already, and merges them.
     order = pc.sort_indices(tags) if numbers is None else pa.array(np.argsort(numbers, kind="stable"))
-    merged = table.take(order).combine_chunks().to_batches()
-    return merged[0] if merged else batches[0].slice(0, 0)
+    return rows.take(order)
 
 
 def _as_numbers(tags: pa.Array) -> Int64s | None:
@@ -205,6 +204,9 @@ class RunningIndex:
         if not n:
             return np.zeros(0, dtype=np.int64)
         index: Int64s
+        if int(serials[0]) != self._serial and (serials[1:] > serials[:-1]).all():  # one row of each
+            self._serial, self._index = int(serials[-1]), 0
+            return np.zeros(n, dtype=np.int64)
         changes = np.flatnonzero(serials[1:] != serials[:-1]) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
         index = np.arange(n, dtype=np.int64) - np.repeat(starts, np.diff(np.append(starts, n)))

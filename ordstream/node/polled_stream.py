@@ -15,7 +15,7 @@ from ordstream.node.settings import Settings
 from ordstream.snapshots.snapshot import Snapshot
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
-PARTIAL_S = 0.02
+PARTIAL_S = 0.005
 
 
 def most_bytes(settings: Settings) -> int:
@@ -33,6 +33,9 @@ class PolledStream(Stream):
         As of `Stream`. `data` is an iterator whose batches the core takes as they are: of the source's
         schema, and each small enough (`most_bytes`).
     """
+
+    #: CPU seconds that the core worked in the last `poll`, on this thread.
+    worked_s = 0.0
 
     def poll(self, ready: Callable[[], bool]) -> tuple[pa.RecordBatch | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
@@ -66,10 +69,18 @@ class PolledStream(Stream):
         if waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
             core_run.want(self._rows_taken)
         if self.workers == 0:
+            began = time.thread_time()
             core_run.work()
+            self.worked_s = time.thread_time() - began
         batch = self._take()
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
+
+    @property
+    def worked_off(self) -> bool:
+        """All rows that the core was given have left its operators."""
+        pushed, _, emitted, _ = self._core.progress()
+        return bool(pushed == emitted)
 
     @property
     def is_closed(self) -> bool:

@@ -95,7 +95,14 @@ class Pipeline(Runs, Joins, StatefulOperators):
         """Schema of the source."""
         return self._plan.source
 
-    def explain(self, nodes: int | None = None, *, emit: Literal["updates", "final"] = "updates") -> str:
+    def explain(
+        self,
+        nodes: int | None = None,
+        *,
+        emit: Literal["updates", "final"] = "updates",
+        processes: int | str | None = None,
+        **options: Any,
+    ) -> str:
         """The stage table as text: what each operator does, its columns, and what limits it.
 
         Parameters
@@ -104,11 +111,16 @@ class Pipeline(Runs, Joins, StatefulOperators):
             Show where the pipeline is cut to run in so many.
         emit : "updates" or "final"
             As for `run`; "final" shows what is combined early.
+        processes : int or "auto", optional
+            As for `run`: the cut over so many processes, and what sends rows to them.
+        grouping, grouping_key, balance
+            As for `run`, with `processes`.
 
         Raises
         ------
         PlanError
-            `emit="final"`, and the last operator has no answer at the end.
+            `emit="final"`, and the last operator has no answer at the end; or as a run with these options
+            raises it.
         """
         from ordstream.fragments import fragmenting
 
@@ -116,6 +128,11 @@ class Pipeline(Runs, Joins, StatefulOperators):
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
             check_no_shed(self._plan, f"nodes={nodes}")
         shown = final(self._plan) if emit == "final" else self._plan
+        several = _processes(given := {"processes": processes, **options})
+        if several > 1 or given:
+            from ordstream.fragments import explaining
+
+            return explaining.explain(shown, several, given)
         return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:
