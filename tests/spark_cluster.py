@@ -1,8 +1,8 @@
-"""Four executors that are processes of their own, as a program (`python spark_cluster.py FOLDER`): prints one
-JSON object.
+"""Four executors that are processes of their own, as a program (`python spark_cluster.py FOLDER`): prints
+one JSON object.
 
-They share a machine, and nothing else that a cluster's would not: what one executor writes is fetched from it
-over the network, and is gone with it.
+They share a machine, and nothing else that a cluster's would not: what one executor writes is fetched from
+it over the network, and is gone with it.
 """
 
 from __future__ import annotations
