@@ -39,7 +39,7 @@ from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
 from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
-from ordstream.pipeline.runs import Runs
+from ordstream.pipeline.runs import Runs, processes_of
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
 from ordstream.plan.explain import explain
@@ -128,7 +128,7 @@ class Pipeline(Runs, Joins, StatefulOperators):
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
             check_no_shed(self._plan, f"nodes={nodes}")
         shown = final(self._plan) if emit == "final" else self._plan
-        several = _processes(given := {"processes": processes, **options})
+        several = processes_of(given := {"processes": processes, **options}, self._plan.is_graph)
         if several > 1 or given:
             from ordstream.fragments import explaining
 

@@ -44,7 +44,7 @@ class Runs:
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
         given: dict[str, Any] = {**options}
-        processes = _processes(given, outputs is not None or self.plan.is_graph)
+        processes = processes_of(given, outputs is not None or self.plan.is_graph)
         if outputs is not None:
             from ordstream.node.outputs import Outputs, OutputStream
 
@@ -79,7 +79,7 @@ class Runs:
         from ordstream.node import node  # as in `run`
 
         given: dict[str, Any] = {**options}
-        processes = _processes(given, outputs is not None or self.plan.is_graph)
+        processes = processes_of(given, outputs is not None or self.plan.is_graph)
         if outputs is not None:
             from ordstream.node.outputs import OutputStream
 
@@ -109,7 +109,7 @@ class Runs:
         return with_outputs({name: pipeline.plan for name, pipeline in outputs.items()})
 
 
-def _processes(options: dict[str, Any], graph: bool) -> int:
+def processes_of(options: dict[str, Any], graph: bool) -> int:
     """Take out `processes`: how many. A graph runs in this one."""
     processes = options.pop("processes", None)
     if processes is None:
