@@ -1,5 +1,8 @@
 # The one list of commands; .ci/run and the documentation name only these. `make help` prints it.
 
+# Compiled modules are kept wherever they are made: a run starts hundreds of Pythons.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
@@ -31,10 +34,14 @@ RUNTIME = $$("$(CXX_OF_PYTHON)" -print-file-name=$(1))
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
 .DEFAULT_GOAL := help
+# Targets run one after the other, but for those that a recipe starts together, of two processors.
+ifndef TOGETHER
 .NOTPARALLEL:
-.PHONY: help run run-stream develop java spin servers test test-quick lint mutants kills debug tsan asan \
-    wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping bench-snapshots bench-stream \
-    bench-mixed bench-peers bench-paper bench-compare
+endif
+TOGETHER_2 = $(MAKE) -s -j2 TOGETHER=1
+.PHONY: help run run-stream develop java spin servers test test-quick lint lint-types lint-sources \
+    mutants kills debug tsan asan wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping \
+    bench-snapshots bench-stream bench-mixed bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,21 +52,26 @@ run: java develop ## the main job in Spark on this machine [DATA=folder of real 
 run-stream: java develop ## the main job as a stream, killed in the middle and started again [DATA=] [ROWS=]
 	@$(JAVA) exec $(BIN)/ordstream demo --stream $(if $(DATA),--data "$(DATA)") $(if $(ROWS),--rows $(ROWS))
 
-develop: $(VENV)/.core ## make .venv, install the package editable with all extras, build the core
-	@:
+# pip uses one processor, and the core needs but a few of the packages: it is built at the same time.
+develop: $(VENV)/.build-packages ## make .venv, install the package editable with all extras, build the core
+	@$(TOGETHER_2) $(VENV)/.packages $(VENV)/.core
 
-$(VENV)/.packages: pyproject.toml setup.py tools/bootstrap.sh
+$(VENV)/.build-packages: pyproject.toml setup.py tools/bootstrap.sh
 	@tools/bootstrap.sh
 	@echo "installing the packages (a few minutes the first time)"
 	@$(PY) -c 'import tomllib as t; \
 	    print(*t.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	    > $(VENV)/.build-requires
 	@# wheel: an older pip tells of its absence
-	@$(PIP) install -q wheel -r $(VENV)/.build-requires
-	@ORDSTREAM_NO_CORE=1 $(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	@$(PIP) install -q --no-compile wheel -r $(VENV)/.build-requires
 	@touch $@
 
-$(VENV)/.core: $(VENV)/.packages $(CORE)
+# --no-compile: of 8,000 modules a run imports some; Python compiles these when it comes to them
+$(VENV)/.packages: $(VENV)/.build-packages
+	@ORDSTREAM_NO_CORE=1 $(PIP) install -q --no-compile --no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.build-packages $(CORE)
 	@$(PY) setup.py -q build_ext --inplace
 	@touch $@
 
@@ -79,14 +91,19 @@ test-quick: develop ## the suite without what is slow, stresses or starts Spark 
 	@$(BIN)/pytest $(SPREAD) -m "not slow and not stress and not spark" $(ARGS)
 
 lint: develop ## ruff, mypy --strict, cython-lint, and no performance hint from Cython
-	@$(BIN)/ruff check .
+	@$(TOGETHER_2) lint-types lint-sources
+	@echo "lint: clean"
+
+lint-types:
 	@$(BIN)/mypy --strict -p ordstream
+
+lint-sources:
+	@$(BIN)/ruff check .
 	@PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ordstream
 	@mkdir -p build
 	@$(PY) setup.py translate > build/translate.log 2>&1 || { cat build/translate.log; exit 1; }
 	@if grep -n -A 12 -i -e "performance hint" -e "^warning: ordstream" build/translate.log; then \
 	    echo "Cython's log, see above, must be silent"; exit 1; fi
-	@echo "lint: clean"
 
 mutants: develop ## take lines out of the core one by one: tests must fail [ARGS=options of tools/mutants.py]
 	@$(PY) tools/mutants.py $(ARGS)

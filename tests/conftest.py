@@ -69,30 +69,61 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"ordstream: {origin}; hypothesis profile: {os.environ.get('ORDSTREAM_HYPOTHESIS', 'dev')}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder gives its marker: nothing in ``tests/spark`` and ``tests/stress`` need repeat it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test's folder gives its marker: nothing in ``tests/spark`` and ``tests/stress`` need repeat it. In a
+    process of pytest-xdist, folders come in the order in which it is to begin them.
+    """
     for item in items:
-        folder = item.path.relative_to(ROOT).parts[1:2]
-        if folder in (("spark",), ("stress",)):
-            item.add_marker(folder[0])
+        if (folder := folder_of(item)) in ("spark", "stress"):
+            item.add_marker(folder)
+    if hasattr(config, "workerinput"):
+        turn = dict(zip(ORDER, range(len(ORDER)), strict=True))
+        items.sort(key=lambda item: turn.get(folder_of(item), 0))  # stable
+
+
+def folder_of(item: pytest.Item) -> str:
+    """The folder in ``tests`` that a test lies in."""
+    return item.path.relative_to(ROOT / "tests").parts[0]
 
 
 # --- where pytest-xdist spreads the tests over processes (make test) ------------------------------
 
 
+#: What takes longest first; at the end many short tests, so that all processes end at about one time. Tests
+#: of memory orders want a machine that is not too busy.
+ORDER = ("spark", "kills", "property", "conformance", "unit", "models", "stress")
+#: Of these each test is spread by itself: it shares nothing dear with its neighbours.
+ONE_BY_ONE = ("property", "models", "stress")
+#: In tests/spark: each test starts a process with a Spark of its own, or none at all.
+OWN_SPARK = (
+    "test_command_line.py",
+    "test_demo.py",
+    "test_executors.py",
+    "test_progress.py",
+    "test_prototypes.py",
+    "test_session.py",
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The Spark tests share one session, so one process runs them all; the others are spread one by one.
+    """Tests that share something which takes long to make run in one process: those of a file, and all that
+    use the one session of Spark.
 
     (The marks of ``--dist loadgroup`` do nothing with pytest 9.2.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class SparkTogether(LoadScopeScheduling):
+    class Shared(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else nodeid
+            path = nodeid.partition("::")[0]
+            folder = path.split("/")[1]
+            if folder == "spark":
+                return nodeid if path.endswith(OWN_SPARK) else "tests/spark"
+            return nodeid if folder in ONE_BY_ONE else path
 
-    return SparkTogether(config, log)
+    config.option.loadscopereorder = False  # ORDER is the order
+    return Shared(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,8 @@
 buckets.
 
 There is one `physical()`. A node runs it (`ordstream.node`); node processes and Spark's executors run it for
-their fragment of a plan; `explain` shows it; `run_serial` refuses what it refuses. The simulator, whose
-operators are costs and no functions, takes its defaults only.
+their fragment of a plan; `explain` shows it; `run_serial` refuses what it refuses; the simulator
+(`ordstream.lab.simulation.node`) runs it in virtual time.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordertags import OrderTag
@@ -17,6 +18,12 @@ from ordstream.plan.clock import clock_of
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.reference.run_serial import SerialResult, run_serial
+
+
+def large(**more: Any) -> settings:
+    """Settings of a test that draws whole cases; `more`: further ones."""
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    return settings(suppress_health_check=[*slow, HealthCheck.filter_too_much], **more)
 
 
 @dataclass
@@ -77,6 +84,39 @@ def run_core(pipeline: Any, data: Any, **options: Any) -> Outcome:
 def order_tag(batch: pa.RecordBatch, row: int) -> OrderTag:
     """Of a row of a batch with tags; the row may be counted from the end."""
     return OrderTag(batch["_serial"][row].as_py(), batch["_index"][row].as_py())
+
+
+def as_table(case: Any) -> pa.Table:
+    """The case's tuples in one table of the source's types."""
+    schema = case.pipeline.source_schema
+    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def options_over_nodes(case: Any) -> dict[str, Any]:
+    """The case's options, without those that one node alone takes."""
+    return {name: v for name, v in case.options.items() if name not in ("punctuate", "snapshot_every")}
+
+
+def blocks_for(case: Any, block_rows: int) -> int:
+    """Rows of a source block that this case is sent to nodes in: so many, or more where the table is long.
+    What blocks of one row can show, a short table shows; each costs a message.
+    """
+    return max(block_rows, sum(map(len, case.batches)) // 100)
+
+
+def outcome_of(
+    pipeline: Any, batches: list[pa.RecordBatch], error: Any = None, report: Any = None
+) -> Outcome:
+    """Of batches with tags."""
+    schema = pipeline.schema
+    tags = [
+        tag
+        for batch in batches
+        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
+    ]
+    rows = exact_rows([batch.select(schema.names) for batch in batches], schema)
+    return Outcome(schema, rows, tags, error, report)
 
 
 def run_reference(pipeline: Any, data: Any, punctuate: Any = None) -> SerialResult:

@@ -4,13 +4,25 @@ processes=N)`, which take turns here in a random order, with channels that hold 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan_tools import final
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, for_several_nodes, run_reference
+from property.compare import (
+    Outcome,
+    agree,
+    blocks_for,
+    exact_rows,
+    for_several_nodes,
+    large,
+    options_over_nodes,
+    outcome_of,
+    run_reference,
+)
 
 from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments import fragmenting
@@ -19,9 +31,7 @@ from ordstream.fragments.same_process import run_here
 from ordstream.operators.halves import UNDECIDED
 from ordstream.plan.clock import clock_of
 
-LARGE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-)
+LARGE = large()
 NODES = st.sampled_from((1, 2, 3, 5))
 
 
@@ -29,32 +39,26 @@ def check(
     case: s.Case, nodes: int, block_rows: int, turns: tuple[int | None, int | None], emit: str = "updates"
 ) -> None:
     assume(not any(operator.reads_serial for operator in case.pipeline.plan.operators))
-    options = {
-        name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
-    }
+    options = options_over_nodes(case)
     expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
     seed, channel_bytes = turns
     if clock_of(case.pipeline.plan, None) is not None:
         with pytest.raises(PlanError, match="run in one node"):
             run_here(case.pipeline, case.source, nodes, options | {"emit": emit})
         return
-    rows, found_tags, error, report, schema = [], [], None, None, case.pipeline.schema
     try:
         result = run_here(
             case.pipeline, case.source, nodes, options | {"tags": True, "emit": emit},
-            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes,
+            seed=seed, block_rows=blocks_for(case, block_rows), channel_bytes=channel_bytes,
         )  # fmt: skip
     except OperatorError as failure:
-        error = failure
-        if expected.error is not None:  # a failed run has no output
-            rows, found_tags = exact_rows(expected.table.to_batches(), schema), expected.tags
+        # a failed run has no output
+        rows = exact_rows(expected.table.to_batches(), case.pipeline.schema)
+        found = Outcome(case.pipeline.schema, rows, expected.tags, failure, None)
     else:
-        report = result.report
-        table = result.table
-        found_tags = list(zip(table["_serial"].to_pylist(), table["_index"].to_pylist(), strict=True))
-        rows = exact_rows([batch.select(schema.names) for batch in result.batches], schema)
-        schema = pa.schema(list(result.table.schema)[:-2])
-    agree(case.pipeline, expected, Outcome(schema, rows, found_tags, error, report))
+        given = pa.schema(list(result.table.schema)[:-2])
+        found = replace(outcome_of(case.pipeline, result.batches, report=result.report), schema=given)
+    agree(case.pipeline, expected, found)
 
 
 BLOCKS = st.sampled_from((1, 3, 1000))
@@ -104,7 +108,12 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
     try:
         early = fragmenting.combined(fragments)
         result = run_here(
-            case.pipeline, case.source, nodes, {"emit": "final"}, block_rows=block_rows, fragments=early
+            case.pipeline,
+            case.source,
+            nodes,
+            {"emit": "final"},
+            block_rows=blocks_for(case, block_rows),
+            fragments=early,
         )
     except OperatorError as failure:
         error = failure

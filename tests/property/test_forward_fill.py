@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.test_state import KEYS, SCHEMA, options_of, some_configurations, tables
-from state_runs import Segment, configurations, exact_rows, keys_of, run_cut, same_states
+from property.drawn_states import KEYS, SCHEMA, tables
+from property.moved_state import goes_on_anywhere, options_of, removed_keys_never_came
+from state_runs import Segment, configurations
 
 import ordstream as od
-from ordstream.testing import run_serial
 
 
 def filled(pipeline: od.Pipeline, key: tuple[str, ...], columns: list[str]) -> od.Pipeline:
@@ -37,36 +37,13 @@ def pipelines(draw: Any) -> od.Pipeline:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), table=tables(), pipeline=pipelines())
 def test_a_cut_stream_goes_on_anywhere(data, table, pipeline):
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = filled(od.Pipeline(SCHEMA), key, ["s", "i", "b"])
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, *_ = some_configurations(data.draw)
-    before, behind = table.slice(0, cut), table.slice(cut)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()["fill_0"]
-        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
-        assert segment.remove("fill_0", gone) == len(gone)
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    dropped = set(map(repr, keys_of(gone, len(key))))
-    keys = keys_of(before.select(key), len(key)) if key else keys_of(before, 0)
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    wanted = run_serial(pipeline, pa.concat_tables([stayed, behind])).table
-    assert found == exact_rows([wanted], pipeline.schema)[len(stayed) :]
+    removed_keys_never_came(data.draw, table, filled(od.Pipeline(SCHEMA), key, ["s", "i", "b"]))
 
 
 @pytest.mark.parametrize("configuration", configurations(), ids=str)

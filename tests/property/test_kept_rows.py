@@ -6,26 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from property import strategies as s
+from property.compare import large
+from property.drawn_states import KEYS, SCHEMA, tables
+from property.moved_state import goes_on_anywhere, removed_keys_never_came
 from property.test_run_serial import check
 from property.test_snapshots import check_cut
-from property.test_state import KEYS, SCHEMA, options_of, some_configurations, tables
-from state_runs import Segment, exact_rows, keys_of, run_cut, same_states
+from state_runs import Segment
 
 import ordstream as od
-from ordstream.testing import run_serial
 
-LARGE = settings(
-    max_examples=8,
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
-        HealthCheck.filter_too_much,
-    ],
-)
+LARGE = large(max_examples=8)
 WORDS = ("lag", "lead", "ends", "deduplicate", "running", "checked", "filter", "select")
 
 
@@ -63,41 +56,13 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_a_cut_stream_goes_on_anywhere(data, table, key):
     pipeline = data.draw(keeping(od.Pipeline(SCHEMA), key))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = data.draw(keeping(od.Pipeline(SCHEMA), key))
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, *_ = some_configurations(data.draw)
-    before, behind = table.slice(0, cut), table.slice(cut)
-    count = len(pipeline.plan.operators[0].key)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()["kept"]
-        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
-        assert segment.remove("kept", gone) == len(gone)
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    names = key or (("i",) if count else ())
-    dropped = set(map(repr, keys_of(gone, count)))
-    keys = keys_of(before.select(names), count) if count else keys_of(before, 0)
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    first = (
-        run_serial(pipeline, stayed, end="suspend") if not pipeline.plan.operators[-1].only_at_end else None
-    )
-    wanted = run_serial(pipeline, pa.concat_tables([stayed, behind])).table
-    assert found == exact_rows([wanted], pipeline.schema)[0 if first is None else len(first.table) :]
+    removed_keys_never_came(data.draw, table, data.draw(keeping(od.Pipeline(SCHEMA), key)))
 
 
 def test_memory_is_given_back():

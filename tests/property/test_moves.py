@@ -7,10 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, for_several_nodes, run_reference
+from property.compare import (
+    agree,
+    as_table,
+    blocks_for,
+    for_several_nodes,
+    large,
+    options_over_nodes,
+    outcome_of,
+    run_reference,
+)
 from random_moves import RandomMoves
 
 from ordstream.errors import OperatorError, PlanError
@@ -18,15 +27,7 @@ from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
 
-LARGE = settings(
-    max_examples=max(8, settings.default.max_examples // 5),
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
-        HealthCheck.filter_too_much,
-    ],
-)
+LARGE = large(max_examples=max(8, settings.default.max_examples // 5))
 HOW = st.fixed_dictionaries(
     {
         "seed": st.none() | st.integers(0, 1000),
@@ -35,22 +36,6 @@ HOW = st.fixed_dictionaries(
         "interval": st.sampled_from((1, 5, 40)),
     }
 )
-
-
-def as_table(case: s.Case) -> pa.Table:
-    schema = case.pipeline.source_schema
-    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) -> Outcome:
-    schema = pipeline.schema
-    tags = [
-        tag
-        for batch in batches
-        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
-    ]
-    return Outcome(schema, exact_rows([b.select(schema.names) for b in batches], schema), tags, error, None)
 
 
 def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
@@ -63,9 +48,13 @@ def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
         assume(False)
     seed = data.draw(st.integers(0, 1000))
     balance = {k: RandomMoves(seed + k, nodes) for k in keyed}
-    options = {name: v for name, v in case.options.items() if name not in ("punctuate", "snapshot_every")}
+    options = options_over_nodes(case)
     table = as_table(case)
-    how = {**how, "interval": max(how["interval"], len(table) // 12)}
+    how = {
+        **how,
+        "interval": max(how["interval"], len(table) // 12),
+        "block_rows": blocks_for(case, how["block_rows"]),
+    }
     expected = run_reference(pipeline, table)
     cut = data.draw(st.none() | st.integers(0, len(table)))
     if operators := pipeline.plan.operators:

@@ -7,18 +7,16 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow.types as pat
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plan_tools import final
 from property import drawn_options
 from property import strategies as s
-from property.compare import agree, exact_rows, run_core, run_reference
+from property.compare import agree, exact_rows, large, run_core, run_reference
 
 from ordstream.ground.types import is_list
 
-LARGE = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-)
+LARGE = large()
 
 
 def check(case: s.Case, **further: Any) -> None:

@@ -9,31 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from property import drawn_options
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, run_reference
+from property.compare import Outcome, agree, as_table, exact_rows, large, outcome_of, run_reference
 
 import ordstream as od
 from ordstream.errors import OperatorError, SourceError
 from ordstream.reference.run_serial import run_serial
 
-LARGE = settings(
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
-        HealthCheck.filter_too_much,
-    ]
-)
-
-
-def as_table(case: s.Case) -> pa.Table:
-    """The case's tuples in one table of the source's types."""
-    schema = case.pipeline.source_schema
-    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+LARGE = large()
 
 
 def configured(data: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -73,11 +59,7 @@ class Collected:
 
     def outcome(self) -> Outcome:
         """As of one run."""
-        schema = self.pipeline.schema
-        serials = [serial for batch in self.batches for serial in batch["_serial"].to_pylist()]
-        index = [i for batch in self.batches for i in batch["_index"].to_pylist()]
-        rows = exact_rows([batch.select(schema.names) for batch in self.batches], schema)
-        return Outcome(schema, rows, list(zip(serials, index, strict=True)), self.error, None)
+        return outcome_of(self.pipeline, self.batches, self.error)
 
 
 def check_cut(case: s.Case, data: Any) -> None:

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property import strategies as s
-from property.compare import Outcome, agree, exact_rows, for_several_nodes, run_reference
+from property.compare import (
+    agree,
+    as_table,
+    blocks_for,
+    exact_rows,
+    for_several_nodes,
+    large,
+    options_over_nodes,
+    outcome_of,
+    run_reference,
+)
 
 import ordstream as od
 from ordstream.errors import OperatorError
@@ -22,15 +31,7 @@ from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.topology import Topology
 from ordstream.reference.run_serial import run_serial
 
-LARGE = settings(
-    max_examples=max(6, settings.default.max_examples // 10),
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
-        HealthCheck.filter_too_much,
-    ],
-)
+LARGE = large(max_examples=max(6, settings.default.max_examples // 10))
 NODES = st.sampled_from((1, 2, 3, 5))
 HOW = st.fixed_dictionaries(
     {
@@ -41,26 +42,9 @@ HOW = st.fixed_dictionaries(
 )
 
 
-def options_of(case: s.Case) -> dict[str, Any]:
-    return {
-        name: value for name, value in case.options.items() if name not in ("punctuate", "snapshot_every")
-    }
-
-
-def as_table(case: s.Case) -> pa.Table:
-    schema = case.pipeline.source_schema
-    tables = [pa.table(batch).select(schema.names).cast(schema) for batch in case.batches]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def outcome_of(pipeline: Any, batches: list[pa.RecordBatch], error: Any = None) -> Outcome:
-    schema = pipeline.schema
-    tags = [
-        tag
-        for batch in batches
-        for tag in zip(batch["_serial"].to_pylist(), batch["_index"].to_pylist(), strict=True)
-    ]
-    return Outcome(schema, exact_rows([b.select(schema.names) for b in batches], schema), tags, error, None)
+def drawn_how(data: Any, case: s.Case) -> dict[str, Any]:
+    how = data.draw(HOW)
+    return {**how, "block_rows": blocks_for(case, how["block_rows"])}
 
 
 def check_parts(case: s.Case, data: Any) -> None:
@@ -68,7 +52,7 @@ def check_parts(case: s.Case, data: Any) -> None:
     operators = case.pipeline.plan.operators
     assume(for_several_nodes(case.pipeline.plan) and all(one.can_snapshot for one in operators))
     assume(not (operators and operators[-1].only_at_end))
-    options, table, batches, error, snapshot = options_of(case), as_table(case), [], None, None
+    options, table, batches, error, snapshot = options_over_nodes(case), as_table(case), [], None, None
     expected = run_reference(case.pipeline, table)
     edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=2, max_size=2))), len(table)]
     for part in range(3):
@@ -84,7 +68,7 @@ def check_parts(case: s.Case, data: Any) -> None:
             if nodes is None:
                 result = case.pipeline.run(rows, **given_options)
             else:
-                result = run_here(case.pipeline, rows, nodes, given_options, **data.draw(HOW))
+                result = run_here(case.pipeline, rows, nodes, given_options, **drawn_how(data, case))
         except OperatorError as failure:
             error = failure
             break
@@ -120,14 +104,16 @@ def test_markers_in_a_stream_that_goes_on(case, nodes, how, data):
     """Asked for at any time; each snapshot gives the rest, over nodes and in one, behind any output."""
     plan = case.pipeline.plan
     assume(for_several_nodes(plan) and all(one.can_snapshot for one in plan.operators))
-    options, table = options_of(case), as_table(case)
+    options, table = options_over_nodes(case), as_table(case)
     expected = run_reference(case.pipeline, table)
     assume(expected.error is None)
     with_state = {**options, "tags": True, "snapshots": True}
     fragments, of_nodes, _ = prepare(case.pipeline, with_state, "nodes", keeps_state=True)
     topology = Topology(fragments, nodes, of_nodes, how["channel_bytes"])
     marking = marking_of(case.pipeline, with_state, topology, table)
-    blocks = blocks_of(topology, table, marking, how["block_rows"], lambda: None, own_thread=False)
+    blocks = blocks_of(
+        topology, table, marking, blocks_for(case, how["block_rows"]), lambda: None, own_thread=False
+    )
     marking.snapshots.rows = data.draw(st.integers(1, 9))
     here, seen, batches = SameProcess(how["seed"]), {}, []
     schema = with_tags(case.pipeline.schema, True)
@@ -159,7 +145,7 @@ def test_markers_in_a_stream_that_goes_on(case, nodes, how, data):
         result = (
             case.pipeline.run(rest, **restored)
             if again is None
-            else run_here(case.pipeline, rest, again, restored, **data.draw(HOW))
+            else run_here(case.pipeline, rest, again, restored, **drawn_how(data, case))
         )
         outcome = outcome_of(case.pipeline, result.batches)
         assert outcome.tags == [expected.tags[i] for i in behind]

@@ -7,16 +7,9 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.test_state import (
-    AGGREGATIONS,
-    KEYS,
-    SCHEMA,
-    options_of,
-    same_states,
-    some_configurations,
-    tables,
-)
-from state_runs import Segment, exact_rows
+from property.drawn_states import AGGREGATIONS, KEYS, SCHEMA, tables
+from property.moved_state import options_of, ways
+from state_runs import Segment, exact_rows, same_states
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -28,7 +21,7 @@ def test_appended_aggregations_cover_what_comes_behind_the_cut(data, table, key)
     names = data.draw(st.lists(st.sampled_from(sorted(AGGREGATIONS)), min_size=2, max_size=8, unique=True))
     first = data.draw(st.integers(1, len(names) - 1))
     cut = data.draw(st.integers(0, len(table)))
-    one, other, *_ = some_configurations(data.draw)
+    one, other, *_ = ways(data.draw)
 
     def scan(chosen):
         keyed = od.Pipeline(SCHEMA).key_by(*key) if key else od.Pipeline(SCHEMA)

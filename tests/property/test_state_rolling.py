@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.test_state import AGGREGATIONS, CONDITION, KEYS, options_of, some_configurations
-from property.test_state_windows import SCHEMA, of, tables
-from state_runs import Segment, exact_rows, keys_of, run_cut, same_states
+from property.drawn_clocks import SCHEMA, of, tables
+from property.drawn_states import AGGREGATIONS, CONDITION, KEYS
+from property.moved_state import goes_on_anywhere, removed_keys_never_came
 
 import ordstream as od
-from ordstream.testing import run_serial
 
 MORE = {
     "var_x": od.var("x"),
@@ -49,13 +47,7 @@ def windowed(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_a_cut_stream_goes_on_anywhere(data, table, key):
     pipeline = data.draw(windowed(key))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,42 +60,10 @@ def test_rows_that_wait_move_too(data, table, column):
         late=data.draw(st.sampled_from(["drop", "adjust"])),
         on_error="skip",
     )
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from([key for key in KEYS if key]))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = data.draw(windowed(key))
-    name = pipeline.plan.operators[-1].name
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, other, *_ = some_configurations(data.draw)
-    before, behind = table.slice(0, cut), table.slice(cut)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()[name]
-        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
-        assert segment.remove(name, gone) == len(gone)
-        assert segment.remove(name, gone) == 0
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        left = segment.state()
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    dropped = set(map(repr, keys_of(gone, len(key))))
-    keys = keys_of(before.select(key), len(key))
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    result = run_serial(pipeline, pa.concat_tables([stayed, behind]))
-    wanted = exact_rows([result.table], pipeline.schema)
-    assert found == [
-        row for row, (serial, _) in zip(wanted, result.tags, strict=True) if serial > len(stayed)
-    ]
-    with Segment(pipeline, **options_of(other)) as segment:
-        segment.push(stayed)
-        assert same_states(segment.state(), left)
+    removed_keys_never_came(data.draw, table, data.draw(windowed(key)))

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from state_runs import Segment, configurations, exact_rows, keys_of, run_cut, same_states
+from property.moved_state import goes_on_anywhere, removed_keys_never_came
+from state_runs import exact_rows, run_cut
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -139,28 +140,12 @@ def punctuated(draw: Any, table: pa.Table) -> tuple[int | None, list[int]]:
     return period, [0, *(i for i in range(1, len(table)) if ticks[i] == ticks[i - 1]), len(table)]
 
 
-def some_configurations(draw: Any, period: int | None) -> list[dict[str, Any]]:
-    every = {} if period is None else {"punctuate": od.every("p", period)}
-    return [{**c, **every} for c in draw(st.permutations(configurations()))]
-
-
-def expected(pipeline: od.Pipeline, table: pa.Table, period: int | None) -> Any:
-    result = run_serial(pipeline, table, time_punctuation=None if period is None else od.every("p", period))
-    assert result.error is None, result.error
-    return result
-
-
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), table=tables(), pipeline=pipelines())
 def test_a_cut_stream_goes_on_anywhere(data, table, pipeline):
     period, places = punctuated(data.draw, table)
-    cuts = sorted(data.draw(st.lists(st.sampled_from(places), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw, period), some_configurations(data.draw, period)
-    wanted = exact_rows([expected(pipeline, table, period).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == wanted
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)  # canonical: what lies behind a state does not show
+    punctuate = None if period is None else od.every("p", period)
+    goes_on_anywhere(data.draw, table, pipeline, places=places, punctuate=punctuate)
 
 
 @settings(max_examples=60, deadline=None)
@@ -172,30 +157,7 @@ def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
     for column in "fj":
         table = table.filter(pc.is_valid(table[column])) if kind is pairs else table
     assume(len(table) > 1)
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, other, *_ = some_configurations(data.draw, None)  # what a key's rows show of time, others need
-    (name,) = (o.name for o in pipeline.plan.operators if o.kind != "SL")
-    before, behind = table.slice(0, cut), table.slice(cut)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()[name]
-        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
-        assert segment.remove(name, gone) == len(gone)
-        assert segment.remove(name, gone) == 0
-        left = segment.state()
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    dropped = set(map(repr, keys_of(gone, len(key))))
-    keys = keys_of(before.select(key), len(key))
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    with Segment(pipeline, **options_of(other)) as segment:
-        segment.push(stayed)
-        assert same_states(segment.state(), left)
-        emitted = len(exact_rows(segment.batches, pipeline.schema))
-    result = expected(pipeline, pa.concat_tables([stayed, behind]), None)
-    assert found == exact_rows([result.table], pipeline.schema)[emitted:]
+    removed_keys_never_came(data.draw, table, pipeline)  # no punctuation: it shows a time to other keys
 
 
 @pytest.mark.parametrize("way", [{"workers": 0, "buckets": 1}, {"workers": 2, "buckets": 3}], ids=str)
@@ -228,7 +190,3 @@ def test_keys_that_stay_are_found_behind_those_that_leave(build, share, way):
         cut += next(i for i in range(len(rows)) if times[cut + i] // 5 == times[max(cut + i, 1) - 1] // 5)
         batches, _ = run_cut(pipeline, data, [cut], [{**way, "punctuate": punctuate}])
         assert exact_rows(batches, pipeline.schema) == wanted
-
-
-def options_of(configuration: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in configuration.items() if name not in ("rows", "most")}

@@ -8,53 +8,17 @@ be taken for a time all the same: rows that fail are skipped, and leave the stat
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property import test_state
-from property.test_state import KEYS, options_of, some_configurations
-from state_runs import Segment, exact_rows, keys_of, run_cut, same_states
+from property import drawn_states
+from property.drawn_clocks import CLOCKS, NUMBERS, SCHEMA, of, tables
+from property.drawn_states import KEYS
+from property.moved_state import goes_on_anywhere, options_of, removed_keys_never_came, ways
+from state_runs import Segment, same_states
 
 import ordstream as od
-from ordstream.testing import run_serial
-
-CLOCKS = {"c": pa.int64(), "e": pa.date32(), "w": pa.timestamp("us", "UTC"), "o": pa.int16()}
-LISTS = {"l": pa.list_(pa.int32())}
-SCHEMA = pa.schema([*test_state.SCHEMA, *CLOCKS.items(), *LISTS.items()])
-NUMBERS = [name for name in SCHEMA.names if name not in ("s", "z", "b", "l")]
-FIRST = {
-    "c": [0, -7, -(2**63), 2**62, 2**63 - 300],
-    "e": [0, -20, 18_000],
-    "w": [0, -(10**12), 2**62],
-    "o": [-300, 0],
-}
-STEPS = [0, 0, 0, 1, 1, 2, 7]
-
-
-@st.composite
-def tables(draw: Any) -> pa.Table:
-    """A table of test_state, with clocks (now and then null) and a column of lists."""
-    table = draw(test_state.tables())
-    n = len(table)
-    for name, type_ in CLOCKS.items():
-        picks = list(draw(st.binary(min_size=n, max_size=n)))
-        steps = [STEPS[pick % len(STEPS)] for pick in picks]
-        times = accumulate(steps, initial=draw(st.sampled_from(FIRST[name])))
-        values = [
-            None if pick == 255 else min(time, 2**63 - 1) for pick, time in zip(picks, times, strict=False)
-        ]
-        storage = pa.int32() if pa.types.is_date32(type_) else pa.int64()
-        table = table.append_column(pa.field(name, type_), pa.array(values, storage).cast(type_))
-    pool = [None, [], [1], [2, -(2**31)], [3] * 20]
-    lists = [pool[pick % len(pool)] for pick in draw(st.binary(min_size=n, max_size=n))]
-    return table.append_column(pa.field("l", LISTS["l"]), pa.array(lists, LISTS["l"]))
-
-
-def of(pipeline: od.Pipeline, key: tuple[str, ...]) -> Any:
-    return pipeline.key_by(*key) if key else pipeline
 
 
 @st.composite
@@ -90,7 +54,7 @@ def regressing(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pip
 
 @st.composite
 def valuing(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
-    column = draw(st.sampled_from([name for name in test_state.SCHEMA.names if name not in key]))
+    column = draw(st.sampled_from([name for name in drawn_states.SCHEMA.names if name not in key]))
     k = draw(st.sampled_from([1, 2, 3, 6, 20]))
     return of(pipeline, key).top_values(column, k, emit=draw(st.sampled_from(["updates", "final"])))
 
@@ -146,53 +110,20 @@ def pipelines(draw: Any) -> od.Pipeline:
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), table=tables(), pipeline=pipelines())
 def test_a_cut_stream_goes_on_anywhere(data, table, pipeline):
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from([key for key in KEYS if key]))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = data.draw(stateful(od.Pipeline(SCHEMA), key, BY_KEY))
-    name = pipeline.plan.operators[0].name
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, other, *_ = some_configurations(data.draw)
-    before, behind = table.slice(0, cut), table.slice(cut)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()[name]
-        names = list(map(repr, keys_of(state, len(key))))
-        dropped = {key for key in sorted(set(names)) if data.draw(st.booleans())}
-        gone = state.filter(pa.array([key in dropped for key in names], pa.bool_()))
-        assert segment.remove(name, gone) == len(dropped)
-        assert segment.remove(name, gone) == 0
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        left = segment.state()
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    keys = keys_of(before.select(key), len(key))
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    result = run_serial(pipeline, pa.concat_tables([stayed, behind]))
-    wanted = exact_rows([result.table], pipeline.schema)
-    assert found == [
-        row for row, (serial, _) in zip(wanted, result.tags, strict=True) if serial > len(stayed)
-    ]
-    with Segment(pipeline, **options_of(other)) as segment:
-        segment.push(stayed)
-        assert same_states(segment.state(), left)
+    removed_keys_never_came(data.draw, table, data.draw(stateful(od.Pipeline(SCHEMA), key, BY_KEY)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
 def test_what_stands_behind_an_operator_does_not_show_in_its_state(data, table, key):
     alone = data.draw(stateful(od.Pipeline(SCHEMA), key))
-    one, other, *_ = some_configurations(data.draw)
+    one, other, *_ = ways(data.draw)
     names = alone.schema.names
     behind = alone.select(data.draw(st.sampled_from(names)))
     if data.draw(st.booleans()):

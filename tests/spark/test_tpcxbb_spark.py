@@ -1,23 +1,17 @@
-"""TPCx-BB in Spark: the same streams, the same batch answers, and the command line's engine."""
-
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""TPCx-BB in Spark: the same streams, the same batch answers."""
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tpcxbb_definition import ANSWERS, Tables
+from tpcxbb_folders import cut_in_files
 from tpcxbb_times import PARAMETERS, write
 from tpcxbb_times import folder as times_folder
 
-import ordstream
 from ordstream.commands import engines
 from ordstream.commands.engines import Job, by_sql, on_spark
-from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
+from ordstream.tpcxbb import DataFolder, batch
 from ordstream.tpcxbb.queries import QUERIES
 
 CASES = [
@@ -31,22 +25,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Each fact table in two files, cut inside a ticket."""
-    whole = DataFolder(
-        generate_clicks(
-            tmp_path_factory.mktemp("whole"), sizes=Sizes(orders=400, days=60), seed=3, store_sales=True
-        )
-    )
-    path = tmp_path_factory.mktemp("cut")
-    for table in ("web_clickstreams", "store_sales"):
-        rows = whole.table(table)
-        pq.write_table(rows.slice(0, 1_234), path / f"{table}_1.parquet")
-        pq.write_table(rows.slice(1_234), path / f"{table}_2.parquet")
-    for table in ("item", "web_page"):
-        pa.csv.write_csv(
-            whole.table(table), path / f"{table}.csv", pa.csv.WriteOptions(quoting_style="needed")
-        )
-    return DataFolder(path)
+    return cut_in_files(tmp_path_factory.mktemp("tpcxbb"))
 
 
 @pytest.mark.parametrize(("query", "parameters"), CASES)
@@ -138,29 +117,3 @@ def test_sql_is_sparks_where_duckdb_is_not_installed(spark, folder, monkeypatch)
     monkeypatch.setattr(engines, "_has_duckdb", lambda: False)
     monkeypatch.setattr(batch, "duckdb_answer", lambda *_, **__: [])
     assert by_sql(job, spark).answer == with_duckdb != []
-
-
-def test_the_command_line_runs_spark_with_two_nodes(java, folder, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "ordstream",
-        "run",
-        "q2",
-        "--engine",
-        "spark",
-        "--data",
-        str(folder.path),
-    ]
-    command += ["--profile", "paper", "--nodes", "2", "--verify", "--json", "answer.json"]
-    # the build under test
-    environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "verified: equal to the batch answer"
-    found = json.loads((tmp_path / "answer.json").read_text())
-    assert (found["engine"], found["profile"], found["verified"]) == ("spark", "paper", True)
-    assert found["answer"] == [list(row) for row in ANSWERS["q2"](Tables(folder))]
-    assert [operator["kind"] for operator in found["operators"]].count("SF") == 1

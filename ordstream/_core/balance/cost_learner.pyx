@@ -8,7 +8,8 @@ import numpy as np
 
 
 cdef class CostLearner:
-    """Matrices F and W of one operator instance, and the two states in front of sending them.
+    """The matrices F and W of one operator instance, and the two states that it goes through before it sends
+    them.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ cdef class CostLearner:
         return learner_update(self, word, time)
 
     def update_many(self, const uint64_t[::1] words, const double[::1] times):
-        """Count executed tuples in order. Returns: a copy of F and W each time they were stable (`reset` is
-        called here), mostly [].
+        """Count executed tuples, in order. Returns: a list with a copy of F and W for each time that they
+        became stable (they are then reset); mostly it is empty.
 
         Raises: ValueError for a time that is negative or not finite, or lengths that differ; nothing is
         counted then.
@@ -75,7 +76,7 @@ cdef void take_snapshot(TimeMatrices m, double* snapshot) noexcept nogil:
 
 
 cdef double relative_error(TimeMatrices m, const double* snapshot) noexcept nogil:
-    """eta of eq. 1; 0 where nothing changed, infinite where S is zero and the ratios are not."""
+    """eta of eq. 1. It is 0 where nothing changed, and infinite where S is all zero and W/F is not."""
     cdef int64_t n = m.hashes.rows * m.hashes.columns
     cdef double changed = 0.0
     cdef double total = 0.0
@@ -89,7 +90,7 @@ cdef double relative_error(TimeMatrices m, const double* snapshot) noexcept nogi
 
 
 cdef bint learner_update(CostLearner l, uint64_t word, double time) noexcept nogil:
-    """One executed tuple (Listing III.1 and Fig. 2). True: F and W are to be sent, then `learner_reset`.
+    """Count one executed tuple (Listing III.1 and Fig. 2). True: send F and W, then call `learner_reset`.
 
     Thread safety: one caller at a time. Ownership: none. Cost: as time_update; r c divisions every N tuples.
     """

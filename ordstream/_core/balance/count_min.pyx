@@ -18,8 +18,8 @@ cdef object _matrix(object values, TwoUniversal hashes, object dtype):
 
 
 cdef class CountMatrix:
-    """Counts of key words: r x c cells; an update adds to one cell per row, an estimate is the least of
-    them.
+    """A Count-Min sketch of key words: r x c cells. An update adds to one cell in each row; an estimate is
+    the smallest of these cells.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ cdef class CountMatrix:
         return out
 
     def merge(self, CountMatrix other not None):
-        """Add the other's counts: the sketch of both streams. Raises: ValueError for other functions,
-        OverflowError."""
+        """Add the other's counts, which gives the sketch of both streams. Raises: ValueError where the hash
+        functions differ, OverflowError."""
         if not self.hashes.same_as(other.hashes):
             raise ValueError("only sketches with the same rows, columns and hash functions (seed) "
                              "can be merged")
@@ -191,8 +191,8 @@ cdef class TimeMatrices:
         return out
 
     def merge(self, TimeMatrices other not None):
-        """Add the other's tuples and times: the pair of both streams. Raises: ValueError for other
-        functions."""
+        """Add the other's tuples and times, which gives the matrices of both streams. Raises: ValueError
+        where the hash functions differ, OverflowError."""
         if not self.hashes.same_as(other.hashes):
             raise ValueError("only sketches with the same rows, columns and hash functions (seed) "
                              "can be merged")

@@ -83,7 +83,7 @@ def words_of_texts(const int64_t[::1] offsets, const uint8_t[::1] data, bint tex
 
 
 def words_of_floats(const double[::1] values):
-    """Words of floats, uint64 array. -0.0 counts as 0.0, every NaN as one key."""
+    """Words of floats, uint64 array. -0.0 is the same key as 0.0; all NaNs are one key."""
     out = np.empty(values.shape[0], dtype=np.uint64)
     cdef uint64_t[::1] to = out
     cdef Py_ssize_t i
@@ -110,8 +110,8 @@ def combined_words(list columns):
 
 
 cdef uint64_t draw(uint64_t* state, uint64_t least) noexcept nogil:
-    # Uniform over [least, p): the 61 top bits of SplitMix64's next number, drawn again in the rare case
-    # outside.
+    # A uniform number from [least, p): the top 61 bits of SplitMix64's next number; in the rare case that
+    # they lie outside, the next one is drawn.
     cdef uint64_t drawn
     while True:
         state[0] = state[0] + GOLDEN

@@ -99,10 +99,10 @@ cdef class DeployedMap:
         return out
 
     def route_loaded(self, const uint64_t[::1] words, int64_t[::1] received):
-        """As `route`, but a heavy word goes to the one of its two instances that received fewer tuples so
-        far (the first of equals).
+        """As `route`, but a heavy word goes to that of its two instances which has received fewer tuples so
+        far; to the first where both have received as many.
 
-        `received` counts on, tuple by tuple, for every instance.
+        `received` holds how many each instance has received, and is counted up tuple by tuple.
 
         Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array.
         Cost: 3-10 ns per word.
@@ -128,11 +128,11 @@ cdef class DeployedMap:
 
 
 def route_two_choices(const uint64_t[::1] words, int64_t[::1] received, uint64_t seed):
-    """PKG: of two instances that two hash functions give a word, the one that received fewer tuples; the
-    first of equals.
+    """PKG: two hash functions name two instances for each word, and the one that has received fewer tuples
+    gets the tuple; the first where both have received as many.
 
     The functions are MurmurHash3's 64-bit finaliser (Stafford's variant 13) of the word with two seeds; they
-    may give the same.
+    may name the same instance.
 
     Thread safety: one caller at a time per `received`; runs without the GIL. Ownership: a new array. Cost:
     5-10 ns per word.
@@ -157,10 +157,10 @@ def route_two_choices(const uint64_t[::1] words, int64_t[::1] received, uint64_t
 
 
 def least_loaded(const double[::1] loads, int32_t instances):
-    """Give each load, in this order, to the instance with the least load so far (the lowest of equals):
-    Graham's greedy scheduling.
+    """Graham's greedy scheduling: give each load, in this order, to the instance with the least load so far;
+    among equals to the one with the lowest number.
 
-    In descending order of loads it is LPT, the papers' `scheduling` (DKG, section 3.1).
+    With loads in descending order this is LPT, called `scheduling` in the papers (DKG, section 3.1).
 
     Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: (instance per load int32, load
     per instance float64). Cost: O(n log k).

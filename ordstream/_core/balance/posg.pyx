@@ -75,8 +75,7 @@ cdef class Scheduler:
         """ROUND ROBIN, SEND ALL, WAIT ALL or RUN."""
         return SCHEDULER_STATES[<int> self.in_state]
 
-    # --- what comes in
-    # ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------- messages that arrive
 
     cdef bint hold(self, int32_t op, int64_t version, TimeMatrices m) noexcept nogil:
         """Copy the matrices of an instance unless they are older than those held. Returns: true if they were
@@ -97,7 +96,7 @@ cdef class Scheduler:
         return True
 
     cdef void start_epoch(self) noexcept nogil:
-        # To SEND ALL (Fig. 3.B, 3.F): whatever an older epoch still waits for counts no more.
+        # Go to SEND ALL (Fig. 3.B, 3.F). Replies of an older epoch that are still to come will be ignored.
         cdef int32_t op
         self.in_state = SEND_ALL
         self.epoch += 1
@@ -113,7 +112,8 @@ cdef class Scheduler:
             self.start_epoch()
 
     cdef void reply_came(self, int32_t op, int64_t epoch, double difference) noexcept nogil:
-        """Fig. 3.D and 3.E: Delta of one instance; of an older epoch, or a second time, it changes nothing.
+        """Fig. 3.D and 3.E: Delta of one instance. A reply of an older epoch changes nothing, nor does one
+        that comes twice.
 
         Thread safety: the one caller. Cost: O(1), with the last reply O(k).
         """
@@ -129,8 +129,8 @@ cdef class Scheduler:
             self.in_state = RUN
 
     def receive_matrices(self, int32_t op, int64_t version, TimeMatrices m not None):
-        """Matrices of an instance, the `version`-th that it sent (from 1): older ones than those held are
-        ignored."""
+        """Take an instance's matrices, the `version`-th that it sent (from 1). They are ignored unless they
+        are newer than those held."""
         self.check_instance(op)
         if not self.hashes.same_as(m.hashes):
             raise ValueError("these matrices have other rows, columns or hash functions (seed) than the "
@@ -150,7 +150,8 @@ cdef class Scheduler:
         return 0
 
     def deploy(self, models, c_hat):
-        """RUN at once: one pair of matrices per instance and C^ (k). Replaces whatever there was."""
+        """Go to RUN at once, with these matrices, a pair per instance, and this C^ (k); they replace those
+        held."""
         cdef int32_t op
         if len(models) != self.k or len(c_hat) != self.k:
             raise ValueError(f"{self.k} instances need as many matrices and C^, not {len(models)} and "
@@ -165,8 +166,7 @@ cdef class Scheduler:
         self.since = 0
         self.in_state = RUN
 
-    # --- what goes out
-    # ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------- tuples that leave
 
     cdef double estimate(self, int32_t op, const int64_t* cell) noexcept nogil:
         """w^ of a tuple on an instance (Listing III.2, lines 10 and 11), from the word's cell in each row.
@@ -185,8 +185,8 @@ cdef class Scheduler:
         return self.mean[op]
 
     cdef int32_t least_loaded(self) noexcept nogil:
-        """SUBMIT (Listing III.2, line 7): arg min of C^. Among equals the next one after the instance chosen
-        last, cyclically, so that equal estimates (of zero, even) give Round-Robin.
+        """SUBMIT (Listing III.2, line 7): arg min of C^. Among equals, the first one behind the instance
+        that was chosen last, cyclically. So equal estimates, for instance all zero, give Round-Robin.
 
         Thread safety: pure. Cost: O(k).
         """
@@ -201,7 +201,7 @@ cdef class Scheduler:
         return best
 
     cdef int32_t submit(self, uint64_t word) noexcept nogil:
-        """One tuple: its instance, and C^ and the state after it.
+        """Choose the instance of one tuple, and bring C^ and the state up to date.
 
         Thread safety: the one caller. Returns: the instance; a synchronisation request for it may have been
         appended to `requests`. Cost: O(k + r), 20-60 ns.
@@ -250,8 +250,8 @@ cdef class Scheduler:
         return out
 
     def take_requests(self):
-        """(position, instance, epoch, C^) of each request made since the last call, in order. position: the
-        tuple, from 0."""
+        """(position, instance, epoch, C^) of each request made since the last call, in order. position: of
+        the tuple that carries it, from 0."""
         taken = [(r.position, r.instance, r.epoch, r.c_hat) for r in self.requests]
         self.requests.clear()
         return taken
@@ -272,7 +272,7 @@ cdef class Scheduler:
         return out
 
     def copy(self):
-        """An independent copy in the same state, without the requests that were not taken."""
+        """An independent copy in the same state; requests that were not taken yet are not copied."""
         cdef Scheduler made = Scheduler(self.hashes, self.k, self.resync)
         for name in ("c_hat", "frequency", "work", "total_time", "mean_time", "version", "delta"):
             getattr(made, name)[:] = getattr(self, name)
@@ -289,12 +289,12 @@ cdef class Scheduler:
 
 
 def greedy(const double[:, ::1] times, int32_t k, double[::1] c):
-    """Greedy Online Scheduler with known execution times: each tuple to the arg min of C, the lowest of
-    equals.
+    """Greedy Online Scheduler with known execution times: each tuple goes to the arg min of C, among equals
+    to the instance with the lowest number.
 
-    Parameters: times (m, 1) or (m, k); c (k), the cumulated time of each instance, which goes on from what
-    is in it. Thread safety: pure but for `c`; runs without the GIL. Returns: int32 array (m). Cost: O(k) per
-    tuple. Raises: ValueError for shapes that do not fit.
+    Parameters: times (m, 1) or (m, k); c (k), the cumulated time of each instance at the start, to which
+    times are added. Thread safety: pure but for `c`; runs without the GIL. Returns: int32 array (m). Cost:
+    O(k) per tuple. Raises: ValueError for shapes that do not fit.
     """
     cdef int64_t j
     cdef int32_t i

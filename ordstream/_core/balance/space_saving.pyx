@@ -62,8 +62,8 @@ cdef class StreamSummary:
         self.table[at] = counter + 1
 
     cdef void _remove(self, uint64_t word) noexcept nogil:
-        # Shift back what a probe would no longer reach: entry at `at` may fill the hole iff its home is not
-        # in (hole, at].
+        # Deletion by shifting back: move entries that a search would no longer reach. The entry at `at` may
+        # fill the hole if and only if its home position is not in (hole, at].
         cdef uint64_t hole = mix64(word) & self.mask
         cdef uint64_t at
         cdef uint64_t home
@@ -79,8 +79,8 @@ cdef class StreamSummary:
         self.table[hole] = 0
 
     cdef void _attach(self, int32_t counter, int64_t count, int32_t after) noexcept nogil:
-        """Hang a loose counter on the group of `count`, made if missing; `after`: a group with a smaller
-        count, or -1."""
+        """Put a counter that is in no group into the group of `count`, which is made if there is none.
+        `after`: a group with a smaller count, from which the search starts; -1: from the lowest."""
         cdef Group* g = self.groups
         cdef int32_t next = g[after].next if after >= 0 else self.lowest
         cdef int32_t group
@@ -113,8 +113,8 @@ cdef class StreamSummary:
         g[group].last = counter
 
     cdef int32_t _detach(self, int32_t counter) noexcept nogil:
-        """Take a counter off its group; return the group before the place it had (the group itself if it
-        lives on)."""
+        """Take a counter out of its group. Returns the group; if it became empty and was freed, the one
+        before it (-1: none)."""
         cdef Counter* c = &self.counters[counter]
         cdef int32_t group = c.group
         cdef Group* g = &self.groups[group]
@@ -175,9 +175,9 @@ cdef class StreamSummary:
         """Count every word, in order, once or counts[i] (>= 0) times.
 
         Thread safety: one writer; runs without the GIL. Ownership: a new array. Returns: int64 array
-        (capacity): the row of this batch at which the counter's present word came in, -1: earlier. Raises:
-        ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is counted
-        then. Cost: O(1) per word with count 1.
+        (capacity): the row of this batch at which each counter got its present word, -1: before this batch.
+        Raises: ValueError for a negative count, OverflowError when the total would pass 2^63 - 1; nothing is
+        counted then. Cost: O(1) per word with count 1.
         """
         cdef Py_ssize_t n = words.shape[0]
         cdef Py_ssize_t k
@@ -212,7 +212,7 @@ cdef class StreamSummary:
     def update_key(self, key, int64_t count=1):
         """Count one Python key `count` (>= 0) times.
 
-        Returns: the counter that the key took over just now, -1 if it had one before or count is 0. Raises:
+        Returns: the counter that the key has just got; -1 if it had one already, or if count is 0. Raises:
         as `update`.
         """
         cdef uint64_t word = word_of_key(key)
@@ -230,15 +230,15 @@ cdef class StreamSummary:
         return counter
 
     def estimate(self, uint64_t word):
-        """Count of a word's counter; `least` if it has none. Cost: O(1)."""
+        """The count of a word's counter, or `least` if it has none. Cost: O(1)."""
         cdef int32_t counter = self._find(word)
         return self.groups[self.counters[counter].group].count if counter >= 0 else self.least
 
     def state(self):
-        """(words, counts, errors, counters): arrays over the counters in use, by ascending count, in a group
-        oldest first.
+        """(words, counts, errors, counters): one array each, an item per counter in use, by ascending count;
+        counters of one count from the oldest to the newest.
 
-        That order is the whole state: `load` restores it.
+        This order is part of the state; `load` restores it.
         """
         words = np.empty(self.used, dtype=np.uint64)
         counts = np.empty(self.used, dtype=np.int64)
@@ -268,7 +268,7 @@ cdef class StreamSummary:
         """Replace the content: counter i gets words[i], ...; counts ascending. `total`: tuples counted, >=
         the sum of counts.
 
-        Raises: ValueError for arrays that are no such state; the content is unchanged then.
+        Raises: ValueError for arrays that can't be a state; the content is then unchanged.
         """
         cdef Py_ssize_t n = words.shape[0]
         cdef Py_ssize_t i
@@ -292,7 +292,8 @@ cdef class StreamSummary:
             self.counters[i].word = words[i]
             self.counters[i].error = errors[i]
             self._place(words[i], <int32_t> i)
-            # Ascending counts: the place is behind the highest group, which is the last counter's.
+            # Counts ascend, so the counter belongs to the highest group, that of the counter before, or to a
+            # new one behind it.
             self._attach(<int32_t> i, counts[i],
                          self.counters[i - 1].group if i and counts[i] > counts[i - 1] else
                          (self.groups[self.counters[i - 1].group].previous if i else -1))
@@ -301,6 +302,6 @@ cdef class StreamSummary:
 
     @property
     def least(self):
-        """Least count of a counter, 0 while counters are free: no word without a counter occurred more
-        often."""
+        """The least count of all counters, 0 while some are free. A word without a counter occurred at most
+        so often."""
         return self.groups[self.lowest].count if self.used == self.capacity else 0

@@ -1,8 +1,9 @@
-"""What a reader of a stream calls, written where Ctrl-C can't come between.
+"""The methods that readers of a stream call, compiled so that Ctrl-C can't leave a stream open.
 
-Python looks for signals at the start of each of its functions, so a method of Python code can be left before
-its `try` is entered, and the traceback then keeps the stream, with all its threads, alive. Compiled code
-looks for signals only inside the Python code that it calls: here every way out of reading closes the stream.
+Python checks for signals at the start of each Python function. So KeyboardInterrupt can be raised in a
+method written in Python before its `try` is entered; the traceback then keeps the stream alive, and all its
+threads. Compiled code checks for signals only inside the Python code that it calls. Here every way out of
+reading closes the stream.
 """
 import _signal
 import threading
@@ -14,27 +15,27 @@ from ordstream._core.ground.arrow_stream import export_stream
 
 
 cdef class Reader:
-    """The iterator, context manager and Arrow stream over what a subclass gives:
+    """An iterator, context manager and Arrow stream. The subclass provides:
 
-    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: None or the exception
-    that ended the run, once it has; `close()`: idempotent, also after a close that an exception cut short;
-    `_is_inside()`: whether the run itself is calling; `_exhausted`: nothing more is read. `_offered`, which
-    `_read` sets, becomes `_delivered` when the caller gets the batch, and not where an interrupt comes in
-    between.
+    `schema`: of the batches; `_read()`: the next batch, None at the end; `_failure`: the exception that
+    ended the run, or None; `close()`: may be called again, also after an exception interrupted it;
+    `_is_inside()`: whether the caller is the run itself; `_exhausted`: true once nothing more is to be read.
+    `_read` sets `_offered`; it becomes `_delivered` only when the caller gets the batch, not if an interrupt
+    comes first.
 
     Thread safety: one thread at a time reads, others wait; `close` is the subclass's. Ownership: none.
     """
-    # Held by the thread that reads, and that thread's identity.
+    # A lock that the reading thread holds, and the identity of that thread.
     cdef public object _reading
     cdef public object _reader
-    # Whether there is nothing to close: not yet, or not any more.
+    # True before the stream is opened and after it was closed: there is nothing to close.
     cdef public bint _closed
-    # What the subclass offers with a batch, and what it offered with the last one that the caller got.
+    # A value that the subclass sets with each batch, and the one of the last batch that the caller got.
     cdef public object _offered
     cdef public object _delivered
     # Whether an Arrow consumer has begun to read: arrow_stream.pyx.
     cdef public bint _handed_over
-    # Seconds after which `_read` gives an empty batch where nothing has come; 0: it waits.
+    # Seconds after which `_read` returns an empty batch if there is no other; 0: it waits.
     cdef public double _patience
 
     def __cinit__(self):
@@ -93,17 +94,17 @@ cdef class Reader:
         return export_stream(self, requested_schema)
 
     def __array__(self, *_, **__):
-        """NumPy, and pandas.DataFrame by its help, would take the batches for cells."""
+        """Refused: NumPy, which pandas.DataFrame calls, would make each batch one cell of an array."""
         raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: "
                         "use stream.to_pandas(), or pyarrow.table(stream)")
 
     def to_pandas(self, **options):
-        """What is still to come as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        """The rest of the output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
         return pa.Table.from_batches(list(self), schema=self.schema).to_pandas(**options)
 
 
 cdef close_surely(reader):
-    """`reader.close()`; an interrupt in the middle of it is raised when it is done."""
+    """Call `reader.close()`; if it is interrupted, close all the same and then raise the interrupt."""
     try:
         reader.close()
     except BaseException:
@@ -111,23 +112,23 @@ cdef close_surely(reader):
         raise
 
 
-# Held while the size of the next thread's stack, one number for the whole process, is ours and not the
-# user's.
+# The stack size of new threads is one number for the whole process. This lock is held while it is ours and
+# not the user's.
 _stack_size = RLock()
 
 
 def forget_starts():
-    """In a child after a fork: the thread that was starting another one does not exist here."""
+    """To be called in a child after a fork: the thread that may have held the lock does not exist there."""
     global _stack_size
     _stack_size = RLock()
 
 
 def start_surely(thread, Py_ssize_t stack):
-    """`thread.start()` with a stack of so many bytes, or the user's size if larger; an interrupt meanwhile
-    is raised when it is done.
+    """Call `thread.start()` with a stack of `stack` bytes, or of the user's size if that is larger. An
+    interrupt that comes meanwhile is raised once the thread has started.
 
-    Python's own start does not bear one: it leaves threads that it counts for ever, or raises a RuntimeError
-    in the interrupt's place. `threading.stack_size` is afterwards what it was.
+    Python's own `start` does not cope with an interrupt: it counts a thread that never ran for ever, or
+    raises RuntimeError instead of the interrupt. `threading.stack_size` is what it was afterwards.
     """
     came = []
     present = None

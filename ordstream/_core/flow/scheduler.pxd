@@ -1,6 +1,6 @@
 """Schedulers QST, LP, ET, CT (ordered paper, section 6) behind one interface, in the paper's quantities.
 
-The interface knows no queues and no threads: whoever drives it (runtime.pyx in real time, a simulator in
+The interface knows no queues and no threads. Its driver (run.pyx in real time, lab/node_simulator.pyx in
 virtual time) fills an array of OperatorStats, calls scheduler_choose under its own lock, and reports each
 slice with stats_account.
 """
@@ -11,7 +11,7 @@ cdef enum Heuristic:
     LP = 1
     ET = 2
     QST = 3
-    RANDOM = 4             # any schedulable operator, seeded: the adversary of the tests
+    RANDOM = 4             # any schedulable operator, seeded: tests use it as an adversary
 
 cdef struct OperatorStats:
     # One operator, as the paper sees it. I, T, c, s and n count tuples, whatever the chunk size.
@@ -28,7 +28,7 @@ cdef struct OperatorStats:
     double seen            # decayed tuples behind c
     double sum_in          # decayed tuples in and out behind s
     double sum_out
-    int64_t waited         # choices in which it was schedulable and passed over, since it was last chosen
+    int64_t waited         # choices since it was last chosen in which it was schedulable and passed over
     int64_t max_waited
     # totals for the report
     int64_t tuples_in
@@ -39,7 +39,7 @@ cdef struct OperatorStats:
 
 cdef struct Scheduler:
     int32_t heuristic      # Heuristic
-    int32_t rotate         # ties go round
+    int32_t rotate         # where the search for the best begins: ties are broken round-robin
     double slice_ns        # s, the time slice
     double window_ns       # CT window
     double capacity        # C of QST, tuples

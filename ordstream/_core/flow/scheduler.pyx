@@ -1,16 +1,20 @@
 """Scheduling heuristics of the ordered paper, section 6, with defined values for corner input.
 
-a) Before the first measurement: c = 1000 ns, s = 1. Selectivity is (out + 1) / (in + 1), so that an operator
-   that has dropped everything so far divides nothing by zero. Every priority is finite.
-b) The number of tuples of a slice is clamped to [1, 2^20]: a cost above the slice still processes one tuple.
-c) Ties go round; an operator that was schedulable and passed over max_wait times is chosen (ageing): with
-   any heuristic, every operator with input runs within max_wait + n choices.
-d) A slice ends with a chunk, so it takes longer than s where a chunk does: CT counts a running slice as long
-   as slices were. A window of CT begins with what waits already: an operator has processed that many tuples
-   more than those behind it. From zero, an operator that the caps then hold back would look like the
-   bottleneck for the rest of the window, and be preferred to the operator whose queue is full
-   (docs/decisions.md). Where little waits, compared to what a window processes, that is the paper's window.
-e) "Schedulable" is the driver's: input and a free place (w < M), or a ready output with room downstream.
+a) Before the first measurement c is 1000 ns and s is 1. Selectivity is (out + 1) / (in + 1): it is never 0,
+   not even where an operator has dropped everything so far, and so every priority is finite.
+b) The number of tuples in a slice is clamped to [1, 2^20]. An operator whose tuples take longer than a slice
+   still processes one.
+c) Ties are broken round-robin. An operator that was schedulable but passed over more than max_wait times is
+   chosen next (ageing). So with any heuristic, every operator that has input runs within max_wait + n
+   choices.
+d) A slice ends only between chunks, so it takes longer than s where a chunk does. CT therefore takes a
+   running slice to be as long as the operator's slices were on average. CT's sums T do not begin a window at
+   zero: they begin with the work that waits behind each operator, which it has done and those behind it
+   have not. If they began at zero, an operator that the caps then hold back would look like the bottleneck
+   for the rest of the window, and be preferred to the operator whose queue is full (docs/decisions.md).
+   Where little work waits, compared to what a window processes, this is the paper's window.
+e) The driver decides what is schedulable: an operator with input and a free place (w < M), or with a ready
+   output and room downstream.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -18,7 +22,7 @@ cdef enum:
     MAX_BUDGET = 1 << 20
 
 cdef double PRIOR_COST = 1000.0       # ns
-cdef double DECAY_NS = 20e6           # busy time after which old measurements weigh half
+cdef double DECAY_NS = 20e6           # after so much busy time, old measurements count half
 
 
 cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
@@ -86,8 +90,8 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
 
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
                             int64_t max_rows) noexcept nogil:
-    """Rows of a chunk that take `chunk_ns` in the operator that is busiest per input tuple, in [min_rows,
-    max_rows]."""
+    """How many rows take `chunk_ns` in the operator that has the most work per source tuple; clamped to
+    [min_rows, max_rows]."""
     cdef double reach = 1.0
     cdef double worst = 1.0
     cdef double cost
@@ -122,7 +126,7 @@ cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
         last = i
         if i == n - 1 or ops[i + 1].I < s.capacity * ops[i].cs / total:
             return i
-    return last                        # all queues are over their thresholds: the latest drains them
+    return last                        # every queue is over its threshold: the last operator drains one
 
 
 cdef int choose_lp(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
@@ -154,14 +158,14 @@ cdef int choose_et(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
 
 
 cdef inline double slice_length(const Scheduler* s, const OperatorStats* o) noexcept nogil:
-    """How long the operator's slices take, at least s."""
+    """Mean duration of the operator's slices, but at least s."""
     cdef double mean = o.worker_ns / o.slices if o.slices > 0 else 0.0
     return mean if mean > s.slice_ns else s.slice_ns
 
 
 cdef void start_window(OperatorStats* ops, int32_t n) noexcept nogil:
-    """T of each operator: the worker time of the tuples that it has processed and a later operator has not,
-    as far as they wait."""
+    """Begin a window: T of each operator becomes the worker time that it took for the tuples which still
+    wait in front of the operators behind it."""
     cdef double ahead = 0.0            # source tuples
     cdef double before
     cdef int32_t i = n - 1
@@ -231,7 +235,7 @@ cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, doubl
 
 cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now,
                           int64_t* budget) noexcept nogil:
-    """The operator to work on next and in `budget` the tuples to process; -1: nothing is schedulable.
+    """The operator to work on next, and in `budget` how many tuples to process; -1: none is schedulable.
 
     Thread safety: under the driver's lock. Ownership: none. Cost: O(n), about 5 ns per operator.
     """
@@ -276,7 +280,7 @@ HEURISTICS = {"ct": CT, "lp": LP, "et": ET, "qst": QST, "random": RANDOM}
 
 
 cdef class PySchedulerDoor:
-    """The scheduler as a Python object: the door for tests and for virtual-time simulation.
+    """The scheduler as a Python object, for tests and for simulation in virtual time.
 
     Memory ownership: one Scheduler and an array of at most 64 OperatorStats inside the object.
     """

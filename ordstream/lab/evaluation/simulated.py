@@ -30,9 +30,8 @@ from ordstream.lab.evaluation.experiment import Chart, Claim, Curve, Options, Re
 from ordstream.lab.evaluation.ordered_runs import Subject
 from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts, chosen_path
-from ordstream.lab.simulation.node import Outcome, Stage, simulate
+from ordstream.lab.simulation.node import Outcome, Stage, planned, simulate
 from ordstream.node import node
-from ordstream.plan.physical import default_buckets
 
 SCHEDULERS = ("ct", "lp", "et", "qst")
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -106,8 +105,10 @@ class Described:
 
 def parts_of(stage: Any, rows: float, chunk: int, workers: int) -> float:
     """Parts in which so many rows of a chunk come to an operator, on average; 0: they are not divided."""
-    buckets = stage.buckets or default_buckets(workers, chunk)
-    if stage.hashes is None or buckets == 1 or workers == 1:
+    if stage.hashes is None or workers == 1:
+        return 0.0
+    buckets = planned([stage], workers, chunk).operators[0].buckets
+    if buckets == 1:
         return 0.0
     return calibrate.mean_parts(max(1, round(rows)), buckets, stage.hashes)
 

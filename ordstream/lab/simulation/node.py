@@ -1,26 +1,31 @@
 """One node in virtual time, on any number of cores: the product's scheduler over a measured cost model.
 
-`_core/lab/node_simulator` states what is simulated; here a pipeline is described by its operators' costs,
-turned into the operators that `ordstream.node` would run (buckets, depth and caps by the same rules), and
-the outcome is read.
+`_core/lab/node_simulator` states what is simulated. Here a pipeline is described by its operators' costs. It
+becomes a plan, and the physical plan of that (`ordstream.plan.physical`, as in every runner) says what is
+simulated: buckets, who splits rows, how many workers an operator may have, chunks in flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ordstream._core.lab.node_simulator import NodeSimulation
 from ordstream.errors import PlanError
 from ordstream.lab.simulation.cost_model import CostModel, PathCosts
 from ordstream.node.settings import SCHEDULERS
-from ordstream.plan.physical import default_buckets, default_depth, default_max_chunks
+from ordstream.operators.operator import Kind, Operator
+from ordstream.plan.physical import PhysicalPlan, physical
+from ordstream.plan.plan import Plan
 
 MOST_WORKERS = 256
+#: Of the tuples of a simulated pipeline: their columns are nobody's business.
+NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Stage:
     Attributes
     ----------
     name : str
-    kind : "SL", "PS" or "SF"
+    kind : Kind
     work_ns : float
         Of its function per tuple, beside the runtime's path (which for PS and SF includes a lookup of the
         key).
@@ -49,7 +54,7 @@ class Stage:
     """
 
     name: str
-    kind: str
+    kind: Kind
     work_ns: float
     selectivity: float = 1.0
     hashes: npt.NDArray[np.uint64] | None = None
@@ -71,6 +76,27 @@ class Stage:
             raise PlanError(f"operator {self.name!r}: a partitioned operator needs key hashes")
         if self.buckets is not None and not 1 <= self.buckets <= 65_535:
             raise PlanError(f"operator {self.name!r}: buckets must be 1 to 65535, not {self.buckets}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Simulated(Operator):
+    """A stage as an operator of a plan.
+
+    Attributes
+    ----------
+    stage : Stage
+    """
+
+    op: ClassVar[str] = "simulated"
+
+    stage: Stage
+
+    @property
+    def kind(self) -> Kind:
+        return self.stage.kind
+
+    def describe(self) -> str:
+        return f"{self.stage.work_ns:g} ns per tuple"
 
 
 @dataclass(frozen=True)
@@ -184,11 +210,12 @@ class Node:
                 raise PlanError("arrivals must be ascending, one per tuple")
         self.workers, self.tuples = workers, tuples
         path = model.path(workers)
-        planned = planned_stages(stages, workers, chunk_rows, buckets)
-        self.names = [stage.name for stage in planned]
-        self._kinds = {stage.name: stage.kind for stage in planned}
-        operators = [_operator(stage, i, path, workers) for i, stage in enumerate(planned)]
-        operators.append(_egress(path, planned[-1]))
+        taken = planned(stages, workers, chunk_rows, buckets=buckets, depth=depth, max_chunks=max_chunks)
+        run = planned_stages(taken)
+        self.names = [stage.name for stage, _ in run]
+        self._kinds = {stage.name: stage.kind for stage, _ in run}
+        operators = [_operator(stage, i, path, most) for i, (stage, most) in enumerate(run)]
+        operators.append(_egress(path, run[-1][0]))
         self._core = NodeSimulation(
             operators,
             {
@@ -209,12 +236,12 @@ class Node:
             slice_ns=slice_us * 1e3,
             window_ns=window_us * 1e3,
             capacity=capacity,
-            depth=depth if depth is not None else default_depth(workers, chunk_rows),
-            max_chunks=max_chunks if max_chunks is not None else default_max_chunks(workers, chunk_rows),
+            depth=taken.depth,
+            max_chunks=taken.max_chunks,
             max_queued=1 << 17,
-            chunk_ns=chunk_us * 1e3,
-            min_rows=64,
-            max_rows=4096,
+            chunk_ns=chunk_us * 1e3 * taken.chunk_factor,
+            min_rows=taken.min_rows,
+            max_rows=taken.max_rows,
             queued=1 << 18,
             seed=seed,
             sample_every=max(1, tuples // markers),
@@ -323,21 +350,51 @@ def simulate(
         node.set_active(max(1, min(workers, controller(node, now))))
 
 
-def planned_stages(
-    stages: Sequence[Stage], workers: int, chunk_rows: int | None, buckets: int | None
-) -> list[Stage]:
-    """The operators that the node makes of a pipeline: a partitioned one with one bucket is stateful; a
-    partitioned first one gets a stateless operator in front that splits."""
-    planned: list[Stage] = []
-    for stage in stages:
-        if stage.kind != "PS":
-            planned.append(stage)
-            continue
-        p = stage.buckets or buckets or default_buckets(workers, chunk_rows)
-        planned.append(replace(stage, buckets=p) if p > 1 else replace(stage, kind="SF", buckets=1))
-    if planned[0].kind == "PS":
-        planned.insert(0, Stage("ingress", "SL", 0.0, row_bytes=0.0))
-    return planned
+def planned(
+    stages: Sequence[Stage],
+    workers: int,
+    chunk_rows: int | None,
+    *,
+    buckets: int | None = None,
+    depth: int | None = None,
+    max_chunks: int | None = None,
+) -> PhysicalPlan:
+    """The physical plan of a line of stages. Parameters as of `Node`."""
+    line = [
+        Simulated(name=s.name, input=NO_COLUMNS, output=NO_COLUMNS, buckets=s.buckets, stage=s)
+        for s in stages
+    ]
+    return physical(
+        Plan.line(NO_COLUMNS, line),
+        workers=workers,
+        buckets=buckets,
+        chunk_rows=chunk_rows,
+        depth=depth,
+        max_chunks=max_chunks,
+    )
+
+
+def planned_stages(taken: PhysicalPlan) -> list[tuple[Stage, int]]:
+    """What the core runs of a physical plan, with the most workers of each: a partitioned operator with one
+    bucket is stateful there; who splits the rows of a first one stands in front.
+
+    Raises
+    ------
+    PlanError
+        An operator's costs are not known: it is no `Simulated`.
+    """
+    run: list[tuple[Stage, int]] = []
+    if taken.split is not None:
+        name, most = taken.split
+        run.append((Stage(name, "SL", 0.0, row_bytes=0.0), most))
+    for one in taken.operators:
+        stage = getattr(one.operator, "stage", None)
+        if stage is None:
+            raise PlanError(f"operator {one.operator.name!r}: a simulation needs its costs (Simulated)")
+        if stage.kind == "PS":
+            stage = replace(stage, buckets=one.buckets, kind="PS" if one.buckets > 1 else "SF")
+        run.append((stage, one.parallelism))
+    return run
 
 
 def routes(hashes: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:
@@ -345,16 +402,12 @@ def routes(hashes: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32
     return ((hashes >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int32)
 
 
-def _operator(stage: Stage, index: int, path: PathCosts, workers: int) -> dict[str, Any]:
+def _operator(stage: Stage, index: int, path: PathCosts, most: int) -> dict[str, Any]:
     first = index == 0
     made: dict[str, Any] = {
         "kind": stage.kind,
         "p": stage.buckets or 1,
-        "M": workers
-        if stage.kind == "SL"
-        else 1
-        if stage.kind == "SF"
-        else min(stage.buckets or 1, 1 << 20),
+        "M": most,
         "route": routes(stage.hashes, stage.buckets or 1)
         if stage.kind == "PS" and stage.hashes is not None
         else None,

@@ -19,7 +19,7 @@ from ordstream.lab.evaluation import ordered_subjects, simulated, simulated_elas
 from ordstream.lab.evaluation.experiment import Claim, Options
 from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel
-from ordstream.lab.simulation.node import Stage, planned_stages, simulate
+from ordstream.lab.simulation.node import Stage, planned, planned_stages, simulate
 from ordstream.node import node
 
 
@@ -130,7 +130,8 @@ def test_query_two_is_described_by_its_own_runs() -> None:
     assert all(
         stage.hashes is not None and len(stage.hashes) > 100 for stage in stages if stage.kind == "PS"
     )
-    assert [stage.kind for stage in planned_stages(stages, 4, 1, None)] == ["SL", "PS", "SL", "PS", "SF"]
+    run = planned_stages(planned(stages, 4, 1))
+    assert [stage.kind for stage, _ in run] == ["SL", "PS", "SL", "PS", "SF"]
 
 
 @pytest.mark.usefixtures("short")

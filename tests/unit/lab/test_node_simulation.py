@@ -20,6 +20,7 @@ from ordstream.lab.simulation.node import (
     Node,
     Outcome,
     Stage,
+    planned,
     planned_stages,
     routes,
     simulate,
@@ -89,7 +90,8 @@ def test_tuples_are_conserved_and_ordered(
     assert figures["disorder"] == 0
     assert figures["chunks"] == figures["retired"]
     expected = 3_000.0
-    for one, stage in zip(figures["operators"], planned_stages(stages, workers, chunk, None), strict=True):
+    run = planned_stages(planned(stages, workers, chunk))
+    for one, (stage, _) in zip(figures["operators"], run, strict=True):
         # Slices that have not been accounted for when the last tuple leaves are the only ones missing.
         assert one["tuples_in"] <= expected + 1
         expected = expected * stage.selectivity
@@ -133,8 +135,7 @@ def test_a_hot_key_bounds_a_partitioned_operator(model: CostModel, workers: int)
     """
     stage = Stage("count", "PS", 1000.0, hashes=hashes(50, alpha=1.5))
     for chunk in (1, 64):
-        p = planned_stages([stage], workers, chunk, None)[-1].buckets
-        assert p is not None
+        p = planned([stage], workers, chunk).operators[0].buckets
         assert stage.hashes is not None
         fullest = np.bincount(routes(stage.hashes, p)).max() / len(stage.hashes)
         outcome = simulate([stage], model, workers, 40_000, chunk_rows=chunk)

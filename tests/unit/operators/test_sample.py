@@ -1,4 +1,4 @@
-"""sample: the same tuples in every run; inspect: each tuple once."""
+"""sample: the same tuples in every run."""
 
 from __future__ import annotations
 
@@ -47,14 +47,3 @@ def test_several_nodes_refuse_it():
             pipeline.explain(2)
         with pytest.raises(od.PlanError, match="serials"):
             pipeline.run(DATA, processes=2)
-
-
-def test_inspect_shows_each_tuple_once_and_fails_where_its_function_does():
-    seen: list[int] = []
-    pipeline = od.Pipeline(DATA.schema).inspect(lambda row: seen.append(row.x))
-    assert pipeline.run(DATA, workers=2, chunk_rows=64).table.equals(DATA)
-    assert sorted(seen) == list(range(5000))
-    assert "inspect" in pipeline.explain()
-    failing = od.Pipeline(DATA.schema).inspect(lambda row: 1 // (row.x - 7), name="look")
-    with pytest.raises(od.OperatorError, match="'look' failed at serial 8"):
-        failing.run(DATA)

@@ -1,17 +1,89 @@
-"""sessionize with aggregates, and select with where, on their kernels."""
+"""sessionize, with lists and with aggregates, on its kernel."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from unit.kernel_check import QUICK, ROWS, ascending, check, pipeline
+from hypothesis import strategies as st
+from unit.kernel_check import (
+    QUICK,
+    ROWS,
+    ascending,
+    check,
+    pipeline,
+    run,
+    serial_input,
+    storage_rows,
+    testing,
+)
 from unit.operators.test_aggregate import CONDITIONS, aggregates
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
 
 FEW = settings(max_examples=20, deadline=None)
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 3),
+        st.none() | st.integers(0, 60) | st.sampled_from([2**63 - 1, -(2**63)]),
+        st.none() | st.integers(-9, 9),
+        st.floats(-1, 1),
+    ),
+    max_size=80,
+)
+EVENT_SCHEMA = pa.schema(
+    [("user", pa.int32()), ("ts", pa.int64()), ("item", pa.int32()), ("price", pa.float64())]
+)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@settings(max_examples=150, deadline=None)
+@given(rows=EVENTS, timeout=st.integers(0, 20))
+def test_sessionize_equals_the_reference(on_error, rows, timeout):
+    stage = (
+        od.Pipeline(EVENT_SCHEMA)
+        .key_by("user")
+        .sessionize("ts", timeout, {"items": "item", "prices": "price"}, on_error=on_error)
+    )
+    check(stage, ascending(rows, "ts", EVENT_SCHEMA), EVENT_SCHEMA)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=EVENTS, timeout=st.integers(0, 20), period=st.integers(5, 40))
+def test_sessionize_closes_at_time_punctuations(rows, timeout, period):
+    rows = sorted(
+        (row for row in rows if None not in row[1:] and abs(row[1]) < 1000), key=lambda row: row[1]
+    )
+    line = od.Pipeline(EVENT_SCHEMA).key_by("user").sessionize("ts", timeout, {"items": "item"})
+    expected = run_serial(line, serial_input(EVENT_SCHEMA, rows), time_punctuation=od.every("ts", period))
+    times, latest = {}, None
+    for position, row in enumerate(rows):
+        if latest is None or row[1] // period > latest:
+            if latest is not None:
+                times[position] = row[1] // period * period
+            latest = row[1] // period
+    for buckets in (1, 4):
+        assert run(line.plan.operators[0], rows, buckets=buckets, times=times)[0] == storage_rows(expected)
+
+
+def test_sessions_with_long_lists_recycle_their_memory():
+    schema = pa.schema([("user", pa.int64()), ("ts", pa.int64())])
+    line = od.Pipeline(schema).key_by("user").sessionize("ts", 10, {"t": "ts"})
+    (stage,) = line.plan.operators
+    kernel = testing.KernelRun(stage.kernel(), stage.key, 2)
+    sizes = []
+    for session in range(30):
+        times = [session * 10_000 + i for i in range(500)]
+        for user in range(3):
+            kernel.push([[user] * 500, times])
+        sizes.append(kernel.state_bytes)
+    assert [row[3] for row in kernel.rows] == [500] * 87
+    assert all(row[4] == list(range(row[1], row[1] + 500)) for row in kernel.rows)
+    assert sizes[-1] == sizes[3]
+    kernel.close()
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
@@ -114,22 +186,3 @@ def test_the_last_of_a_kind_in_each_session():
     later = od.col("order").is_null() | (od.col("dynamic") > od.col("order"))
     abandoned = built.select("count", where=od.col("dynamic").is_not_null() & later)
     assert run_serial(abandoned, data).rows == [(3,), (3,)]
-
-
-@pytest.mark.parametrize("on_error", ["fail", "skip"])
-@pytest.mark.parametrize("where", CONDITIONS)
-@FEW
-@given(rows=ROWS)
-def test_select_where(where, on_error, rows):
-    columns = {"a": od.col("i") * 2, "b2": 7 % od.col("j"), "c": od.col("x") + 1}
-    check(pipeline().select("s", "l", where=CONDITIONS[where], on_error=on_error, **columns), rows)
-    check(pipeline().select(where=CONDITIONS[where], on_error=on_error, **columns), rows)
-
-
-def test_select_where_sees_the_input_and_spares_the_other_rows():
-    data = pa.table({"x": [0, 5, None]})
-    built = od.Pipeline(data.schema).select(x=10 // od.col("x"), where=od.col("x") != 0)
-    assert run_serial(built, data).rows == [(2,)]
-    assert "where (x != 0)" in built.explain()
-    with pytest.raises(od.SchemaError, match="a boolean expression is needed"):
-        od.Pipeline(data.schema).select("x", where=od.col("x"))

@@ -1,4 +1,4 @@
-"""top_k with ranks, updates and windows; top_values."""
+"""top_k: ranks, updates, windows, and counts that grow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,61 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_tools import in_the_core
-from unit.kernel_check import ROWS, ascending, check, pipeline
+from unit.kernel_check import (
+    ROWS,
+    SCHEMA,
+    ascending,
+    check,
+    pipeline,
+    run,
+    serial_input,
+    storage_rows,
+    testing,
+)
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
 
 FEW = settings(max_examples=40, deadline=None)
+
+
+@pytest.mark.parametrize("by", ["i", "x", "u", "j"])
+@settings(max_examples=80, deadline=None)
+@given(rows=ROWS, k=st.integers(1, 9))
+def test_a_list_at_the_end_equals_the_reference(by, rows, k):
+    check(pipeline().top_k(k, by, key=["s", "b"], on_error="skip"), rows)
+    check(pipeline().top_k(k, by, key=["f"]), rows)
+
+
+@pytest.mark.parametrize("key", [("s",), ("j", "b"), ("i",)], ids=",".join)
+@settings(max_examples=80, deadline=None)
+@given(rows=ROWS, k=st.integers(1, 5))
+def test_top_k_of_growing_counts(key, rows, k):
+    """Fed with the outputs of a count: the bounded structure gives the same rows as the full map."""
+    counted = run_serial(pipeline().key_by(*key).count(), serial_input(SCHEMA, rows))
+    stage = in_the_core(pipeline().key_by(*key).count().top_k(k, "count")).plan.operators[-1]
+    assert stage.by_grows
+    full = stage.changed(by_grows=False)
+    expected = run_serial(pipeline().key_by(*key).count().top_k(k, "count"), serial_input(SCHEMA, rows))
+    for size in (1, 5, 100):
+        assert run(stage, counted._storage, size=size)[0] == storage_rows(expected)
+        assert run(full, counted._storage, size=size)[0] == storage_rows(expected)
+
+
+def test_top_k_of_many_keys_stays_small():
+    schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
+    stage = in_the_core(od.Pipeline(schema).key_by("s").count().top_k(4, "count")).plan.operators[-1]
+    kernel = testing.KernelRun(stage.kernel())
+    rows = [(f"key {i:07d}".encode(), i // 7 + 1) for i in range(60_000)]
+    sizes = []
+    for low in range(0, len(rows), 500):
+        kernel.push([list(column) for column in zip(*rows[low : low + 500], strict=True)])
+        sizes.append(kernel.state_bytes)
+    kernel.punctuate()
+    assert kernel.rows == sorted(rows, key=lambda row: (-row[1], row[0]))[:4]
+    assert max(sizes) < 2_000_000
+    assert sizes[-1] <= max(sizes[:20]) * 2
+    kernel.close()
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
@@ -96,30 +145,6 @@ def test_windows_by_hand():
     ]
 
 
-@pytest.mark.parametrize("emit", ["updates", "final"])
-@pytest.mark.parametrize(("key", "value"), [("b", "j"), ("j", "s"), ("s", "x"), ("x", "i")])
-@pytest.mark.parametrize("k", [1, 3, 100])
-@settings(max_examples=20, deadline=None)
-@given(rows=ROWS)
-def test_top_values_equal_the_reference(key, value, k, emit, rows):
-    check(pipeline().key_by(key).top_values(value, k, emit=emit), rows)
-
-
-def test_long_lists_of_values():
-    schema = pa.schema([("k", pa.int32()), ("v", pa.int64())])
-    rows = [(i % 3, (i * i) % 71) for i in range(700)]
-    check(od.Pipeline(schema).key_by("k").top_values("v", 40), rows, schema)
-
-
-def test_top_values_by_hand():
-    data = pa.table({"bought": [2, 1, 2, 2, 2], "viewed": [7, 5, 6, 6, 6]})
-    result = run_serial(od.Pipeline(data.schema).key_by("bought").top_values("viewed", 1), data)
-    assert result.rows == [
-        *[(2, 7, 1, 1), (1, 5, 1, 1), (2, 6, 1, 1), (2, 6, 2, 1), (2, 6, 3, 1)],
-        *[(1, 5, 1, 1), (2, 6, 3, 1)],
-    ]
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -127,9 +152,6 @@ def test_top_values_by_hand():
         (lambda p: p.top_k(1, "i", "s", window="i"), "can't be part of the key, nor the window"),
         (lambda p: p.top_k(1, "i", "s", emit="all"), "emit must be"),
         (lambda p: p.top_k(1, "i", "s", rank="s"), "duplicate column name"),
-        (lambda p: p.key_by("s").top_values("i", 0), "k must be an int of at least 1"),
-        (lambda p: p.key_by("s").top_values("s", 1), "is a key column"),
-        (lambda p: p.key_by("s").top_values("l", 1), "can't be a key"),
     ],
 )
 def test_mistakes(build, message):

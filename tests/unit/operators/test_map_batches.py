@@ -1,0 +1,179 @@
+"""map_batches on its kernel: arrays in and out, wrong results, failures, whose memory it is."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from unit.function_check import I64, check_serial, door
+from value_columns import COLUMNS
+
+import ordstream as od
+
+NUMBERS = pa.schema({"k": I64, "x": pa.float64()})
+FULL = pa.record_batch([pa.array([1, 2, 3, 4]), pa.array([0.5, -1.0, 4.0, 9.0])], schema=NUMBERS)
+
+
+def roots(columns):
+    if (columns["x"] < 0).any():
+        raise ValueError("negative")
+    return {"k": columns["k"] + 1, "root": np.sqrt(columns["x"])}
+
+
+ROOTS = {"k": int, "root": float}
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_failing_row_is_found(on_error):
+    pipeline = od.Pipeline(NUMBERS).map_batches(roots, schema=ROOTS, on_error=on_error)
+    rows = check_serial(pipeline, FULL)
+    assert [row[0] for row in rows] == ([2] if on_error == "fail" else [2, 4, 5])
+
+
+def test_whole_batch_in_one_call():
+    lengths = []
+
+    def note(columns):
+        lengths.append(len(columns["k"]))
+        return columns
+
+    kernel = door(od.Pipeline(NUMBERS).map_batches(note, schema=NUMBERS))
+    assert kernel.apply(FULL)[0] == [(1, 0.5), (2, -1.0), (3, 4.0), (4, 9.0)]
+    assert kernel.apply(FULL, select=[3, 0]) == ([(4, 9.0), (1, 0.5)], [3, 0])
+    assert lengths == [4, 2]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_nulls_are_errors_in_numpy(on_error):
+    data = pa.record_batch([pa.array([1, 2, None, 4]), pa.array([0.5, 1.0, 4.0, None])], schema=NUMBERS)
+    pipeline = od.Pipeline(NUMBERS).map_batches(lambda c: c, schema=NUMBERS, on_error=on_error)
+    assert check_serial(pipeline, data) == [(1, 0.5), (2, 1.0)]
+
+
+def test_a_failure_before_a_null_comes_first():
+    data = pa.record_batch([pa.array([1, 2, None]), pa.array([0.5, -1.0, 4.0])], schema=NUMBERS)
+    check_serial(od.Pipeline(NUMBERS).map_batches(roots, schema=ROOTS), data)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("format", ["numpy", "arrow"])
+def test_every_type(name, format):
+    type_, values = COLUMNS[name]
+    schema = pa.schema({"c": type_})
+    data = pa.record_batch([pa.array(values * 2, type_)], schema=schema)
+    seen = []
+    pipeline = od.Pipeline(schema).map_batches(
+        lambda batch: seen.append(batch) or batch, schema=schema, format=format
+    )
+    rows = check_serial(pipeline, data)
+    if format == "arrow":
+        assert rows == [(value,) for value in values * 2]
+    else:
+        expected = data.column(0).to_numpy(zero_copy_only=False)
+        given = next(columns["c"] for columns in seen if len(columns["c"]) == len(data))
+        assert given.dtype == expected.dtype
+        assert str(given.tolist()) == str(expected.tolist())
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_arrow_nulls_and_slices(name):
+    type_, values = COLUMNS[name]
+    schema = pa.schema({"c": type_})
+    data = pa.record_batch([pa.array([None, *values, None], type_)], schema=schema)
+
+    def shifted(batch):
+        longer = pa.concat_arrays([pa.nulls(3, type_), batch.column(0), pa.nulls(1, type_)])
+        return pa.RecordBatch.from_arrays([longer.slice(3, len(batch))], names=["c"])
+
+    pipeline = od.Pipeline(schema).map_batches(shifted, schema=schema, format="arrow")
+    assert check_serial(pipeline, data) == [(None,), *[(v,) for v in values], (None,)]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None, {}, {"k": np.array([1])}, {"k": np.arange(4), "x": np.arange(4)[:3]},
+        {"k": np.arange(4), "x": 5.0}, {"k": np.arange(4) + 0.5, "x": np.arange(4)},
+        {"k": np.arange(4), "x": np.arange(4), "y": np.arange(4)},
+        {"k": np.arange(4).reshape(4, 1), "x": np.arange(4)},
+        {"k": np.array(["a"] * 4), "x": np.arange(4)},
+    ],
+)  # fmt: skip
+def test_wrong_results(result):
+    kernel = door(od.Pipeline(NUMBERS).map_batches(lambda columns: result, schema=NUMBERS))
+    assert kernel.apply(FULL)[0] == []
+    assert kernel.failure[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "f4"])
+def test_other_dtypes_are_converted(dtype):
+    def convert(columns):
+        return {"k": columns["k"], "x": columns["k"].astype(dtype)}
+
+    assert check_serial(od.Pipeline(NUMBERS).map_batches(convert, schema=NUMBERS), FULL)[3] == (4, 4.0)
+
+
+def test_strided_and_lists():
+    def strided(columns):
+        return {"k": np.repeat(columns["k"], 2)[::2], "x": [float(x) for x in columns["x"]]}
+
+    assert check_serial(od.Pipeline(NUMBERS).map_batches(strided, schema=NUMBERS), FULL)[2] == (3, 4.0)
+
+
+def test_arrays_are_the_users():
+    """What a function keeps or changes is never touched again, and changes nothing else."""
+    kept = []
+
+    def keep(columns):
+        kept.append((columns["k"], columns["x"][1:]))
+        columns["k"] += 100
+        return {"k": columns["k"], "x": columns["x"]}
+
+    kernel = door(od.Pipeline(NUMBERS).map_batches(keep, schema=NUMBERS))
+    for _ in range(5):
+        assert kernel.apply(FULL)[0] == [(101, 0.5), (102, -1.0), (103, 4.0), (104, 9.0)]
+    assert len({array.ctypes.data for array, _ in kept}) == 5
+    for k, x in kept:
+        assert k.tolist() == [101, 102, 103, 104]
+        assert x.tolist() == [-1.0, 4.0, 9.0]
+
+
+@pytest.mark.parametrize("shown", ["new", "the input", "a view of it"])
+def test_arrays_are_reused_when_nobody_keeps_them(shown):
+    addresses = []
+
+    def note(columns):
+        addresses.append(columns["k"].ctypes.data)
+        k = columns["k"]
+        return {"k": k + 1 if shown == "new" else k if shown == "the input" else k[:], "x": columns["x"]}
+
+    kernel = door(od.Pipeline(NUMBERS).map_batches(note, schema=NUMBERS))
+    for _ in range(5):
+        assert kernel.apply(FULL)[0][0] == (2 if shown == "new" else 1, 0.5)
+    assert len(set(addresses)) == 1
+
+
+def test_arrays_that_were_changed_are_not_reused():
+    """Each call gets writable arrays of one dimension."""
+
+    def change(columns):
+        k, x = columns["k"], columns["x"]
+        assert k.shape == (4,)
+        assert x.flags.writeable
+        answer = {"k": k.copy(), "x": x}
+        k.shape = (2, 2)
+        x.flags.writeable = False
+        return answer
+
+    kernel = door(od.Pipeline(NUMBERS).map_batches(change, schema=NUMBERS))
+    for _ in range(3):
+        assert kernel.apply(FULL)[0] == [(1, 0.5), (2, -1.0), (3, 4.0), (4, 9.0)]
+
+
+def test_workers():
+    pipeline = od.Pipeline(NUMBERS)
+    bound = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
+    assert door(pipeline.map_batches(roots, schema=ROOTS)).max_workers == bound
+    assert door(pipeline.map_batches(roots, schema=ROOTS, releases_gil=True)).max_workers == 0

@@ -1,0 +1,268 @@
+"""process on its kernel: state, flush, time, failures; against the sequential reference."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import random
+
+import pyarrow as pa
+import pytest
+from unit.function_check import SOURCE, batch, check_serial, door
+from value_columns import COLUMNS
+
+import ordstream as od
+from ordstream.reference.run_serial import run_serial
+
+
+def total(row, state, emit):
+    state.n += 1
+    state.total += row.x
+    emit(row.k, state.n, state.total)
+    if row.x < 0:
+        raise ValueError("negative")
+
+
+STATE = {"n": int, "total": int}
+OUTPUT = {"k": int, "n": int, "total": int}
+CLICKS = batch(k=[1, 2, 1, None, 1, 2, 3], x=[5, 6, -7, 8, 9, 1, -2], s=["", "a", "b", "", "", "c", ""])
+
+
+def remember(row, state, emit):
+    state.setdefault("seen", []).append(row.x)
+    if row.x < 0:
+        raise ValueError("negative")
+    emit(row.k, len(state["seen"]), sum(state["seen"]))
+
+
+def encode(state):
+    return repr(state).encode()
+
+
+def decode(data):
+    return eval(data)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("kind", ["declared", "codec", "undeclared"])
+def test_against_the_reference(kind, keyed, on_error):
+    options = {
+        "declared": {"fn": total, "state": STATE},
+        "codec": {"fn": remember, "state": od.codec(encode, decode, dict)},
+        "undeclared": {"fn": remember, "init": dict},
+    }[kind]
+    pipeline = od.Pipeline(SOURCE)
+    pipeline = pipeline.key_by("k") if keyed else pipeline
+    fn = options.pop("fn")
+    check_serial(pipeline.process(fn, schema=OUTPUT, on_error=on_error, **options), CLICKS)
+
+
+def test_flush_in_key_order_without_failed_keys():
+    def flush(key, state, emit):
+        emit(key, state.n, state.total)
+
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .key_by("k")
+        .process(total, schema=OUTPUT, state=STATE, on_flush=flush, on_error="skip")
+    )
+    rows = check_serial(pipeline, CLICKS)
+    assert rows[-3:] == [(None, 1, 8), (1, 2, 14), (2, 2, 7)]
+
+
+def test_compound_key_and_time():
+    seen = []
+
+    def tick(key, state, time, emit):
+        seen.append((key, time))
+        state.n += time
+        emit(key[0], state.n, 0)
+
+    def count(row, state, emit):
+        state.n += 1
+
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .key_by("k", "s")
+        .process(count, schema=OUTPUT, state=STATE, on_time=tick, on_flush=lambda k, s, e: e(k[0], s.n, 1))
+    )
+    kernel = door(pipeline)
+    kernel.process(CLICKS)
+    rows, status, keyed = kernel.punctuate(time=60)
+    keys = [(None, ""), (1, ""), (1, "b"), (2, "a"), (2, "c"), (3, "")]
+    assert seen == [(key, 60) for key in keys]
+    assert rows == [(None, 61, 0), (1, 62, 0), (1, 61, 0), (2, 61, 0), (2, 61, 0), (3, 61, 0)]
+    assert (status, all(keyed)) == (0, True)
+    assert kernel.punctuate()[0] == [
+        (key[0], n, 1) for key, n in zip(keys, [61, 62, 61, 61, 61, 61], strict=True)
+    ]
+
+
+def test_keys_as_python_values():
+    schema = pa.schema(
+        {"d": pa.date32(), "f": pa.float32(), "b": pa.bool_(), "raw": pa.binary(), "u": pa.uint64()}
+    )
+    keys = [(datetime.date(2020, 1, 1), 0.5, True, b"\x00", 2**64 - 1), (None, None, None, None, None)]
+    data = pa.RecordBatch.from_pylist(
+        [dict(zip(schema.names, key, strict=True)) for key in keys], schema=schema
+    )
+    seen = []
+    pipeline = (
+        od.Pipeline(schema)
+        .key_by(*schema.names)
+        .process(
+            lambda row, state, emit: None,
+            schema={"n": int},
+            on_flush=lambda key, state, emit: seen.append(key),
+        )
+    )
+    kernel = door(pipeline)
+    kernel.process(data)
+    kernel.punctuate()
+    assert seen == [keys[1], keys[0]]
+
+
+def test_flush_without_key():
+    pipeline = od.Pipeline(SOURCE).process(
+        lambda row, state, emit: state.append(row.x), schema={"n": int}, init=list,
+        on_flush=lambda key, state, emit: emit(len(state)) if key == () else None,
+    )  # fmt: skip
+    assert check_serial(pipeline, CLICKS) == [(7,)]
+    kernel = door(pipeline)
+    assert kernel.punctuate()[0] == []  # no tuple, no state
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_flush_failure(on_error):
+    def flush(key, state, emit):
+        emit(key, 1, 1)
+        state.n = 99
+        if key == 2:
+            raise KeyError("two")
+
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .key_by("k")
+        .process(
+            lambda row, state, emit: None, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error
+        )
+    )
+    kernel = door(pipeline)
+    kernel.process(CLICKS)
+    rows, status, _ = kernel.punctuate()
+    if on_error == "fail":
+        assert (rows, status) == ([(None, 1, 1), (1, 1, 1)], -1)
+        assert kernel.failure[2] == "KeyError: 'two'"
+    else:
+        assert (rows, status, kernel.skipped) == ([(None, 1, 1), (1, 1, 1), (3, 1, 1)], 0, 1)
+
+
+def test_wrong_emits_and_results():
+    for wrong in [
+        lambda row, state, emit: 5,
+        lambda row, state, emit: emit(1, 2),
+        lambda row, state, emit: emit(1, 2, 3.5),
+        lambda row, state, emit: emit("a", 2, 3),
+        lambda row, state, emit: setattr(state, "y", 1),
+        lambda row, state, emit: setattr(state, "n", None),
+        lambda row, state, emit: setattr(state, "n", 1.5),
+        lambda row, state, emit: setattr(state, "n", 2**63),
+        lambda row, state, emit: state.y,
+    ]:
+        check_serial(od.Pipeline(SOURCE).key_by("k").process(wrong, schema=OUTPUT, state=STATE), CLICKS)
+
+
+def test_emit_dies_with_its_call():
+    kept = []
+    pipeline = od.Pipeline(SOURCE).process(
+        lambda row, state, emit: kept.append(emit), schema=OUTPUT, state=STATE
+    )
+    door(pipeline).process(CLICKS)
+    with pytest.raises(RuntimeError, match="had returned"):
+        kept[0](1, 2, 3)
+
+
+def test_declared_state_values():
+    """Every kind of field: zeros, conversions, range checks."""
+    fields = {
+        name: type_
+        for name, (type_, _) in COLUMNS.items()
+        if name not in ("list", "bools", "dates", "floats", "decimal")
+    }
+    states = []
+
+    def fill(row, state, emit):
+        if row.k == 1 and not states:
+            states.append([getattr(state, name) for name in fields])
+            for name in fields:
+                setattr(state, name, COLUMNS[name][1][-1])
+            states.append([getattr(state, name) for name in fields])
+        emit(*[getattr(state, name) for name in fields])
+
+    pipeline = od.Pipeline(SOURCE).process(fill, schema=fields, state=fields)
+    kernel = door(pipeline)
+    rows = kernel.process(CLICKS)[0]
+    assert kernel.failure is None
+    states.clear()
+    assert rows == run_serial(pipeline, CLICKS).rows
+    assert rows[0] == tuple(COLUMNS[name][1][-1] for name in fields)
+
+
+def test_state_object():
+    seen = []
+    pipeline = od.Pipeline(SOURCE).process(
+        lambda row, state, emit: seen.append(state), schema=OUTPUT, state=STATE
+    )
+    door(pipeline).process(CLICKS)
+    state = seen[0]
+    assert repr(state) == "State(n=0, total=0)"
+    assert dir(state) == ["n", "total"]
+    with pytest.raises(AttributeError, match="no field 'x'; it has: n, total"):
+        _ = state.x
+
+
+def test_state_size_is_reported():
+    kernel = door(
+        od.Pipeline(SOURCE).key_by("k").process(total, schema=OUTPUT, state=STATE, on_error="skip")
+    )
+    empty = kernel.bytes()
+    kernel.process(CLICKS)
+    assert kernel.bytes() > empty
+
+
+def test_buckets_free_their_states():
+    class Counted:
+        alive = 0
+
+        def __init__(self):
+            Counted.alive += 1
+
+        def __del__(self):
+            Counted.alive -= 1
+
+    kernel = door(od.Pipeline(SOURCE).key_by("k").process(lambda *_: None, schema=OUTPUT, init=Counted))
+    kernel.process(CLICKS)
+    assert Counted.alive == 4
+    del kernel
+    gc.collect()
+    assert Counted.alive == 0
+
+
+def test_random_against_the_reference():
+    rng = random.Random(7)
+    for on_error in ("fail", "skip"):
+        for _ in range(20):
+            n = rng.randrange(1, 60)
+            low = -3 if on_error == "skip" else 0
+            data = batch(
+                k=[rng.choice([None, 1, 2, 3, 10**12]) for _ in range(n)],
+                x=[rng.randrange(low, 20) for _ in range(n)],
+            )
+            flush = lambda key, state, emit: emit(key, state.n, state.total)  # noqa: E731
+            pipeline = (
+                od.Pipeline(SOURCE)
+                .key_by("k")
+                .process(total, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error)
+            )
+            check_serial(pipeline, data)
