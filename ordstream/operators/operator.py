@@ -394,6 +394,10 @@ class Operator:
         """
         return None
 
+    def with_clock(self, column: int | None) -> Self:
+        """The operator, which wants a clock, with another column of the source; None: without one."""
+        raise PlanError(f"operator {self.name!r} ({self.op}) takes the clock of one source only")
+
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)
 

@@ -59,6 +59,8 @@ class Pipeline(Runs, StatefulOperators):
     ----------
     schema : pyarrow.Schema, or mapping of name to type
         What a tuple of the source is. Dictionary-encoded strings count as strings.
+    source : str, optional
+        Name of the source. Pipelines of several named sources come together by `od.union`.
 
     Raises
     ------
@@ -66,8 +68,9 @@ class Pipeline(Runs, StatefulOperators):
         A type that is not supported, or a name used twice.
     """
 
-    def __init__(self, schema: Any) -> None:
-        self._plan = Plan(pipeline_schema(schema, "Pipeline"))
+    def __init__(self, schema: Any, *, source: str | None = None) -> None:
+        name = None if source is None else nonempty(source, "Pipeline: source")
+        self._plan = Plan(pipeline_schema(schema, "Pipeline"), name=name)
 
     @classmethod
     def of(cls, plan: Plan) -> Pipeline:
@@ -91,7 +94,7 @@ class Pipeline(Runs, StatefulOperators):
 
     @property
     def source_schema(self) -> pa.Schema:
-        """Schema of the source."""
+        """Schema of the source; of several, that of the first one."""
         return self._plan.source
 
     def explain(self, nodes: int | None = None, *, emit: Literal["updates", "final"] = "updates") -> str:
