@@ -118,6 +118,8 @@ class Pipeline(Runs, StatefulOperators):
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
             check_no_shed(self._plan, f"nodes={nodes}")
         shown = final(self._plan) if emit == "final" else self._plan
+        if nodes is not None and shown.is_graph:
+            return f"1 node: a graph is not cut\n{explain(shown)}"
         return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:

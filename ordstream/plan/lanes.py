@@ -44,7 +44,14 @@ def laid_out(plan: Plan) -> Plan:
 def check_line(plan: Plan, where: str) -> None:
     """PlanError for a graph, in what takes lines only."""
     if plan.is_graph:
-        raise PlanError(f"{where}: a pipeline with branches or unions runs in one node")
+        raise PlanError(f"{where}: a pipeline with branches or unions is not cut; run it in one node")
+
+
+def check_one_source(plan: Plan, where: str) -> None:
+    """PlanError where there are several sources."""
+    if plan.sources:
+        names = ", ".join(repr(source.name) for source in plan.sources)
+        raise PlanError(f"{where}: one source is needed, the pipeline has {names}; merge them before")
 
 
 def _named(plan: Plan) -> Plan:

@@ -11,7 +11,15 @@ import pytest
 from ordstream.operators.operator import Operator
 
 ROOT = Path(__file__).parents[2]
-JOBS = ("filter_and_map", "running_total", "deduplicate", "difference", "last_three", "fraud_rule")
+JOBS = (
+    "filter_and_map",
+    "running_total",
+    "deduplicate",
+    "difference",
+    "last_three",
+    "fraud_rule",
+    "two_sources",
+)
 
 
 @pytest.fixture

@@ -199,9 +199,9 @@ def test_outputs_end_before_the_row_that_fails():
     assert expected.error.serial == 4
     for workers, chunk_rows in WAYS:
         found: dict[str, list[int]] = {"low": [], "all": [], "high": []}
-        with p.stream(rows, outputs=outputs, workers=workers, chunk_rows=chunk_rows) as out:
-            with pytest.raises(od.OperatorError, match="failed at serial 4"):
-                collect(out, found)
+        out = p.stream(rows, outputs=outputs, workers=workers, chunk_rows=chunk_rows)
+        with pytest.raises(od.OperatorError, match="failed at serial 4"), out:
+            collect(out, found)
         assert found == {name: table["a"].to_pylist() for name, table in expected.outputs.items()}
         assert found == {"low": [3], "all": [70, 3, 80], "high": [70, 80]}
 
@@ -265,13 +265,35 @@ def test_inputs_of_a_union():
 
 
 def test_a_graph_is_not_cut():
-    """Processes: it runs in this one. `explain(nodes)` and Spark say why not."""
+    """With processes= it runs in this one, and `explain` says so."""
     p = od.Pipeline({"a": int})
     both = od.union(*p.branch(od.col("a") > 1))
     rows = pa.table({"a": [1, 2, 3]})
     assert both.run(rows, processes=2).table.equals(rows)
-    with pytest.raises(od.PlanError, match="branches or unions runs in one node"):
-        both.explain(nodes=2)
+    assert both.explain(nodes=2).startswith("1 node: a graph is not cut\n")
+
+
+def test_explain_draws_the_graph():
+    p = od.Pipeline({"a": int})
+    hit, miss = p.branch(od.col("a") > 1)
+    both = od.union(miss.filter(od.col("a") > 0), hit, p)
+    assert both.explain().splitlines() == [
+        "|      source  a: int64",
+        "*       1  SL  source: copies: every row goes 2 ways",
+        "|              copies no row: the ways share its columns",
+        "|              -> a: int64",
+        "+-+",
+        "* |     2  SL  branch_1: branch (a > 1)",
+        "| |            copies no row: the ways share its columns",
+        "| |            -> a: int64",
+        "+-|-+",
+        "| | *   3  SL  filter_2: filter (a > 0)",
+        "| | |          -> a: int64",
+        "+-+-+",
+        "*       4  SL  union_3: union of 3",
+        "|              keeps nothing: no input waits for another",
+        "|              -> a: int64",
+    ]
 
 
 # ---------------------------------------------------------------- state
