@@ -35,6 +35,7 @@ from ordstream.node import source
 from ordstream.node.core_operators import core_operators
 from ordstream.node.core_options import core_options
 from ordstream.node.feeder import Feeder
+from ordstream.node.merging import MergedSources
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
@@ -142,8 +143,9 @@ class Stream(Reader):
                 pa.field("_index", pa.int64())
             )
         self._source_schema = core_arrow.core_schema(plan.source)
-        self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
-        self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
+        # it gives tuples when they come, not when they are asked for
+        self._overloads = data.live if isinstance(data, MergedSources) else source.is_live(data)
+        self._live = self._overloads and settings.feeder != "caller" and self.workers > 0
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core(begin)
         if self._snapshots is not None:

@@ -59,6 +59,12 @@ class Branch(Operator):
     def laid(self, lane: int, lanes: Sequence[int], point: int, keep: int) -> Self:
         return self.changed(lane=lane, lanes=tuple(lanes), number=point)
 
+    def lanes_taken(self) -> tuple[int, ...]:
+        return (self.lane,)
+
+    def lanes_made(self) -> tuple[int, ...]:
+        return tuple(lane for lane in self.lanes if lane >= 0)
+
     def kernel(self) -> Any:
         from ordstream._core.kernels.branch import BranchKernel
 
@@ -74,6 +80,10 @@ class Branch(Operator):
 
     def columns_passed(self) -> dict[int, int]:
         return self.input_passed()
+
+    def own_notes(self) -> list[str]:
+        unused = [f"nobody takes way {way}" for way, lane in enumerate(self.lanes, 1) if lane < 0]
+        return ["copies no row: the ways share its columns", *unused]
 
     def describe(self) -> str:
         if self.condition is not None:

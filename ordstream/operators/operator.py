@@ -174,6 +174,14 @@ class Operator:
         """How many streams of rows it takes; those of the first have the schema `input`."""
         return 1
 
+    def lanes_taken(self) -> tuple[int, ...]:
+        """The lanes of its inputs, once it is `laid`."""
+        raise NotImplementedError(f"{type(self).__name__} has one input and one output")
+
+    def lanes_made(self) -> tuple[int, ...]:
+        """The lanes of its outputs, once it is `laid`."""
+        raise NotImplementedError(f"{type(self).__name__} has one input and one output")
+
     def laid(self, lane: int, lanes: Sequence[int], point: int, keep: int) -> Self:
         """The operator, of several ports or places, in a line with lanes (`ordstream.plan.lanes`).
 
@@ -400,6 +408,10 @@ class Operator:
         period in that column's unit (`ordstream.plan.clock`). None: it needs none.
         """
         return None
+
+    def with_clock(self, column: int | None) -> Self:
+        """The operator, which wants a clock, with another column of the source; None: without one."""
+        raise PlanError(f"operator {self.name!r} ({self.op}) takes the clock of one source only")
 
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)

@@ -93,6 +93,12 @@ class Union(Operator):
     def laid(self, lane: int, lanes: Sequence[int], point: int, keep: int) -> Self:
         return self.changed(lane=lane, lanes=tuple(lanes), number=point, keep=keep)
 
+    def lanes_taken(self) -> tuple[int, ...]:
+        return self.lanes
+
+    def lanes_made(self) -> tuple[int, ...]:
+        return (self.lane,)
+
     def kernel(self) -> Any:
         from ordstream._core.kernels.union import UnionKernel
 
@@ -114,6 +120,9 @@ class Union(Operator):
 
     def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:
         return self.changed(needed=values | nulls)
+
+    def own_notes(self) -> list[str]:
+        return ["keeps nothing: no input waits for another"]
 
     def describe(self) -> str:
         return f"union of {self.places}"

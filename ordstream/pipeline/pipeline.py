@@ -60,6 +60,8 @@ class Pipeline(Runs, Joins, StatefulOperators):
     ----------
     schema : pyarrow.Schema, or mapping of name to type
         What a tuple of the source is. Dictionary-encoded strings count as strings.
+    source : str, optional
+        Name of the source. Pipelines of several named sources come together by `od.union`.
 
     Raises
     ------
@@ -67,8 +69,9 @@ class Pipeline(Runs, Joins, StatefulOperators):
         A type that is not supported, or a name used twice.
     """
 
-    def __init__(self, schema: Any) -> None:
-        self._plan = Plan(pipeline_schema(schema, "Pipeline"))
+    def __init__(self, schema: Any, *, source: str | None = None) -> None:
+        name = None if source is None else nonempty(source, "Pipeline: source")
+        self._plan = Plan(pipeline_schema(schema, "Pipeline"), name=name)
 
     @classmethod
     def of(cls, plan: Plan) -> Pipeline:
@@ -92,7 +95,7 @@ class Pipeline(Runs, Joins, StatefulOperators):
 
     @property
     def source_schema(self) -> pa.Schema:
-        """Schema of the source."""
+        """Schema of the source; of several, that of the first one."""
         return self._plan.source
 
     def explain(
@@ -133,6 +136,8 @@ class Pipeline(Runs, Joins, StatefulOperators):
             from ordstream.fragments import explaining
 
             return explaining.explain(shown, several, given)
+        if nodes is not None and shown.is_graph:
+            return f"1 node: a graph is not cut\n{explain(shown)}"
         return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:

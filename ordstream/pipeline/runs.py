@@ -11,6 +11,7 @@ from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import whole
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.plan import Plan
+from ordstream.plan.sources import wide_source, with_one_source
 
 if TYPE_CHECKING:
     from ordstream.node.node import Stream
@@ -27,19 +28,35 @@ class Runs:
         raise NotImplementedError
 
     @overload
-    def run(self, data: Any, *, outputs: Mapping[str, Runs], **options: Unpack[RunOptions]) -> Outputs: ...
+    def run(
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs],
+        merge_by: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Outputs: ...
 
     @overload
-    def run(self, data: Any, *, outputs: None = None, **options: Unpack[RunOptions]) -> Result: ...
+    def run(
+        self, data: Any, *, outputs: None = None, merge_by: str | None = None, **options: Unpack[RunOptions]
+    ) -> Result: ...
 
     @documented(stream=False, pipeline=False)
     def run(
-        self, data: Any, *, outputs: Mapping[str, Runs] | None = None, **options: Unpack[RunOptions]
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs] | None = None,
+        merge_by: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> Result | Outputs:
         """Run on this machine and return all output.
 
         With `outputs`, a mapping of names to pipelines that go on from one source with this one, all of them
-        run at once, and the result is a mapping of each name to its table (`ordstream.node.outputs`).
+        run at once, and the result is a mapping of each name to its table (`ordstream.node.outputs`). A
+        pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
+        by which they are merged, ties in the order of the mapping (`ordstream.node.merging`).
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
@@ -50,10 +67,12 @@ class Runs:
 
             node.check_whole(given)
             plan, named = self._several(outputs)
+            plan, data = fed(plan, data, merge_by)
             with node.stream(plan, data, partial=False, **given) as stream:
                 return Outputs(OutputStream(stream, named))
+        plan, data = fed(self.plan, data, merge_by)
         if processes == 1:
-            return node.run(self, data, **given)
+            return node.run(plan, data, **given)
         from ordstream.fragments import process_stream
 
         node.check_whole(given)
@@ -61,15 +80,32 @@ class Runs:
 
     @overload
     def stream(
-        self, data: Any, *, outputs: Mapping[str, Runs], **options: Unpack[StreamOptions]
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs],
+        merge_by: str | None = None,
+        **options: Unpack[StreamOptions],
     ) -> OutputStream: ...
 
     @overload
-    def stream(self, data: Any, *, outputs: None = None, **options: Unpack[StreamOptions]) -> Stream: ...
+    def stream(
+        self,
+        data: Any,
+        *,
+        outputs: None = None,
+        merge_by: str | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> Stream: ...
 
     @documented(stream=True, pipeline=False)
     def stream(
-        self, data: Any, *, outputs: Mapping[str, Runs] | None = None, **options: Unpack[StreamOptions]
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs] | None = None,
+        merge_by: str | None = None,
+        **options: Unpack[StreamOptions],
     ) -> Stream | OutputStream:
         """Run on this machine: an iterator of output batches as they are ready.
 
@@ -84,9 +120,11 @@ class Runs:
             from ordstream.node.outputs import OutputStream
 
             plan, named = self._several(outputs)
+            plan, data = fed(plan, data, merge_by)
             return OutputStream(node.stream(plan, data, **given), named)
+        plan, data = fed(self.plan, data, merge_by)
         if processes == 1:
-            return node.stream(self, data, **given)
+            return node.stream(plan, data, **given)
         from ordstream.fragments import process_stream
 
         # read as a Stream is; what only one node has (markers, shed) it lacks
@@ -102,11 +140,38 @@ class Runs:
                 raise PlanError(
                     f"outputs must be a mapping of names to pipelines; got {name!r}: {pipeline!r:.80}"
                 )
-            if not pipeline.plan.same_source(self.plan):
+        plan, named = with_outputs({name: pipeline.plan for name, pipeline in outputs.items()})
+        if not set(self.plan.all_sources) <= set(plan.all_sources):
+            raise PlanError("outputs: none of them goes on from the source of the pipeline that is run")
+        return plan, named
+
+
+def fed(plan: Plan, data: Any, merge_by: str | None) -> tuple[Plan, Any]:
+    """The plan with one source, and what feeds it.
+
+    Raises
+    ------
+    PlanError
+        `merge_by` is given for one source, or not for several; the data are not those of the sources.
+    """
+    if not plan.sources:
+        if merge_by is not None:
+            raise PlanError("merge_by is for a pipeline of several sources; this one has one")
+        if plan.name is not None and isinstance(data, Mapping):
+            if set(data) != {plan.name}:
                 raise PlanError(
-                    f"outputs: {name!r} does not go on from the source of the pipeline that is run"
+                    f"the pipeline has the source {plan.name!r}; got {', '.join(map(repr, data)) or 'none'}"
                 )
-        return with_outputs({name: pipeline.plan for name, pipeline in outputs.items()})
+            return plan, data[plan.name]
+        return plan, data
+    if merge_by is None:
+        names = ", ".join(repr(source.name) for source in plan.sources)
+        raise PlanError(f"the pipeline has the sources {names}: say which column merges them, merge_by='ts'")
+    from ordstream.node.merging import MergedSources
+
+    ways, wide = wide_source(plan)
+    one = with_one_source(plan, merge_by)
+    return one, MergedSources(data, ways, wide, merge_by)
 
 
 def processes_of(options: dict[str, Any], graph: bool) -> int:

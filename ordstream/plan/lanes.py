@@ -15,6 +15,7 @@ from ordstream.errors import PlanError
 from ordstream.operators.branch import Branch
 from ordstream.operators.operator import Operator, Site
 from ordstream.plan.plan import SOURCE, Edge, Plan
+from ordstream.plan.sources import with_one_source
 
 #: Of a unit, at a time (`ordstream._core.ground.kernel.MOST_LANES`).
 MOST_LANES = 64
@@ -34,6 +35,7 @@ def laid_out(plan: Plan) -> Plan:
         Two operators have one name; too many lanes at a time; a shed operator whose rows do not go straight
         to the next operator.
     """
+    plan = with_one_source(plan)
     if plan.lanes or not plan.is_graph:
         return plan
     return _on_lanes(_with_copies(_named(plan)))
@@ -42,7 +44,14 @@ def laid_out(plan: Plan) -> Plan:
 def check_line(plan: Plan, where: str) -> None:
     """PlanError for a graph, in what takes lines only."""
     if plan.is_graph:
-        raise PlanError(f"{where}: a pipeline with branches or unions runs in one node")
+        raise PlanError(f"{where}: a pipeline with branches or unions is not cut; run it in one node")
+
+
+def check_one_source(plan: Plan, where: str) -> None:
+    """PlanError where there are several sources."""
+    if plan.sources:
+        names = ", ".join(repr(source.name) for source in plan.sources)
+        raise PlanError(f"{where}: one source is needed, the pipeline has {names}; merge them before")
 
 
 def _named(plan: Plan) -> Plan:

@@ -61,18 +61,26 @@ def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:
 
 
 def widened(streams: Sequence[tuple[str, pa.Schema]]) -> tuple[tuple[Output, ...], pa.Schema]:
-    """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream."""
+    """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream.
+
+    Columns of one name and type share a wide column, which has their name.
+    """
     fields = [pa.field("stream", pa.int64(), nullable=False)]
     found = []
     for name, schema in streams:
-        free = list(range(1, len(fields)))
+        known = {(field.name, str(field.type)): at for at, field in enumerate(fields) if at}
+        same = {field.name: known.get((field.name, str(field.type))) for field in schema}
+        free = [at for at in range(1, len(fields)) if at not in same.values()]
         columns = []
         for field in schema:
-            at = next((at for at in free if fields[at].type.equals(field.type)), None)
+            at = same[field.name]
+            if at is None:
+                at = next((at for at in free if fields[at].type.equals(field.type)), None)
             if at is None:
                 at = len(fields)
-                fields.append(pa.field(f"column_{at}", field.type))
-            else:
+                taken = field.name in [other.name for other in fields]
+                fields.append(pa.field(f"{field.name} ({name})" if taken else field.name, field.type))
+            elif at in free:
                 free.remove(at)
             columns.append(at)
         found.append(Output(name, schema, tuple(columns)))

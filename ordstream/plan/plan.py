@@ -73,6 +73,8 @@ class Plan:
         By which of the last operator's outputs the output leaves; without operators: which source it is.
     name : str or None
         Of the source.
+    sources : tuple of Source
+        Where there are several, merged by `ordstream.plan.sources`; `source` has no meaning then.
     lanes : tuple of int
         Per operator the lane that it works on (`ordstream.plan.lanes`); (): a line, or not laid out.
     """
@@ -82,6 +84,7 @@ class Plan:
     edges: tuple[Edge, ...] = ()
     port: int = 0
     name: str | None = None
+    sources: tuple[Source, ...] = ()
     lanes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -117,35 +120,44 @@ class Plan:
         Raises
         ------
         PlanError
-            They have different sources.
+            They have different sources without names, or of one name.
         """
-        first = plans[0]
+        sources: dict[str | None, Source] = {}
+        for plan in plans:
+            for source in plan.all_sources:
+                known = sources.setdefault(source.name, source)
+                if not known.schema.equals(source.schema) or (None in sources and len(sources) > 1):
+                    raise PlanError(_sources_differ(known, source, operator.name))
+        names = list(sources)
         operators: list[Operator] = []
         edges: list[Edge] = []
         at: dict[int, int] = {}  # of an operator, by identity: its position
         ends = []
         for plan in plans:
-            if not plan.same_source(first):
-                raise PlanError(_sources_differ(first, plan, operator.name))
+            port = [names.index(source.name) for source in plan.all_sources]
             position = {SOURCE: SOURCE}
             for old, one in enumerate(plan.operators):
                 if id(one) not in at:
                     at[id(one)] = len(operators)
                     operators.append(one)
-                    edges += [
-                        replace(edge, producer=position[edge.producer], consumer=at[id(one)])
-                        for edge in plan.edges
-                        if edge.consumer == old
-                    ]
+                    for edge in plan.edges:
+                        if edge.consumer == old:
+                            way = port[edge.port] if edge.producer == SOURCE else edge.port
+                            edges.append(Edge(position[edge.producer], at[id(one)], way, edge.place))
                 position[old] = at[id(one)]
-            ends.append((position[len(plan.operators) - 1], plan.port))
+            ends.append(
+                (position[len(plan.operators) - 1], plan.port if plan.operators else port[plan.port])
+            )
         consumer = len(operators)
         edges += [Edge(end, consumer, port, place) for place, (end, port) in enumerate(ends)]
-        return cls(first.source, (*operators, operator), tuple(edges), name=first.name)
+        source = sources[names[0]]
+        several = tuple(sources.values()) if len(sources) > 1 else ()
+        return cls(source.schema, (*operators, operator), tuple(edges), 0, names[0], several)
 
-    def same_source(self, other: Plan) -> bool:
-        """Whether one source feeds both plans."""
-        return self.name == other.name and self.source.equals(other.source)
+    @property
+    def all_sources(self) -> tuple[Source, ...]:
+        """The source, or the sources."""
+        return self.sources or (Source(self.name, self.source),)
 
     @property
     def is_graph(self) -> bool:
@@ -213,5 +225,10 @@ class Plan:
         return f"<Plan {' -> '.join(operator.name for operator in self.operators) or 'without operators'}>"
 
 
-def _sources_differ(first: Plan, other: Plan, where: str) -> str:
-    return f"{where}: its inputs have different sources: derive them from one Pipeline"
+def _sources_differ(one: Source, other: Source, where: str) -> str:
+    if one.name is not None and one.name == other.name:
+        return f"{where}: two sources are named {one.name!r} and have different columns"
+    return (
+        f"{where}: its inputs have different sources: derive them from one Pipeline, or name the sources, "
+        "od.Pipeline(schema, source='clicks')"
+    )

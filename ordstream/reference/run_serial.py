@@ -9,6 +9,7 @@ same rows in the same order; see `docs/ordering.md`. What a single operator mean
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,7 @@ from ordstream.plan.clock import clock_of, takes_marks
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
+from ordstream.plan.sources import wide_source, with_one_source
 from ordstream.reference.base import Row, SerialOperator
 from ordstream.reference.serial_graph import SerialGraph
 
@@ -110,6 +112,7 @@ def run_serial(
     end: Literal["finish", "suspend"] = "finish",
     after: SerialResult | None = None,
     outputs: Mapping[str, Any] | None = None,
+    merge_by: str | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
@@ -135,6 +138,8 @@ def run_serial(
 
     outputs : mapping of str to Pipeline, optional
         As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
+    merge_by : str, optional
+        As for a run; `data` is then a mapping of the sources' names to their data.
 
     Returns
     -------
@@ -153,15 +158,16 @@ def run_serial(
     named: tuple[Output, ...] = ()
     if outputs is not None:
         written, named = with_outputs({name: one.plan for name, one in outputs.items()})
-    physical(written, workers=0)
-    plan = laid_out(written)
+    plan = laid_out(with_one_source(written, merge_by))
+    physical(plan, workers=0)
+    rows = _merged(written, data, merge_by) if written.sources else _source_rows(plan.source, data)
     if end == "suspend":
         refuse_suspend(plan)
     run = _begun(written, plan, time_punctuation, after)
     run.result._outputs = named
     run.shed_by(shed_log, shed_partition)
     try:
-        for serial, row in enumerate(_source_rows(plan.source, data), start=run.completed + 1):
+        for serial, row in enumerate(rows, start=run.completed + 1):
             try:
                 time = None if run.clock is None else run.clock.tick(row)
             except ValueError as error:
@@ -327,6 +333,27 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
                 raise SourceError(f"column {expected.name!r} is declared without nulls, the data has one")
             columns.append(values)
         yield from zip(*columns, strict=True)
+
+
+def _merged(plan: Plan, data: Any, merge_by: str | None) -> Iterator[Row]:
+    """The tuples of several sources as wide rows: the smallest of their next ones, ties in the order of
+    the data.
+    """
+    assert merge_by is not None
+    ways, wide = wide_source(plan)
+    numbers = {way.name: number for number, way in enumerate(ways)}
+    waiting = []
+    for name, one in data.items():
+        way = ways[numbers[name]]
+        rows = _source_rows(way.schema, one)
+        waiting.append(
+            (numbers[name], way.schema.get_field_index(merge_by), rows, [*itertools.islice(rows, 1)])
+        )
+    while any(head for *_, head in waiting):
+        number, _, rows, head = min((one for one in waiting if one[3]), key=lambda one: one[3][0][one[1]])
+        own = dict(zip(ways[number].columns, head.pop(), strict=True))
+        head.extend(itertools.islice(rows, 1))
+        yield (number, *(own.get(at) for at in range(1, len(wide))))
 
 
 def _batches(data: Any) -> Iterable[pa.RecordBatch]:

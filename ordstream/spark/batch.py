@@ -23,6 +23,7 @@ from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.final import final
+from ordstream.plan.lanes import check_one_source
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
@@ -141,6 +142,7 @@ def apply(
     """
     check_frame(df)
     check_order(order)
+    check_one_source(pipeline.plan, "od.spark")
     options = options | ({} if emit is None else {"emit": emit})
     layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
     keys = _names(order_by)
@@ -352,6 +354,8 @@ def explain(
     check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     layout = make_layout(session, pipeline, nodes, nodes_per_executor, df)
+    if pipeline.plan.is_graph and layout.nodes == 1:
+        return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
     if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"

@@ -172,6 +172,8 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any]) -> str:
     """Why a pipeline runs in one node, however large its input is; "": it need not."""
     if sheds(pipeline.plan):
         return "it sheds"
+    if pipeline.plan.is_graph:
+        return "a graph is not cut"
     if not hasattr(DataFrame, "zipWithIndex"):
         return "more than one needs PySpark 4.2 or newer"
     try:
