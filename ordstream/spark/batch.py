@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from ordstream.ground.types import names_beside
 from ordstream.node.settings import make_settings, refuse_state
 from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan.columns import used_source_columns
+from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
@@ -29,8 +29,9 @@ from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
 from ordstream.spark.interrupt import interruptible
 from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
+from ordstream.spark.order import OrderBy, order_keys, order_names
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
-from ordstream.spark.schemas import spark_schema
+from ordstream.spark.schemas import spark_schema, with_collations
 from ordstream.spark.session import PANDAS_NOTICE
 
 
@@ -38,7 +39,7 @@ def apply(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
@@ -52,7 +53,8 @@ def apply(
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
     order.
 
-    The order is `order_by`, ascending with NULL first and NaN last. Rows equal in these columns follow their
+    The order is `order_by`, as Spark's own `orderBy` has it: a name is ascending with NULL first; NaN is
+    above every number. Rows equal in these columns follow their
     place in the source, (file, row index), where Spark knows it (Parquet), else the remaining columns of the
     pipeline's source, so that a task that is run again sees the same rows in the same order. Spark sorts;
     rows that are sorted already cost it one pass. The node checks the order of what arrives.
@@ -60,11 +62,14 @@ def apply(
     Parameters
     ----------
     pipeline : Pipeline
-        What to run; its source columns are found in `df` by name and cast.
+        What to run; its source columns are found in `df` by name, in the way of `spark.sql.caseSensitive`,
+        and cast within their kind (numbers, times, texts).
     df : DataFrame
         The input. Nothing runs before an action on the result.
-    order_by : str or sequence of str
-        Columns of `df`, which need not be columns of the pipeline's source. Empty: source order only.
+    order_by : str or Column, or sequence of these
+        Columns of `df`, which need not be columns of the pipeline's source: names, or Spark's columns with
+        their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``, ``F.lower("b")``). Empty: source
+        order only.
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
@@ -106,23 +111,25 @@ def apply(
     Raises
     ------
     SchemaError
-        If a column is missing or has a type that Spark can't carry.
+        If a column is missing or has a type that Spark or the pipeline can't carry, or is of another kind
+        than the pipeline's; if the pipeline compares one that has a collation.
     PlanError
-        If an option is unknown or out of range, or the grouping doesn't fit the operators.
+        If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
+        what rows can't be compared by.
     """
     check_frame(df)
     options = options | ({} if emit is None else {"emit": emit})
     layout = _layout(df.sparkSession, pipeline, nodes, nodes_per_executor)
-    order = _names(order_by)
+    order = order_names(order_by)
     if layout is None:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
             resolve(grouping, fragmenting.fragments_of(plan), 1, order)
         return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
     function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
-    carried = carry(
-        df, function.source, _read(function) if grouping == "hash" else function.source.names, order
-    )
+    read = _read(function) if grouping == "hash" else function.source.names
+    keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, read, keys, compared)
     with _quiet():
         frame = over_nodes(
             pipeline,
@@ -135,14 +142,14 @@ def apply(
             options=options,
             grouping=grouping,
         )
-    return interruptible(frame)
+        return interruptible(with_collations(frame, df, carried.places, pipeline.plan))
 
 
 def shed_log(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     presorted: bool = False,
     **options: Any,
@@ -172,7 +179,7 @@ def shed_rows(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     operator: str | None = None,
     workers: int | str | None = None,
     presorted: bool = False,
@@ -206,7 +213,7 @@ def shed_rows(
 def _in_one_node(
     pipeline: Pipeline,
     df: DataFrame,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None,
     report: OnReport | Channel | None,
     progress: OnProgress | None,
@@ -215,15 +222,19 @@ def _in_one_node(
     options: dict[str, Any],
 ) -> DataFrame:
     check_frame(df)
-    order = _names(order_by)
+    order = order_names(order_by)
     function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
-    carried = carry(df, function.source, _read(function), order)
+    compared = compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, _read(function), order_keys(order_by, df), compared)
     names = tuple(carried_name(number) for number in range(len(function.source)))
     # it is one partition, wherever Spark puts it
-    function = replace(function, partition=0, names=names, ordering=carried.ordering)
+    function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
     with _quiet():
         rows = carried.in_one_partition() if presorted else carried.sorted()
-        return interruptible(rows.mapInArrow(function, schema))
+        result = rows.mapInArrow(function, schema)
+        if part == "output":
+            result = with_collations(result, df, carried.places, pipeline.plan)
+        return interruptible(result)
 
 
 def _function(
@@ -247,19 +258,6 @@ def _function(
 def _read(function: NodeFunction) -> list[str]:
     """Columns that the pipeline reads."""
     return [name for name in function.source.names if name not in function.unread]
-
-
-def _names(order_by: Any) -> tuple[str, ...]:
-    names = (
-        (order_by,)
-        if isinstance(order_by, str)
-        else tuple(order_by)
-        if isinstance(order_by, list | tuple)
-        else None
-    )
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
-    return names
 
 
 @contextlib.contextmanager
@@ -301,7 +299,7 @@ def explain(
     nodes_per_executor: PerExecutor = "auto",
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
-    order_by: str | Sequence[str] = (),
+    order_by: OrderBy = (),
 ) -> str:
     """Tell how `apply` would run a pipeline: where it is cut, what chooses a row's node, what a node is.
 
@@ -328,7 +326,9 @@ def explain(
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
-    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, _names(order_by))
+    resolved = resolve(
+        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, order_names(order_by)
+    )
     spread = resolved.texts(layout.nodes)
     return fragmenting.explain(
         pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread

@@ -43,6 +43,7 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
+from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
@@ -221,7 +222,7 @@ def over_nodes(
     )
     rows = ordered.zipWithIndex(SERIAL)
     hashed = len(fragments) > 1 and not fragments[0].operators and _hashes_alike(rows, fragments[1])
-    checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
+    checked = (carried.texts, carried.keys) if presorted else ((), ())
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, direct=hashed and not choices)
     for number in range(2, len(fragments) + 1):
         choice = choices.get(number - 1)
@@ -279,7 +280,7 @@ class Job:
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
-    ordering: tuple[str, ...]  # the same columns under their names in the job
+    ordering: tuple[SortKey, ...]  # the same columns under their names in the job
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
