@@ -62,8 +62,9 @@ class Pipeline(StatefulOperators):
 
     Parameters
     ----------
-    schema : pyarrow.Schema, or mapping of name to type
-        What a tuple of the source is. Dictionary-encoded strings count as strings.
+    schema : pyarrow.Schema, mapping of name to type, or a Spark DataFrame or its schema
+        What a tuple of the source is. Dictionary-encoded strings count as strings. Spark's timestamps have
+        the time zone of its session.
 
     Raises
     ------

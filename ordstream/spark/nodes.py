@@ -43,6 +43,7 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
+from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
@@ -113,7 +114,7 @@ def over_nodes(
     fragments = tuple(
         with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
-    checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
+    checked = (carried.texts, carried.keys) if presorted else ((), ())
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
     job.decide(carried, presorted)
     if not job.dense:
@@ -190,7 +191,7 @@ class Job:
 
     Attributes
     ----------
-    ordering : tuple of str
+    ordering : tuple of SortKey
         The columns of `order_by` under their names in the job.
     dense : bool
         Rows have serials; else what only compares as these do.
@@ -206,7 +207,7 @@ class Job:
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
-    ordering: tuple[str, ...]
+    ordering: tuple[SortKey, ...]
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
