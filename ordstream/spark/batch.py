@@ -32,6 +32,7 @@ from ordstream.spark.layout import (
     LOG,
     Layout,
     PerExecutor,
+    executors_are_here,
     make_layout,
     must_be_alone,
     one_state,
@@ -148,6 +149,11 @@ def apply(
     """
     check_frame(df)
     check_order(order)
+    if (report is not None or progress is not None) and not executors_are_here(df.sparkSession):
+        _tell_once(
+            "report= and progress= hear only nodes in executors on the driver's host; Spark's own metrics "
+            "and its UI show the others"
+        )
     options = options | ({} if emit is None else {"emit": emit})
     layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
     names = order_names(order_by)
@@ -181,13 +187,19 @@ def apply(
 
 
 def _tell(layout: Layout, idle: str) -> None:
-    """One line of the log on what was chosen; another one, once, where cores have nothing to do."""
+    """One line of the log on what was chosen; another one where cores have nothing to do."""
     if layout.why:
         noun = "node" if layout.nodes == 1 else "nodes"
         LOG.info("%d %s (%s)%s", layout.nodes, noun, layout.why, layout.text)
-    if idle and idle not in _told:
-        _told.add(idle)
-        LOG.warning("%s", idle)
+    if idle:
+        _tell_once(idle)
+
+
+def _tell_once(text: str) -> None:
+    """A line of the log, the first time only."""
+    if text not in _told:
+        _told.add(text)
+        LOG.warning("%s", text)
 
 
 def shed_log(

@@ -159,7 +159,7 @@ CASES = {
     "small": ((60 << 20, 10, 4), 1, "Spark takes the input for 60 MiB: one node is cheaper"),
     "one task at a time": ((100 * GIB, 1, 4), 1, "configured for one such task at a time"),
     "at least as many as run": (
-        (1 * GIB, 10, 4),
+        (GIB // 5, 10, 4),
         10,
         "64 MiB per node; this session is configured for 10 at a time",
     ),
