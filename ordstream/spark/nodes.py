@@ -50,7 +50,7 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.balancer import unbounded
-from ordstream.spark.columns import Carried, user_names
+from ordstream.spark.columns import Carried, sortable, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import (
     Choice,
@@ -65,7 +65,7 @@ from ordstream.spark.grouping import (
     with_costs,
 )
 from ordstream.spark.layout import Layout
-from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count, with_places
+from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
 
@@ -252,9 +252,17 @@ class Job:
         before anything is sorted.
         """
         fragments, nodes = self.fragments, self.layout.nodes
-        if len(fragments) == 1:
-            rows = carried.as_it_is()
-            return self.through(with_places(rows) if self.moves else rows, 1)
+        if not self.moves:
+            return self.in_nodes(carried.as_it_is(), 1, None)
+        if len(fragments) == 1 and not self.choices:
+            # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
+            # have then.
+            rows, _ = carried.with_keys()
+            seen = [F.col(field.name) for field in rows.schema.fields if sortable(field.dataType)]
+            rows = rows.withColumn(NODE, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
+            spread = rows.repartitionById(nodes, F.col(NODE))
+            unchecked = replace(self, order_by=(), ordering=())
+            return unchecked.in_nodes(spread.select(*carried.columns), 1, None)
         short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
         if short is None or not _hashes_alike(carried.as_it_is(), short[1]):
             return self.through(placed(carried, presorted), len(fragments))

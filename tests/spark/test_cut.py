@@ -1,20 +1,15 @@
 """`apply(..., nodes=N)` against `run_serial`: the whole output in order, tags, retries, cancels."""
 
 import itertools
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import spark_cancel
 import spark_tools
 from spark_cancel import seconds_of_work_after_cancel, seconds_of_work_after_interrupt
-from spark_tools import SOURCE, chain, fail, kill, once, rows_of, stream, write_files
+from spark_tools import SOURCE, chain, fail, in_own_executors, kill, once, rows_of, stream, write_files
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
@@ -272,23 +267,7 @@ def test_ctrl_c_leaves_the_jobs_of_other_threads_alone(spark, tmp_path):
 
 
 def test_executors_that_are_processes_of_their_own(java, tmp_path):
-    import pyspark
-
-    home = tmp_path / "spark"  # a standalone executor writes to $SPARK_HOME/work
-    home.mkdir()
-    for name in ("bin", "sbin", "jars", "python", "data", "licenses"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    paths = [
-        str(Path(file).parent)
-        for file in (Path(od.__file__).parent, spark_tools.__file__, spark_cancel.__file__)
-    ]
-    environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, spark_tools.__file__, str(tmp_path)]
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
+    found = in_own_executors(spark_tools.__file__, tmp_path, spark_cancel.__file__)
     for nodes in (2, 3):
         assert found[f"equal {nodes}"]
         assert found[f"tags {nodes}"]
