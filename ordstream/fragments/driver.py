@@ -315,7 +315,7 @@ def _failure(outcome: Outcome, rows: int) -> OperatorError:
     error = outcome.error
     assert error is not None
     if outcome.tag[:1] == AT_END:
-        error = OperatorError(error.operator, rows, error.row, error.reason)
+        error = OperatorError(error.operator, rows, error.row, error.reason, error.place)
     error.__cause__ = outcome.cause
     return error
 

@@ -245,7 +245,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             if half and isinstance(error.__cause__, OverflowError)
             else error.reason
         )
-        placed = OperatorError(error.operator, serial, error.row, reason)
+        placed = OperatorError(error.operator, serial, error.row, reason, error.place)
         placed.order_tag = tag
         return placed
 

@@ -21,6 +21,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, unknown_column
 from ordstream.ground.datetimes import counter
+from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -153,7 +154,7 @@ def pipeline_schema(
 
     Parameters
     ----------
-    schema : pyarrow.Schema, or name to type
+    schema : pyarrow.Schema, name to type, or a Spark DataFrame or its schema
         A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
     where : str
         For error texts.
@@ -184,6 +185,8 @@ def pipeline_schema(
 
 def _schema_of(given: Any, where: str) -> pa.Schema:
     """A schema from another library's, a mapping, or pairs of name and type."""
+    if is_sparks(given):
+        return schema_of_spark(given, where)
     wanted = "expected a pyarrow.Schema or a mapping of name to type"
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         return pa.schema(given)  # such as Polars'

@@ -14,6 +14,7 @@ from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
+from ordstream.ground.user_code import place_of
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import SOURCE, Plan
 
@@ -75,7 +76,9 @@ def failure(
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
-        error = SourceError(f"the source failed after {serial - 1} tuples: {told(cause)}")
+        place = place_of(cause)
+        text = f"the source failed after {serial - 1} tuples: {told(cause)}"
+        error = SourceError(f"{text}\n  at: {place}" if place else text)
     else:
         name = operators[index]
         position = next((k for k, operator in enumerate(plan.operators) if operator.name == name), None)
@@ -93,7 +96,8 @@ def failure(
             return cause
         if code == EARLIER and failed is not None:
             cause = ValueError(backwards(message, failed.input, failed.op, keyed=bool(failed.key)))
-        error = OperatorError(name, serial, row, message if cause is None else told(cause))
+        reason = message if cause is None else told(cause)
+        error = OperatorError(name, serial, row, reason, place_of(cause))
         if cause is None:
             cause = CAUSES.get(code, RuntimeError)(message)
     error.__cause__ = cause

@@ -58,8 +58,9 @@ class Pipeline(Runs, Joins, StatefulOperators):
 
     Parameters
     ----------
-    schema : pyarrow.Schema, or mapping of name to type
-        What a tuple of the source is. Dictionary-encoded strings count as strings.
+    schema : pyarrow.Schema, mapping of name to type, or a Spark DataFrame or its schema
+        What a tuple of the source is. Dictionary-encoded strings count as strings. Spark's timestamps have
+        the time zone of its session.
     source : str, optional
         Name of the source. Pipelines of several named sources come together by `od.union`.
 

@@ -21,6 +21,7 @@ from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+from ordstream.ground.user_code import place_of
 from ordstream.plan.clock import clock_of, takes_marks
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
@@ -294,7 +295,7 @@ class _SerialRun:
             if row is not None:
                 values = {f.name: to_python(v, f.type) for v, f in zip(row, failed.input, strict=True)}
             reason = f"{type(error).__name__}: {error}"
-            raise OperatorError(failed.name, self.serial, values, reason) from error
+            raise OperatorError(failed.name, self.serial, values, reason, place_of(error)) from error
 
 
 class _Clock:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from ordstream.ground.types import names_beside
 from ordstream.node.settings import make_settings, refuse_state
 from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan.columns import used_source_columns
+from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
@@ -33,6 +33,7 @@ from ordstream.spark.layout import (
     LOG,
     Layout,
     PerExecutor,
+    executors_are_here,
     make_layout,
     must_be_alone,
     one_state,
@@ -40,8 +41,9 @@ from ordstream.spark.layout import (
 )
 from ordstream.spark.nodes import over_nodes
 from ordstream.spark.numbering import Order, check_order
+from ordstream.spark.order import OrderBy, order_keys, order_names
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
-from ordstream.spark.schemas import spark_schema
+from ordstream.spark.schemas import spark_schema, with_collations
 from ordstream.spark.session import PANDAS_NOTICE
 
 _told: set[str] = set()  # what a line of the log has said already
@@ -58,7 +60,7 @@ def apply(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
@@ -73,7 +75,8 @@ def apply(
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
     order.
 
-    The order is `order_by`, ascending with NULL first and NaN last. Rows equal in these columns follow their
+    The order is `order_by`, as Spark's own `orderBy` has it: a name is ascending with NULL first; NaN is
+    above every number. Rows equal in these columns follow their
     place in the source, (file, row index), where Spark knows it (Parquet), else the remaining columns of the
     pipeline's source, so that a task that is run again sees the same rows in the same order. Spark sorts;
     rows that are sorted already cost it one pass. The node checks the order of what arrives.
@@ -81,11 +84,14 @@ def apply(
     Parameters
     ----------
     pipeline : Pipeline
-        What to run; its source columns are found in `df` by name and cast.
+        What to run; its source columns are found in `df` by name, in the way of `spark.sql.caseSensitive`,
+        and cast within their kind (numbers, times, texts).
     df : DataFrame
         The input. Nothing runs before an action on the result.
-    order_by : str or sequence of str
-        Columns of `df`, which need not be columns of the pipeline's source. Empty: source order only.
+    order_by : str or Column, or sequence of these
+        Columns of `df`, which need not be columns of the pipeline's source: names, or Spark's columns with
+        their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``, ``F.lower("b")``). Empty: source
+        order only.
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
@@ -136,35 +142,42 @@ def apply(
     Raises
     ------
     SchemaError
-        If a column is missing or has a type that Spark can't carry.
+        If a column is missing or has a type that Spark or the pipeline can't carry, or is of another kind
+        than the pipeline's; if the pipeline compares one that has a collation.
     PlanError
-        If an option is unknown or out of range, or the grouping doesn't fit the operators.
+        If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
+        what rows can't be compared by.
     """
     check_frame(df)
     check_order(order)
     check_one_source(pipeline.plan, "od.spark")
+    if (report is not None or progress is not None) and not executors_are_here(df.sparkSession):
+        _tell_once(
+            "report= and progress= hear only nodes in executors on the driver's host; Spark's own metrics "
+            "and its UI show the others"
+        )
     options = options | ({} if emit is None else {"emit": emit})
     layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
-    keys = _names(order_by)
+    names = order_names(order_by)
     if layout.nodes == 1:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
-            resolve(grouping, fragmenting.fragments_of(plan), 1, keys)
+            resolve(grouping, fragmenting.fragments_of(plan), 1, names)
         _tell(layout, without_threads(df.sparkSession, pipeline, layout) if workers is None else "")
         return _in_one_node(
             pipeline, df, order_by, workers, report, progress, presorted, "output", options, layout.profile
         )
     _tell(layout, "")
-    function, _ = _function(pipeline, df, keys, workers, report, progress, "output", options)
-    carried = carry(
-        df, function.source, _read(function) if grouping == "hash" else function.source.names, keys
-    )
+    function, _ = _function(pipeline, df, names, workers, report, progress, "output", options)
+    read = _read(function) if grouping == "hash" else function.source.names
+    keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, read, keys, compared)
     with _quiet():
         frame = over_nodes(
             pipeline,
             carried,
             layout,
-            order_by=keys,
+            order_by=names,
             presorted=presorted,
             workers=workers,
             door=function.door,
@@ -172,24 +185,30 @@ def apply(
             grouping=grouping,
             order=order,
         )
-    return interruptible(frame)
+        return interruptible(with_collations(frame, df, carried.places, pipeline.plan))
 
 
 def _tell(layout: Layout, idle: str) -> None:
-    """One line of the log on what was chosen; another one, once, where cores have nothing to do."""
+    """One line of the log on what was chosen; another one where cores have nothing to do."""
     if layout.why:
         noun = "node" if layout.nodes == 1 else "nodes"
         LOG.info("%d %s (%s)%s", layout.nodes, noun, layout.why, layout.text)
-    if idle and idle not in _told:
-        _told.add(idle)
-        LOG.warning("%s", idle)
+    if idle:
+        _tell_once(idle)
+
+
+def _tell_once(text: str) -> None:
+    """A line of the log, the first time only."""
+    if text not in _told:
+        _told.add(text)
+        LOG.warning("%s", text)
 
 
 def shed_log(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     presorted: bool = False,
     **options: Any,
@@ -219,7 +238,7 @@ def shed_rows(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     operator: str | None = None,
     workers: int | str | None = None,
     presorted: bool = False,
@@ -253,7 +272,7 @@ def shed_rows(
 def _in_one_node(
     pipeline: Pipeline,
     df: DataFrame,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None,
     report: OnReport | Channel | None,
     progress: OnProgress | None,
@@ -263,15 +282,19 @@ def _in_one_node(
     profile: Any = None,
 ) -> DataFrame:
     check_frame(df)
-    order = _names(order_by)
+    order = order_names(order_by)
     function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
-    carried = carry(df, function.source, _read(function), order)
+    compared = compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, _read(function), order_keys(order_by, df), compared)
     names = tuple(carried_name(number) for number in range(len(function.source)))
     # it is one partition, wherever Spark puts it
-    function = replace(function, partition=0, names=names, ordering=carried.ordering)
+    function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
     with _quiet():
         rows = carried.in_one_partition() if presorted else carried.sorted()
-        return interruptible(rows.mapInArrow(function, schema, profile=profile))
+        result = rows.mapInArrow(function, schema, profile=profile)
+        if part == "output":
+            result = with_collations(result, df, carried.places, pipeline.plan)
+        return interruptible(result)
 
 
 def _function(
@@ -297,19 +320,6 @@ def _read(function: NodeFunction) -> list[str]:
     return [name for name in function.source.names if name not in function.unread]
 
 
-def _names(order_by: Any) -> tuple[str, ...]:
-    names = (
-        (order_by,)
-        if isinstance(order_by, str)
-        else tuple(order_by)
-        if isinstance(order_by, list | tuple)
-        else None
-    )
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
-    return names
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without PySpark's notice on pandas."""
@@ -326,7 +336,7 @@ def explain(
     nodes_per_executor: PerExecutor = "auto",
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
-    order_by: str | Sequence[str] = (),
+    order_by: OrderBy = (),
     df: DataFrame | None = None,
     order: Order = "total",
 ) -> str:
@@ -361,7 +371,9 @@ def explain(
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}):
         return f"1 node, since {layout.why}\n{pipeline.explain()}"
-    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, _names(order_by))
+    resolved = resolve(
+        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, order_names(order_by)
+    )
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(
         pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread

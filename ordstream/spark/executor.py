@@ -23,7 +23,7 @@ from pyspark.accumulators import Accumulator
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.ground.ordercheck import OrderCheck
+from ordstream.ground.ordercheck import OrderCheck, SortKey
 from ordstream.ground.ordertags import SERIAL_MASK, TAG, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import align, batches_of_rows, read_column
@@ -102,7 +102,7 @@ class NodeFunction(Shipped):
     part: str = "output"
     partition: int | None = None
     names: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
+    ordering: tuple[str | SortKey, ...] = ()
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the node's output: record batches for record batches, tuples for rows.
@@ -256,7 +256,7 @@ class FragmentFunction(Shipped):
     tell_keys: Tell | None = None
     learns: DKG | None = None
     unread: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
+    ordering: tuple[str | SortKey, ...] = ()
     weighs: bool = False
     costs: ExecutionTimes | None = None
     dense: bool = True

@@ -234,6 +234,15 @@ def without_threads(spark: SparkSession, pipeline: Pipeline, layout: Layout) -> 
     )
 
 
+def executors_are_here(spark: SparkSession) -> bool:
+    """Whether all executors are surely on the driver's host."""
+    try:
+        master = spark.sparkContext.getConf().get("spark.master", "") or ""
+    except Exception:  # Spark Connect
+        return False
+    return master.startswith("local")
+
+
 def _check(name: str, value: Any) -> None:
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise PlanError(f"{name} must be 'auto' or a whole number from 1, got {value!r}")

@@ -43,13 +43,14 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
+from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.balancer import unbounded
-from ordstream.spark.columns import Carried, user_names
+from ordstream.spark.columns import Carried, sortable, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import (
     Choice,
@@ -64,7 +65,7 @@ from ordstream.spark.grouping import (
     with_costs,
 )
 from ordstream.spark.layout import Layout
-from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count, with_places
+from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
 
@@ -113,7 +114,7 @@ def over_nodes(
     fragments = tuple(
         with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
-    checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
+    checked = (carried.texts, carried.keys) if presorted else ((), ())
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
     job.decide(carried, presorted)
     if not job.dense:
@@ -190,7 +191,7 @@ class Job:
 
     Attributes
     ----------
-    ordering : tuple of str
+    ordering : tuple of SortKey
         The columns of `order_by` under their names in the job.
     dense : bool
         Rows have serials; else what only compares as these do.
@@ -206,7 +207,7 @@ class Job:
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
-    ordering: tuple[str, ...]
+    ordering: tuple[SortKey, ...]
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
@@ -251,9 +252,17 @@ class Job:
         before anything is sorted.
         """
         fragments, nodes = self.fragments, self.layout.nodes
-        if len(fragments) == 1:
-            rows = carried.as_it_is()
-            return self.through(with_places(rows) if self.moves else rows, 1)
+        if not self.moves:
+            return self.in_nodes(carried.as_it_is(), 1, None)
+        if len(fragments) == 1 and not self.choices:
+            # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
+            # have then.
+            rows, _ = carried.with_keys()
+            seen = [F.col(field.name) for field in rows.schema.fields if sortable(field.dataType)]
+            rows = rows.withColumn(NODE, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
+            spread = rows.repartitionById(nodes, F.col(NODE))
+            unchecked = replace(self, order_by=(), ordering=())
+            return unchecked.in_nodes(spread.select(*carried.columns), 1, None)
         short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
         if short is None or not _hashes_alike(carried.as_it_is(), short[1]):
             return self.through(placed(carried, presorted), len(fragments))

@@ -51,11 +51,7 @@ def row_count(carried: Carried) -> Column:
 
 def placed(carried: Carried, presorted: bool) -> DataFrame:
     """The carried rows in order, with what only compares as their serials do."""
-    return with_places(carried.as_it_is() if presorted else carried.sorted(everywhere=True))
-
-
-def with_places(rows: DataFrame) -> DataFrame:
-    """Rows as they lie, with what compares as their places do."""
+    rows = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
     return rows.withColumn(SERIAL, F.monotonically_increasing_id())
 
 

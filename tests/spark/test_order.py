@@ -2,13 +2,16 @@
 
 import collections
 import contextlib
+import itertools
 import logging
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_tools import SOURCE, rows_of, stream, write_files
+import spark_cancel
+import spark_cluster
+from spark_tools import SOURCE, in_own_executors, rows_of, stream, write_files
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
@@ -130,6 +133,11 @@ def test_several_keys_and_none_at_all_without_an_order(spark, files, ranges):
         expected = rows_of(run_serial(JOBS[name], stream(range(ROWS))).table)
         found = apply(JOBS[name], spark.read.parquet(files), order_by="ts", nodes=NODES, order="none")
         assert sorted(rows_of(found.toArrow())) == sorted(expected)
+    spread = od.Pipeline(SOURCE).map(tuple, schema=SOURCE)
+    frame = spark.read.parquet(files).orderBy("ts", "n")
+    parts = partitions_of(apply(spread, frame, order_by="ts", nodes=NODES, order="none", presorted=True))
+    assert sorted(map(repr, itertools.chain(*parts))) == sorted(map(repr, rows_of(stream(range(ROWS)))))
+    assert ROWS / 6 < min(map(len, parts)) < max(map(len, parts)) < ROWS / 2
     assert "Exchange" not in found._jdf.queryExecution().executedPlan().toString()
 
 
@@ -153,13 +161,22 @@ def test_results_that_there_are_not_and_numbers_that_are_no_serials(spark):
         apply(failing, frame, order_by="ts", nodes=2, order="none").collect()
 
 
+def test_four_executors_that_share_nothing_one_of_which_dies(java, tmp_path):
+    found = in_own_executors(spark_cluster.__file__, tmp_path, spark_cancel.__file__)
+    assert found["died"]
+    assert found["equal"] == dict.fromkeys(found["equal"], True)
+    assert len(found["equal"]) == 6
+    # as many as the session is configured for, though one has died
+    assert found["explain"][0].startswith("4 nodes: one node per executor")
+
+
 GIB = 1 << 30
 CASES = {
     # bytes that Spark estimates, executors and cores of one -> nodes, why
     "small": ((60 << 20, 10, 4), 1, "Spark takes the input for 60 MiB: one node is cheaper"),
     "one task at a time": ((100 * GIB, 1, 4), 1, "configured for one such task at a time"),
     "at least as many as run": (
-        (1 * GIB, 10, 4),
+        (GIB // 5, 10, 4),
         10,
         "64 MiB per node; this session is configured for 10 at a time",
     ),

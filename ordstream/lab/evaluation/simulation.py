@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ REAL_SECONDS = 0.25
 QUIET, TRIES = 0.1, 3
 
 #: Pipelines: kinds and ns of work per tuple.
-PIPELINES: dict[str, tuple[tuple[str, float], ...]] = {
+PIPELINES: dict[str, tuple[tuple[Literal["SL", "PS", "SF"], float], ...]] = {
     "stateless": (("SL", 1000.0),),
     "keyed": (("PS", 1000.0),),
     "mixed": (("SL", 300.0), ("PS", 1000.0), ("SL", 300.0)),
