@@ -16,7 +16,8 @@ from pyspark.sql.types import (
 )
 
 from ordstream.errors import PlanError, SchemaError, unknown_column
-from ordstream.spark.names import find_column, is_case_sensitive, unlogged
+from ordstream.spark.names import find_column, is_case_sensitive
+from ordstream.spark.quiet import unlogged
 
 OrderBy = str | Column | Sequence[str | Column]
 
