@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ordstream.ground.ordertags import ranges_of
 from ordstream.node.source import conform
 
 if TYPE_CHECKING:
@@ -66,3 +67,35 @@ class Route:
         rows = conform(batch.select(list(self.key)), core)
         hashes = routing.key_hashes(rows, range(len(self.key)), chunk.layout_of(columns), BatchFormats(core))
         return ((hashes * _SPREAD >> np.uint64(32)) % np.uint64(self.nodes)).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class RangeRoute:
+    """Where the rows of a pipeline's output go, so that those of a partition come before those of the next
+    one: by the range of the tuple that caused a row, which its tag has.
+
+    What the end of the stream causes is in no range. Its rows stay together as they are in their nodes, in
+    partitions behind the ranges, until somebody sorts them.
+
+    Attributes
+    ----------
+    ranges : int
+    at_end : int
+        First partition of what the end of the stream causes.
+    spread : int
+        There are so many of them.
+    own : int
+        Number of the node.
+    """
+
+    ranges: int
+    at_end: int
+    spread: int = 1
+    own: int = 0
+
+    def __call__(self, batch: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
+        """The partition of each row, from 0."""
+        ranges, at_end = ranges_of(tags)
+        found = np.minimum(ranges, self.ranges - 1).astype(np.int32)
+        found[at_end] = self.at_end + self.own % self.spread
+        return found

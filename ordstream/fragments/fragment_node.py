@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, SourceError
-from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordertags import (
     AT_END,
@@ -54,8 +54,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     rows : iterator of pyarrow.RecordBatch
         The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for
         output.
-    route : Route, optional
-        None: this is the last fragment.
+    route : Route or RangeRoute, optional
+        None: rows go nowhere from here.
     options : mapping
         Of the node (`ordstream.node.run`).
 
@@ -71,7 +71,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self,
         fragment: Fragment,
         rows: Iterator[pa.RecordBatch],
-        route: Route | None,
+        route: Route | RangeRoute | None,
         options: Mapping[str, Any],
     ) -> None:
         self.fragment = fragment
@@ -164,7 +164,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
         """Where outputs with these tags go."""
         assert self._route is not None
-        return self._route(rows)
+        return self._route(rows, tags)
 
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""

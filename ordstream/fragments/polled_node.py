@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import OperatorError
@@ -115,10 +113,6 @@ class PolledNode(FragmentNode):
 
     #: Where the output ends, if not where the input does.
     cut: bytes | None = None
-
-    def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
-        assert self._route is not None
-        return self._route(rows, tags)
 
     # ---------------------------------------------------------------------------------------- its state
 

@@ -340,6 +340,13 @@ class Operator:
         """It emits at the end of the stream only."""
         return False
 
+    @property
+    def emits_at_end(self) -> bool:
+        """The end of the stream may make it emit."""
+        from ordstream.reference.base import SerialOperator
+
+        return self.stateful and type(self.reference()).flush is not SerialOperator.flush
+
     def halves(self) -> Halves | None:
         """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,
         or not known to be.

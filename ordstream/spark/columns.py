@@ -130,13 +130,8 @@ class Carried:
         numbered = rows.withColumn(SERIAL, F.monotonically_increasing_id())
         return _together(numbered).sortWithinPartitions(SERIAL).drop(SERIAL)
 
-    def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
-        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
-        column of the pipeline's source: in one partition, or over as many as Spark makes.
-
-        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried:
-        those equal in that are the same to the pipeline.
-        """
+    def with_keys(self, some: DataFrame | None = None) -> tuple[DataFrame, list[Column]]:
+        """Rows of `frame`, as they lie, with all that they are sorted by, and the keys of that sort."""
         frame = self.frame if some is None else some
         place = place_in_source(frame)
         tied = list(self.columns) if place else self.ties
@@ -147,7 +142,16 @@ class Carried:
             *(F.col(at).alias(name) for name, at in place.items()),
         )
         tied = [name for name in tied if name not in self.ordering and sortable(rows.schema[name].dataType)]
-        by = [_directed(key) for key in (*self.keys, *map(SortKey, (*place, *tied)))]
+        return rows, [_directed(key) for key in (*self.keys, *map(SortKey, (*place, *tied)))]
+
+    def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
+        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
+        column of the pipeline's source: in one partition, or over as many as Spark makes.
+
+        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried:
+        those equal in that are the same to the pipeline.
+        """
+        rows, by = self.with_keys(some)
         if everywhere:
             return (rows.orderBy(*by) if by else rows).select(*self.columns)
         together = _together(rows)
