@@ -249,8 +249,8 @@ def in_smallest_units(type_: pa.DataType, column: str) -> str:
     factor = 10 ** max(0, type_.scale)
     return (
         "; a decimal is only carried. Count its smallest units, which is exact: give the source an int64 "
-        f"column of {column!r} times {factor} (in Spark: df.withColumn({column!r}, (F.col({column!r}) * {factor})"
-        ".cast('bigint')))"
+        f"column of {column!r} times {factor} (in Spark: df.withColumn({column!r}, "
+        f"(F.col({column!r}) * {factor}).cast('bigint')))"
     )
 
 
