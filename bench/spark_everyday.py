@@ -210,10 +210,9 @@ JOBS: dict[str, dict[str, Callable[[DataFrame], DataFrame]]] = {
 def sorted_rows(answer: DataFrame, types: pa.Schema | None = None) -> pa.Table:
     """An answer as sorted rows, in these types."""
     table = answer.toArrow()
-    if types is not None:
-        table = pa.table(
-            [table[name].cast(types.field(name).type) for name in types.names], names=types.names
-        )
+    wanted = table.schema if types is None else types
+    columns = [table[name].cast(wanted.field(name).type) for name in wanted.names]
+    table = pa.table(columns, names=wanted.names)  # which columns may be null is of no account
     return table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
 
 

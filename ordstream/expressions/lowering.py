@@ -17,6 +17,7 @@ from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, E
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.types import (
     column_index,
+    in_smallest_units,
     is_binary,
     is_list,
     is_string,
@@ -89,7 +90,8 @@ class _Lowering:
         type_ = self.schema.field(index).type
         vm = physical_type(type_, expr.name).vm
         if vm is None:
-            raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
+            text = f"column {expr.name!r} is {type_}: it can be passed through, not computed with"
+            raise self.error(text + in_smallest_units(type_, expr.name))
         return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:

@@ -240,7 +240,19 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
 def key_type(type_: pa.DataType, column: str) -> None:
     """Raise SchemaError when a column of this type can't be a key."""
     if physical_type(type_, column).vm is None:
-        raise SchemaError(f"column {column!r}: {type_} can't be a key")
+        raise SchemaError(f"column {column!r}: {type_} can't be a key{in_smallest_units(type_, column)}")
+
+
+def in_smallest_units(type_: pa.DataType, column: str) -> str:
+    """What to do where a decimal can't be computed with: "", or the rest of a sentence."""
+    if not pat.is_decimal(type_):
+        return ""
+    factor = 10 ** max(0, type_.scale)
+    return (
+        "; a decimal is only carried. Count its smallest units, which is exact: give the source an int64 "
+        f"column of {column!r} times {factor} (in Spark: df.withColumn({column!r}, "
+        f"(F.col({column!r}) * {factor}).cast('bigint')))"
+    )
 
 
 # ---------------------------------------------------------------------------------------------- storage

@@ -21,6 +21,7 @@ from ordstream.ground.types import (
     INT64_MAX,
     INT64_MIN,
     column_index,
+    in_smallest_units,
     is_fixed_number,
     is_temporal,
     physical_type,
@@ -98,7 +99,8 @@ class Aggregation:
         if self.function in ("first", "last"):
             numeric = is_fixed_number(type_) or pat.is_boolean(type_)
         if not numeric:
-            raise SchemaError(f"{where}: {self.function}({self.column!r}) is not defined for {type_}")
+            text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
+            raise SchemaError(text + in_smallest_units(type_, self.column))
         if self.function in ("mean", "var", "std"):
             return pa.float64(), index
         if self.function == "sum":

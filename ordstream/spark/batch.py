@@ -4,9 +4,7 @@ executor.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -28,7 +26,6 @@ from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, shed
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
-from ordstream.spark.interrupt import interruptible
 from ordstream.spark.layout import (
     LOG,
     Layout,
@@ -43,8 +40,8 @@ from ordstream.spark.nodes import over_nodes
 from ordstream.spark.numbering import Order, check_order
 from ordstream.spark.order import OrderBy, order_keys, order_names
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
+from ordstream.spark.quiet import without_notice
 from ordstream.spark.schemas import spark_schema, with_collations
-from ordstream.spark.session import PANDAS_NOTICE
 
 _told: set[str] = set()  # what a line of the log has said already
 
@@ -172,7 +169,7 @@ def apply(
     read = _read(function) if grouping == "hash" else function.source.names
     keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
     carried = carry(df, function.source, read, keys, compared)
-    with _quiet():
+    with without_notice():
         frame = over_nodes(
             pipeline,
             carried,
@@ -185,7 +182,7 @@ def apply(
             grouping=grouping,
             order=order,
         )
-        return interruptible(with_collations(frame, df, carried.places, pipeline.plan))
+        return _interruptible(with_collations(frame, df, carried.places, pipeline.plan))
 
 
 def _tell(layout: Layout, idle: str) -> None:
@@ -289,12 +286,12 @@ def _in_one_node(
     names = tuple(carried_name(number) for number in range(len(function.source)))
     # it is one partition, wherever Spark puts it
     function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
-    with _quiet():
+    with without_notice():
         rows = carried.in_one_partition() if presorted else carried.sorted()
         result = rows.mapInArrow(function, schema, profile=profile)
         if part == "output":
             result = with_collations(result, df, carried.places, pipeline.plan)
-        return interruptible(result)
+        return _interruptible(result)
 
 
 def _function(
@@ -320,12 +317,13 @@ def _read(function: NodeFunction) -> list[str]:
     return [name for name in function.source.names if name not in function.unread]
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without PySpark's notice on pandas."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
-        yield
+def _interruptible(frame: DataFrame) -> DataFrame:
+    """Spark Connect's client cancels by itself; the thin one has nothing of what the rest is made of."""
+    if not hasattr(frame, "_jdf"):
+        return frame
+    from ordstream.spark.interrupt import interruptible
+
+    return interruptible(frame)
 
 
 def explain(

@@ -46,8 +46,9 @@ from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.types import is_list
 from ordstream.spark.executor import SERIAL, carried_name
-from ordstream.spark.names import find_column, is_case_sensitive, unlogged
+from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderKey, order_keys
+from ordstream.spark.quiet import unlogged
 from ordstream.spark.schemas import check_compared, check_reads, is_collated
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"

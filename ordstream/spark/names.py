@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame
 
 from ordstream.errors import SchemaError, unknown_column
@@ -47,16 +45,3 @@ def _same(one: str, other: str) -> bool:
     return len(one) == len(other) and all(
         a == b or a.upper() == b.upper() or a.lower() == b.lower() for a, b in zip(one, other, strict=True)
     )
-
-
-@contextmanager
-def unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
-    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later
-    # analysis error of the session would be a TypeError.
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before

@@ -16,7 +16,8 @@ from pyspark.sql.types import (
 )
 
 from ordstream.errors import PlanError, SchemaError, unknown_column
-from ordstream.spark.names import find_column, is_case_sensitive, unlogged
+from ordstream.spark.names import find_column, is_case_sensitive
+from ordstream.spark.quiet import unlogged
 
 OrderBy = str | Column | Sequence[str | Column]
 
@@ -137,15 +138,15 @@ def _is_odd(kind: DataType) -> bool:
 def _taken_apart(column: Column) -> tuple[Column, bool, bool]:
     """The column without its direction; whether it descends; whether NULL comes last."""
     made: Any = type(column)
-    inside: Any = column  # of either of PySpark's two kinds
-    if hasattr(column, "_jc"):
-        node = inside._jc.node()
+    inside = vars(column)
+    if "_jc" in inside:
+        node = inside["_jc"].node()
         if node.getClass().getSimpleName() != "SortOrder":
             return column, False, False
         descending = node.sortDirection().sql().startswith("DESC")
         nulls_last = node.nullOrdering().sql().endswith("LAST")
         return made(_java_column(node.child())), descending, nulls_last
-    expression = inside._expr
+    expression = inside["_expr"]
     if type(expression).__name__ != "SortOrder":
         return column, False, False
     return made(expression._child), not expression._ascending, not expression._nullsFirst
@@ -160,7 +161,7 @@ def _java_column(node: Any) -> Any:
 
 def _place(column: Column, df: DataFrame) -> int | None:
     """Which column of the frame a column is; None: it is computed, or Spark can't be asked."""
-    if hasattr(column, "_jc"):
+    if "_jc" in vars(column):
         try:
             chosen = df.select(column)._jdf.queryExecution().analyzed().projectList().head()
             own = df._jdf.queryExecution().analyzed().output()
