@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ordstream.lab.evaluation.simulated_elastic import elastic
 from ordstream.lab.simulation import calibrate, real
 from ordstream.lab.simulation.cost_model import CostModel, chosen_path
 from ordstream.lab.simulation.node import Outcome, Stage, simulate
+from ordstream.operators.operator import Kind
 
 SCHEDULERS = ("ct", "lp", "et", "qst")
 #: Allowed error of a prediction.
@@ -34,7 +35,7 @@ REAL_SECONDS = 0.25
 QUIET, TRIES = 0.1, 3
 
 #: Pipelines: kinds and ns of work per tuple.
-PIPELINES: dict[str, tuple[tuple[Literal["SL", "PS", "SF"], float], ...]] = {
+PIPELINES: dict[str, tuple[tuple[Kind, float], ...]] = {
     "stateless": (("SL", 1000.0),),
     "keyed": (("PS", 1000.0),),
     "mixed": (("SL", 300.0), ("PS", 1000.0), ("SL", 300.0)),
