@@ -81,10 +81,10 @@ class MeasuredNode(PolledNode):
         pace = self._row_s
         found = super().poll()
         if self._fed:  # by the core's own time: a step beside it takes longer than a few rows
-            work_s = self._polled.worked_s / self._fed
+            work_s = self._polled.cpu_s / self._fed
             self._work_s += (max(work_s, LEAST_S) - self._work_s) / 4
         if self._single:
-            self.alone.append((self._single.popleft(), self._polled.worked_s))
+            self.alone.append((self._single.popleft(), self._polled.cpu_s))
             self._row_s = pace  # it is that of rows that run together
         return found
 

@@ -173,9 +173,7 @@ def test_nodes_tell_what_a_key_costs_and_how_large_its_state_is(every_chunk, mon
         schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]),
     )  # fmt: skip
     controller = GivenMoves(2, [])
-    run_here(
-        pipeline, data, 2, {}, block_rows=50, channel_bytes=500, interval=700, balance={1: controller}
-    )
+    run_here(pipeline, data, 2, {}, block_rows=50, channel_bytes=500, interval=700, balance={1: controller})
     known = controller.evidence
     assert known.keys.tolist() == keys.tolist()
     each = known.cost / known.tuples
