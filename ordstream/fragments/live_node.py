@@ -145,7 +145,10 @@ class LiveNode:
             if kind == MOVE and not self._shift(number):
                 return True
             if kind == REPORT and self.fragment in self._topology.tables:
-                self.said.append((self.fragment, *self._moving.loads(number)))
+                told = self._moving.loads(number)
+                if told is None:
+                    return True
+                self.said.append((self.fragment, *told))
             self.merge.pass_mark()
             return True
         found = self._operators.take_state()

@@ -34,6 +34,7 @@ SAMPLED = 16
 #: Part of the time that rows which run alone may cost, and what one costs beside its own time, in seconds.
 BUDGET = 0.02
 ALONE_S = 1e-4
+LEAST_S = 1e-8
 #: Keys whose state is looked at for a report.
 STATES = 128
 #: Keys whose columns are remembered, in reports' worth.
@@ -53,6 +54,7 @@ class MeasuredNode(PolledNode):
         self.alone: list[tuple[pa.RecordBatch, float]] = []
         self._chance = random.Random(seed)
         self._before = 1  # rows before the next one that runs alone
+        self._work_s = ALONE_S  # of a row, about
         self._single: deque[pa.RecordBatch] = deque()  # the row that runs alone in this step
         super().__init__(*given, **more)
 
@@ -67,7 +69,7 @@ class MeasuredNode(PolledNode):
             self._fed = count
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
-            each = int(ALONE_S / (BUDGET * self._row_s))
+            each = int(ALONE_S / (BUDGET * self._work_s))
             # not every s-th: rows may come in turns
             self._before = self._chance.randint(1, max(2, 2 * each))
         else:
@@ -78,8 +80,11 @@ class MeasuredNode(PolledNode):
         """As `PolledNode.poll`."""
         pace = self._row_s
         found = super().poll()
+        if self._fed:  # by the core's own time: a step beside it takes longer than a few rows
+            work_s = self._polled.cpu_s / self._fed
+            self._work_s += (max(work_s, LEAST_S) - self._work_s) / 4
         if self._single:
-            self.alone.append((self._single.popleft(), self._polled.worked_s))
+            self.alone.append((self._single.popleft(), self._polled.cpu_s))
             self._row_s = pace  # it is that of rows that run together
         return found
 

@@ -418,9 +418,13 @@ class MovingOperators:
 
     # ---------------------------------------------------------------------------------------- loads
 
-    def loads(self, interval: int) -> tuple[Report, Floats]:
-        """What the keys cost since the last call (`MeasuredKeys.report`)."""
-        idle = self._move is None and self._main.idle()
+    def loads(self, interval: int) -> tuple[Report, Floats] | None:
+        """At a marker: what the keys cost since the last call (`MeasuredKeys.report`). None: call again,
+        behind `poll`: their state can be looked at when the rows in front are done.
+        """
+        idle = self._move is None
+        if idle and (self._lane.ready() or not self._main.idle()):
+            return None
         found = self._measured.report(
             interval, self._busy, self._table.table[0], self._state_rows if idle else None
         )

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: has so far leaves it then. It begins with so many rows.
 TURN_S = 0.005
 FIRST_ROWS = 64
+#: It works for at least so many times what the step around it takes: on a machine with much else to do a
+#: step may take longer than `TURN_S`, and rows one by one would take longer still.
+BESIDE = 10
 #: Rows that fit the core as they come, if their types do.
 FITTING_ROWS = 16_384
 
@@ -57,7 +60,8 @@ class PolledNode(FragmentNode):
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
         self._fed = 0  # rows that the core got in this step
-        self._row_s = TURN_S / FIRST_ROWS  # what a row takes, about
+        self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
+        self._step_s = 0.0  # what a step takes beside that
         self._asked = False  # a snapshot is under way in the core
         if states:
             options = {**options, "restore": _begin(fragment, states)}
@@ -95,7 +99,7 @@ class PolledNode(FragmentNode):
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
         rows = self._fitted.popleft()
-        most = max(1, int(TURN_S / self._row_s))
+        most = max(1, int(max(TURN_S, BESIDE * self._step_s) / self._row_s))
         if self._stream.workers == 0 and rows.num_rows > most:
             self._fitted.appendleft(rows.slice(most))
             rows = rows.slice(0, most)
@@ -194,8 +198,9 @@ class PolledNode(FragmentNode):
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
         if self._fed:
-            row_s = (time.perf_counter() - began) / self._fed
-            self._row_s = max(1e-9, (self._row_s + row_s) / 2)
+            took, worked = time.perf_counter() - began, self._polled.worked_s
+            self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)
+            self._step_s += (took - worked - self._step_s) / 8
         if batch is None:
             return None, progressed
         batch = self._tagged(batch)

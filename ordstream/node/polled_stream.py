@@ -34,8 +34,8 @@ class PolledStream(Stream):
         schema, and each small enough (`most_bytes`).
     """
 
-    #: CPU seconds that the core worked in the last `poll`, on this thread.
-    worked_s = 0.0
+    #: Seconds that the core worked in the last `poll` on this thread; and of these the CPU's.
+    worked_s = cpu_s = 0.0
 
     def poll(self, ready: Callable[[], bool]) -> tuple[pa.RecordBatch | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
@@ -69,9 +69,9 @@ class PolledStream(Stream):
         if waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
             core_run.want(self._rows_taken)
         if self.workers == 0:
-            began = time.thread_time()
+            began, cpu = time.perf_counter(), time.thread_time()
             core_run.work()
-            self.worked_s = time.thread_time() - began
+            self.cpu_s, self.worked_s = time.thread_time() - cpu, time.perf_counter() - began
         batch = self._take()
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)

@@ -16,6 +16,7 @@ from ordstream.fragments import polled_node, proactive
 from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.spreading import LearntMap
+from ordstream.node import polled_stream
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("item", pa.string()), ("n", pa.int64())])
@@ -59,6 +60,8 @@ class Clock:
 
     def perf_counter(self):
         return self.now
+
+    monotonic = thread_time = perf_counter
 
 
 @pytest.fixture
@@ -220,7 +223,8 @@ def test_one_process_has_nothing_to_choose():
 def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
     """Without worker threads it works for a turn's time, not for as long as rows are there."""
     clock = Clock()
-    monkeypatch.setattr(polled_node, "time", clock)
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
     worked = []
 
     def work(row):
