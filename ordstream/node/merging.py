@@ -7,7 +7,7 @@ is asked for its next batch only when the merge can't go on without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import PlanError, SourceError
 from ordstream.node import source
+from ordstream.node.positions import Positions
 from ordstream.plan.outputs import Output
 
 
@@ -38,8 +39,8 @@ class _Waiting:
     ended : bool
     taken : int
         Rows that do not wait any more.
-    latest : int
-        The largest value that was read.
+    latest, floor : int
+        The largest value that was read, and of the rows that do not wait any more.
     """
 
     name: str
@@ -50,6 +51,7 @@ class _Waiting:
     ended: bool = False
     taken: int = 0
     latest: int = -(1 << 63)
+    floor: int = -(1 << 63)
 
     def read(self) -> None:
         """The next batch; no row waits."""
@@ -73,6 +75,7 @@ class _Waiting:
         """The first rows that wait, which do so no longer."""
         assert self.rows is not None
         found = self.rows.slice(0, count)
+        self.floor = int(self.keys[count - 1])
         self.rows, self.keys = self.rows.slice(count), self.keys[count:]
         self.taken += count
         return found
@@ -81,9 +84,13 @@ class _Waiting:
 class MergedSources:
     """The rows of several sources as batches of their wide schema (`ordstream.plan.sources`); iterated once.
 
+    Where all sources can go back it says where it stands and goes there, as `ordstream.node.positions`
+    asks: to the same rows, in the same order.
+
     Parameters
     ----------
     data : mapping of str to Arrow data
+        Ties come in its order.
     ways : sequence of Output
         Of each source: its name, schema and columns of the wide rows, in the order of the plan.
     wide : pyarrow.Schema
@@ -111,19 +118,72 @@ class MergedSources:
                 f"to its data; got {got}"
             )
         self.live = any(source.is_live(one) for one in data.values())
-        # ties: in the order of the mapping
+        self._data, self._merge_by = dict(data), merge_by
         self._ways = {
             name: (number, way) for number, (name, way) in enumerate(zip(names, ways, strict=True))
         }
         self._wide = core_arrow.core_schema(wide)
+        self._sources: list[_Waiting] = []
+        self._positions: list[Positions] = []
+
+    def position(self) -> dict[str, Any]:
+        """Where each source stands: a JSON value.
+
+        Raises
+        ------
+        PlanError
+            A source can't go back.
+        """
+        if not self._sources:
+            self._begin(None)
+        places = []
+        for one, positions in zip(self._sources, self._positions, strict=True):
+            places.append([one.name, positions.at(one.taken), one.floor])
+            positions.forget(one.taken)
+        return {"merge_by": self._merge_by, "sources": places}
+
+    def seek(self, position: Any) -> None:
+        """Go to where `position` said.
+
+        Raises
+        ------
+        SourceError
+            The position is that of other sources, or of another order among them.
+        """
+        names = list(self._data)
+        try:
+            same = [one[0] for one in position["sources"]] == names
+            same = same and position["merge_by"] == self._merge_by
+        except (TypeError, KeyError, IndexError):
+            same = False
+        if not same:
+            raise SourceError(
+                f"the snapshot's position is {position!r:.200}, but the sources are {', '.join(names)}, "
+                f"merged by {self._merge_by!r}: give the sources that the snapshot was taken of, in their order"
+            )
+        self._begin([one[1:] for one in position["sources"]])
+
+    def _begin(self, places: Sequence[Any] | None) -> None:
+        """Begin at these places, or at the start, and know where the sources stand."""
+        self._positions = [
+            Positions(one, 0, None if places is None else places[number][0])
+            for number, one in enumerate(self._data.values())
+        ]
+        self._open(self._positions)
+        for one, place in zip(self._sources, places or (), strict=bool(places)):
+            one.floor = one.latest = place[1]
+
+    def _open(self, data: Iterable[Any]) -> None:
         self._sources = []
-        for name, one in data.items():
+        for name, one in zip(self._data, data, strict=True):
             schema = self._ways[name][1].schema
             without_nulls = [i for i, f in enumerate(schema) if not f.nullable]
             batches = source.batches(one, core_arrow.core_schema(schema), without_nulls)
-            self._sources.append(_Waiting(name, batches, schema.get_field_index(merge_by)))
+            self._sources.append(_Waiting(name, batches, schema.get_field_index(self._merge_by)))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if not self._sources:
+            self._open(self._data.values())
         while True:
             counts = self._ready()
             if sum(counts):

@@ -312,3 +312,55 @@ def test_a_graph_goes_on_from_its_state():
         assert set(first.snapshot.states) == {"scan_2", "scan_2_2"}
         second = both.run(rows.slice(cut), restore=first.snapshot, **options)
         assert pa.concat_tables([first.table, second.table]).equals(whole)
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_several_sources_go_on_from_a_checkpoint(tmp_path, ascending):
+    """Each where it stood, in the middle of its batches too."""
+    clicks, orders = sources()
+    both = od.union(clicks.select("user", "ts"), orders.select("user", "ts"))
+    counted = both.key_by("user").cum_count()
+    rng = random.Random(5)
+    tables = {"clicks": clicks_of(rng, 90, ascending), "orders": orders_of(rng, 60, ascending)}
+    data = {name: table.to_batches(max_chunksize=7) for name, table in tables.items()}
+    whole = run_serial(counted, data, merge_by="ts").table
+    for number, stop in enumerate((1, 2, 30, 77, 149)):
+        folder = str(tmp_path / str(number))
+        found = []
+        options = {"merge_by": "ts", "checkpoint": folder, "workers": 2, "chunk_rows": 1, "every": 10}
+        with counted.stream(data, partial_after=0.0, max_ready=1, **options) as out:
+            rows = 0
+            for batch in out:
+                found.append(batch)
+                rows += batch.num_rows
+                through = out.emitted_through
+                if rows >= stop:
+                    break
+        rest = counted.run(data, emitted_through=through, **options)
+        assert rest.report.tuples < 150 or stop < 20  # it went on from a snapshot
+        table = pa.Table.from_batches([*found, *rest.batches], schema=whole.schema)
+        assert table.equals(whole)
+    backwards = {name: data[name] for name in ("orders", "clicks")}
+    with pytest.raises(
+        od.SourceError, match="give the sources that the snapshot was taken of, in their order"
+    ):
+        counted.run(backwards, **options)
+    with pytest.raises(od.PlanError, match="a checkpoint needs a source that can go back"):
+        counted.run(
+            {"clicks": iter(data["clicks"]), "orders": data["orders"]}, merge_by="ts", snapshots=True
+        )
+
+
+def test_the_report_counts_the_rows_of_all_lanes():
+    p = od.Pipeline({"a": int})
+    hit, miss = p.branch(od.col("a") % 3 == 0)
+    some, _ = miss.branch(od.col("a") % 2 == 0)
+    both = od.union(hit.filter(od.col("a") > 10), some, p)
+    report = both.run(pa.table({"a": list(range(3000))}), workers=2, chunk_rows=50).report
+    assert [(one.name, one.tuples_in, one.tuples_out) for one in report.operators] == [
+        ("source: copies", 3000, 6000),
+        ("branch_1", 3000, 3000),
+        ("filter_2", 1000, 996),
+        ("branch_2", 2000, 1000),
+        ("union_4", 4996, 4996),
+    ]
