@@ -159,7 +159,8 @@ class MergedSources:
         if not same:
             raise SourceError(
                 f"the snapshot's position is {position!r:.200}, but the sources are {', '.join(names)}, "
-                f"merged by {self._merge_by!r}: give the sources that the snapshot was taken of, in their order"
+                f"merged by {self._merge_by!r}: give the sources that the snapshot was taken of, in "
+                "their order"
             )
         self._begin([one[1:] for one in position["sources"]])
 

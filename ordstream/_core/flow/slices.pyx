@@ -93,7 +93,7 @@ cdef inline int64_t rows_beside(const Operator* op, const Chunk* c, bint made) n
     """Rows that an operator takes of a unit beside those of `c`; `made`: that it has moved to other lanes."""
     cdef const Chunk* b = c.beside
     cdef int64_t rows = 0
-    cdef bint divides = op.reads & (op.reads - 1) == 0        # one input: what it made passed one branch
+    cdef bint divides = op.reads & (op.reads - 1) == 0      # one input: what it made passed one branch
     cdef bint counts
     while b != NULL:
         if made:
