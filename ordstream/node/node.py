@@ -35,6 +35,7 @@ from ordstream.node import source
 from ordstream.node.core_operators import core_operators
 from ordstream.node.core_options import core_options
 from ordstream.node.feeder import Feeder
+from ordstream.node.merge_log import MergeLog
 from ordstream.node.merging import MergedSources
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
@@ -103,6 +104,8 @@ class Stream(Reader):
     report : Report
         Complete when the stream is exhausted or closed.
     """
+
+    merge_log: MergeLog | None = None  # of several sources: what was chosen
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings

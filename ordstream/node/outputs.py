@@ -38,6 +38,8 @@ class OutputStream:
     ----------
     schemas : mapping of str to pyarrow.Schema
         Of the batches of each output.
+    merge_log : MergeLog or None
+        Of several sources: what was chosen.
     """
 
     def __init__(self, stream: Stream, outputs: Sequence[Output]) -> None:
@@ -48,6 +50,7 @@ class OutputStream:
         )
         self._waiting: deque[tuple[str, pa.RecordBatch]] = deque()
         self._through = stream.emitted_through
+        self.merge_log = stream.merge_log
 
     def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         return self
@@ -123,6 +126,7 @@ class Outputs(Mapping[str, pa.Table]):
     report : Report
     shed : ShedOutcome
     snapshot : Snapshot or None
+    merge_log : MergeLog or None
     """
 
     def __init__(self, stream: OutputStream) -> None:
@@ -134,6 +138,7 @@ class Outputs(Mapping[str, pa.Table]):
             for name, schema in stream.schemas.items()
         }
         self.report, self.shed, self.snapshot = stream.report, stream.shed, stream.snapshot
+        self.merge_log = stream.merge_log
 
     def __getitem__(self, name: str) -> pa.Table:
         return self._tables[name]

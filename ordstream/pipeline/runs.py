@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ordstream.node.node import Stream
     from ordstream.node.outputs import Outputs, OutputStream
     from ordstream.node.result import Result
+
+T = TypeVar("T")
 
 
 class Runs:
@@ -34,12 +36,21 @@ class Runs:
         *,
         outputs: Mapping[str, Runs],
         merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
         **options: Unpack[RunOptions],
     ) -> Outputs: ...
 
     @overload
     def run(
-        self, data: Any, *, outputs: None = None, merge_by: str | None = None, **options: Unpack[RunOptions]
+        self,
+        data: Any,
+        *,
+        outputs: None = None,
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[RunOptions],
     ) -> Result: ...
 
     @documented(stream=False, pipeline=False)
@@ -49,6 +60,8 @@ class Runs:
         *,
         outputs: Mapping[str, Runs] | None = None,
         merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result | Outputs:
         """Run on this machine and return all output.
@@ -56,7 +69,9 @@ class Runs:
         With `outputs`, a mapping of names to pipelines that go on from one source with this one, all of them
         run at once, and the result is a mapping of each name to its table (`ordstream.node.outputs`). A
         pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
-        by which they are merged, ties in the order of the mapping (`ordstream.node.merging`).
+        by which they are merged, ties in the order of the mapping (`ordstream.node.merging`). `idle`, such
+        as "2s": a live source that is silent for so long holds the others back no more. The result's
+        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again.
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
@@ -67,12 +82,12 @@ class Runs:
 
             node.check_whole(given)
             plan, named = self._several(outputs)
-            plan, data = fed(plan, data, merge_by)
+            plan, data = fed(plan, data, merge_by, idle, merge_log)
             with node.stream(plan, data, partial=False, **given) as stream:
-                return Outputs(OutputStream(stream, named))
-        plan, data = fed(self.plan, data, merge_by)
+                return Outputs(OutputStream(_logged(stream, data), named))
+        plan, data = fed(self.plan, data, merge_by, idle, merge_log)
         if processes == 1:
-            return node.run(plan, data, **given)
+            return _logged(node.run(plan, data, **given), data)
         from ordstream.fragments import process_stream
 
         node.check_whole(given)
@@ -85,6 +100,8 @@ class Runs:
         *,
         outputs: Mapping[str, Runs],
         merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
         **options: Unpack[StreamOptions],
     ) -> OutputStream: ...
 
@@ -95,6 +112,8 @@ class Runs:
         *,
         outputs: None = None,
         merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
         **options: Unpack[StreamOptions],
     ) -> Stream: ...
 
@@ -105,6 +124,8 @@ class Runs:
         *,
         outputs: Mapping[str, Runs] | None = None,
         merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
         **options: Unpack[StreamOptions],
     ) -> Stream | OutputStream:
         """Run on this machine: an iterator of output batches as they are ready.
@@ -120,11 +141,11 @@ class Runs:
             from ordstream.node.outputs import OutputStream
 
             plan, named = self._several(outputs)
-            plan, data = fed(plan, data, merge_by)
-            return OutputStream(node.stream(plan, data, **given), named)
-        plan, data = fed(self.plan, data, merge_by)
+            plan, data = fed(plan, data, merge_by, idle, merge_log)
+            return OutputStream(_logged(node.stream(plan, data, **given), data), named)
+        plan, data = fed(self.plan, data, merge_by, idle, merge_log)
         if processes == 1:
-            return node.stream(plan, data, **given)
+            return _logged(node.stream(plan, data, **given), data)
         from ordstream.fragments import process_stream
 
         # read as a Stream is; what only one node has (markers, shed) it lacks
@@ -146,7 +167,9 @@ class Runs:
         return plan, named
 
 
-def fed(plan: Plan, data: Any, merge_by: str | None) -> tuple[Plan, Any]:
+def fed(
+    plan: Plan, data: Any, merge_by: str | None, idle: Any = None, merge_log: Any = None
+) -> tuple[Plan, Any]:
     """The plan with one source, and what feeds it.
 
     Raises
@@ -155,8 +178,9 @@ def fed(plan: Plan, data: Any, merge_by: str | None) -> tuple[Plan, Any]:
         `merge_by` is given for one source, or not for several; the data are not those of the sources.
     """
     if not plan.sources:
-        if merge_by is not None:
-            raise PlanError("merge_by is for a pipeline of several sources; this one has one")
+        for name, option in (("merge_by", merge_by), ("idle", idle), ("merge_log", merge_log)):
+            if option is not None:
+                raise PlanError(f"{name} is for a pipeline of several sources; this one has one")
         if plan.name is not None and isinstance(data, Mapping):
             if set(data) != {plan.name}:
                 raise PlanError(
@@ -171,7 +195,13 @@ def fed(plan: Plan, data: Any, merge_by: str | None) -> tuple[Plan, Any]:
 
     ways, wide = wide_source(plan)
     one = with_one_source(plan, merge_by)
-    return one, MergedSources(data, ways, wide, merge_by)
+    return one, MergedSources(data, ways, wide, merge_by, idle, merge_log)
+
+
+def _logged(made: T, data: Any) -> T:
+    """A stream or result that knows what the merge of its sources has chosen."""
+    cast(Any, made).merge_log = getattr(data, "log", None)
+    return made
 
 
 def processes_of(options: dict[str, Any], graph: bool) -> int:

@@ -114,6 +114,7 @@ def run_serial(
     after: SerialResult | None = None,
     outputs: Mapping[str, Any] | None = None,
     merge_by: str | None = None,
+    merge_log: pa.Table | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
@@ -141,6 +142,8 @@ def run_serial(
         As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
     merge_by : str, optional
         As for a run; `data` is then a mapping of the sources' names to their data.
+    merge_log : pyarrow.Table, optional
+        As for a run: the tuples come as it says, and behind its end by `merge_by`.
 
     Returns
     -------
@@ -161,7 +164,9 @@ def run_serial(
         written, named = with_outputs({name: one.plan for name, one in outputs.items()})
     plan = laid_out(with_one_source(written, merge_by))
     physical(plan, workers=0)
-    rows = _merged(written, data, merge_by) if written.sources else _source_rows(plan.source, data)
+    rows = (
+        _merged(written, data, merge_by, merge_log) if written.sources else _source_rows(plan.source, data)
+    )
     if end == "suspend":
         refuse_suspend(plan)
     run = _begun(written, plan, time_punctuation, after)
@@ -336,9 +341,9 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
         yield from zip(*columns, strict=True)
 
 
-def _merged(plan: Plan, data: Any, merge_by: str | None) -> Iterator[Row]:
-    """The tuples of several sources as wide rows: the smallest of their next ones, ties in the order of
-    the data.
+def _merged(plan: Plan, data: Any, merge_by: str | None, log: pa.Table | None = None) -> Iterator[Row]:
+    """The tuples of several sources as wide rows: as a log says, then the smallest of their next ones, ties
+    in the order of the data.
     """
     assert merge_by is not None
     ways, wide = wide_source(plan)
@@ -350,8 +355,15 @@ def _merged(plan: Plan, data: Any, merge_by: str | None) -> Iterator[Row]:
         waiting.append(
             (numbers[name], way.schema.get_field_index(merge_by), rows, [*itertools.islice(rows, 1)])
         )
+    told = [] if log is None else log.to_pylist()
+    said = (entry["source"] for entry in told for _ in range(entry["rows"]))
     while any(head for *_, head in waiting):
-        number, _, rows, head = min((one for one in waiting if one[3]), key=lambda one: one[3][0][one[1]])
+        name = next(said, None)
+        number, _, rows, head = (
+            min((one for one in waiting if one[3]), key=lambda one: one[3][0][one[1]])
+            if name is None
+            else next(one for one in waiting if one[0] == numbers[name])
+        )
         own = dict(zip(ways[number].columns, head.pop(), strict=True))
         head.extend(itertools.islice(rows, 1))
         yield (number, *(own.get(at) for at in range(1, len(wide))))

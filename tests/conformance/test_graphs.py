@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ CLICKS = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("page", pa.string
 ORDERS = pa.schema(
     [("user", pa.int64()), ("amount", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.int64()))]
 )
+PATIENCE = 60.0  # seconds that no test should need
 WAYS = [(0, "auto"), (1, 1), (2, 3), (4, "auto")]
 
 
@@ -169,6 +171,82 @@ def test_the_sources_that_are_given():
         od.union(od.Pipeline({"a": int}), od.Pipeline({"b": int}).rename({"b": "a"}))
 
 
+def test_a_silent_source_holds_the_others_back_until_it_is_idle():
+    """Its rows come when they are there. The log says what was chosen, and repeats it."""
+    p, q = od.Pipeline({"ts": int}, source="p"), od.Pipeline({"ts": int}, source="q")
+    both = od.union(p.with_columns(of=od.lit("p")), q.with_columns(of=od.lit("q")))
+    heard = threading.Event()
+
+    def silent():
+        yield pa.record_batch({"ts": [1, 4]})
+        heard.wait(PATIENCE)  # until rows behind its next one have come out
+        yield pa.record_batch({"ts": [5, 60]})
+
+    def lively():
+        for start in range(0, 50, 10):
+            yield pa.record_batch({"ts": list(range(start, start + 10))})
+
+    rows = []
+    with both.stream({"p": silent(), "q": lively()}, merge_by="ts", idle="50ms", workers=1) as out:
+        for batch in out:
+            rows += batch.to_pylist()
+            if len(rows) == 52:
+                heard.set()
+    assert [row["ts"] for row in rows if row["of"] == "q"] == list(range(50))
+    assert [row["ts"] for row in rows if row["of"] == "p"] == [1, 4, 5, 60]
+    assert [row["ts"] for row in rows][-2:] == [5, 60]
+    log = out.merge_log.table
+    assert log.num_rows < 12
+    data = {
+        "p": pa.table({"ts": [1, 4, 5, 60]}),
+        "q": pa.table({"ts": list(range(50))}).to_batches(max_chunksize=3),
+    }
+    assert run_serial(both, data, merge_by="ts", merge_log=log).table.to_pylist() == rows
+    again = both.run(data, merge_by="ts", merge_log=log)
+    assert again.table.to_pylist() == rows
+    assert sum(again.merge_log.table["rows"].to_pylist()) == 54
+    shorter = both.run(data, merge_by="ts", merge_log=log.slice(0, 3)).table.to_pylist()
+    assert shorter == run_serial(both, data, merge_by="ts", merge_log=log.slice(0, 3)).table.to_pylist()
+    assert shorter != rows
+
+
+def test_a_source_that_fails_while_others_are_silent():
+    p, q = od.Pipeline({"ts": int}, source="p"), od.Pipeline({"ts": int}, source="q")
+    failed = threading.Event()
+
+    def silent():
+        failed.wait(PATIENCE)
+        yield pa.record_batch({"ts": [1]})
+
+    def failing():
+        yield pa.record_batch({"ts": [1]})
+        failed.set()
+        raise RuntimeError("the line is cut")
+
+    with pytest.raises(od.SourceError, match="the line is cut"):
+        od.union(p, q).run({"p": silent(), "q": failing()}, merge_by="ts", idle="10ms")
+
+
+def test_logs_that_are_none_of_these_sources():
+    p, q = od.Pipeline({"ts": int}, source="p"), od.Pipeline({"ts": int}, source="q")
+    both, one = od.union(p, q), pa.table({"ts": [1, 2]})
+    data = {"p": one, "q": one}
+    log = both.run(data, merge_by="ts").merge_log.table
+    assert log.to_pylist() == [{"source": s, "rows": 1} for s in "pqpq"]
+    with pytest.raises(od.PlanError, match="merge_log must be the table of a run's merge_log, got int"):
+        both.run(data, merge_by="ts", merge_log=3)
+    with pytest.raises(od.PlanError, match="it has 'x'"):
+        both.run(data, merge_by="ts", merge_log=pa.table({"source": ["x"], "rows": [1]}))
+    with pytest.raises(od.SourceError, match="1 more rows of source 'p' than the source"):
+        both.run(data, merge_by="ts", merge_log=pa.table({"source": ["p"], "rows": [3]}))
+    with pytest.raises(od.PlanError, match="merge_log is for a pipeline of several sources"):
+        p.run(one, merge_log=log)
+    with pytest.raises(od.PlanError, match="idle: a duration is a number and a unit"):
+        both.run(data, merge_by="ts", idle="soon")
+    with pytest.raises(od.PlanError, match="can't be combined with snapshots"):
+        both.run(data, merge_by="ts", merge_log=log, snapshots=True)
+
+
 # ---------------------------------------------------------------- several outputs
 
 
@@ -224,10 +302,10 @@ def test_outputs_that_are_none():
 
 def test_null_goes_the_second_way():
     p = od.Pipeline({"a": int})
-    hit, miss = p.branch(od.col("a") > 1)
+    hit, miss = p.branch(od.col("a") < 2)  # of the 0 under the null this would be true
     found = p.run(pa.table({"a": [1, None, 2]}), outputs={"hit": hit, "miss": miss})
-    assert found["hit"]["a"].to_pylist() == [2]
-    assert found["miss"]["a"].to_pylist() == [1, None]
+    assert found["hit"]["a"].to_pylist() == [1]
+    assert found["miss"]["a"].to_pylist() == [None, 2]
 
 
 def test_the_two_sides_of_a_join_are_one_stream():
@@ -312,3 +390,55 @@ def test_a_graph_goes_on_from_its_state():
         assert set(first.snapshot.states) == {"scan_2", "scan_2_2"}
         second = both.run(rows.slice(cut), restore=first.snapshot, **options)
         assert pa.concat_tables([first.table, second.table]).equals(whole)
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_several_sources_go_on_from_a_checkpoint(tmp_path, ascending):
+    """Each where it stood, in the middle of its batches too."""
+    clicks, orders = sources()
+    both = od.union(clicks.select("user", "ts"), orders.select("user", "ts"))
+    counted = both.key_by("user").cum_count()
+    rng = random.Random(5)
+    tables = {"clicks": clicks_of(rng, 90, ascending), "orders": orders_of(rng, 60, ascending)}
+    data = {name: table.to_batches(max_chunksize=7) for name, table in tables.items()}
+    whole = run_serial(counted, data, merge_by="ts").table
+    for number, stop in enumerate((1, 2, 30, 77, 149)):
+        folder = str(tmp_path / str(number))
+        found = []
+        options = {"merge_by": "ts", "checkpoint": folder, "workers": 2, "chunk_rows": 1, "every": 10}
+        with counted.stream(data, partial_after=0.0, max_ready=1, **options) as out:
+            rows = 0
+            for batch in out:
+                found.append(batch)
+                rows += batch.num_rows
+                through = out.emitted_through
+                if rows >= stop:
+                    break
+        rest = counted.run(data, emitted_through=through, **options)
+        assert rest.report.tuples < 150 or stop < 20  # it went on from a snapshot
+        table = pa.Table.from_batches([*found, *rest.batches], schema=whole.schema)
+        assert table.equals(whole)
+    backwards = {name: data[name] for name in ("orders", "clicks")}
+    with pytest.raises(
+        od.SourceError, match="give the sources that the snapshot was taken of, in their order"
+    ):
+        counted.run(backwards, **options)
+    with pytest.raises(od.PlanError, match="a checkpoint needs a source that can go back"):
+        counted.run(
+            {"clicks": iter(data["clicks"]), "orders": data["orders"]}, merge_by="ts", snapshots=True
+        )
+
+
+def test_the_report_counts_the_rows_of_all_lanes():
+    p = od.Pipeline({"a": int})
+    hit, miss = p.branch(od.col("a") % 3 == 0)
+    some, _ = miss.branch(od.col("a") % 2 == 0)
+    both = od.union(hit.filter(od.col("a") > 10), some, p)
+    report = both.run(pa.table({"a": list(range(3000))}), workers=2, chunk_rows=50).report
+    assert [(one.name, one.tuples_in, one.tuples_out) for one in report.operators] == [
+        ("source: copies", 3000, 6000),
+        ("branch_1", 3000, 3000),
+        ("filter_2", 1000, 996),
+        ("branch_2", 2000, 1000),
+        ("union_4", 4996, 4996),
+    ]

@@ -75,6 +75,20 @@ def test_random_graphs():
     assert all(SEEN[what] for what in wanted), SEEN
 
 
+def test_a_flush_between_two_branch_points():
+    """A union of three at once: what the flush made has passed only the second branch point."""
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("v") % 2 == 0)
+    flushed = Op("flushing", 3).pipeline(miss)
+    expected = od.union(hit, flushed).run(table_of(ROWS), workers=0).table
+    assert expected.num_rows > len(ROWS) + 10
+    one, other = flushed.branch(od.col("v") % 3 == 0)
+    for pipeline in (od.union(hit, one, other), od.union(hit, od.union(one, other))):
+        assert run_serial(pipeline, table_of(ROWS)).table.equals(expected)
+        for workers, chunk_rows in WAYS:
+            found = pipeline.run(table_of(ROWS), workers=workers, chunk_rows=chunk_rows).table
+            assert found.equals(expected), (workers, chunk_rows)
+
+
 def test_ties_come_in_the_order_of_the_call():
     graph = [Split([[Op("map", 1)], [Op("flat", 3)], []], True, [2, 0, 1])]
     expected = serially(graph, ROWS)
