@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ordstream.ground.duration import Duration
 from ordstream.operators.join_lookup import JoinLookup
 from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.time_joins import AsofJoin, IntervalJoin, Sides
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -50,6 +52,43 @@ class Joins:
         """
         site = self._site("join_lookup", name, "fail")
         return self._then(JoinLookup.bind(site, table, on, how, suffix, validate))
+
+    # ------------------------------------------------------------------------------------- of the pipeline
+
+    if TYPE_CHECKING:
+
+        def _site(self, op: str, name: str | None, on_error: OnError) -> Site: ...
+
+        def _then(self, operator: Operator) -> Pipeline: ...
+
+
+class KeyedJoins:
+    """Part of `KeyedPipeline`: joins of one lane that has both sides."""
+
+    def _join_interval(
+        self,
+        sides: Sides,
+        within: tuple[Duration, Duration],
+        how: Literal["inner", "left"] = "inner",
+        *,
+        max_state_bytes: int | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        site = self._site("join_interval", name, on_error)
+        return self._then(IntervalJoin.bind(site, sides, within, how, max_state_bytes))
+
+    def _join_asof(
+        self,
+        sides: Sides,
+        tolerance: Duration | None = None,
+        *,
+        max_state_bytes: int | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        site = self._site("join_asof", name, on_error)
+        return self._then(AsofJoin.bind(site, sides, tolerance, max_state_bytes))
 
     # ------------------------------------------------------------------------------------- of the pipeline
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from property import strategies as s
 from property.test_cut import BLOCKS, NODES, TURNS
-from property.test_cut import check as check_cut_over_nodes
+from property.test_cut import check as check_over_nodes
 from property.test_run_serial import check
+from property.test_snapshots import check_cut
 
 LARGE = settings(
     max_examples=12,
@@ -17,7 +19,8 @@ LARGE = settings(
         HealthCheck.filter_too_much,
     ],
 )
-WORDS = ("join_lookup", "join_lookup", "filter", "select", "lag", "count", "drop")
+LOOKUPS = ("join_lookup", "join_lookup", "filter", "select", "lag", "count", "drop")
+WORDS = ("join_interval", "join_interval", "join_asof", "join_lookup", "filter", "select", "window")
 
 
 @LARGE
@@ -27,6 +30,18 @@ def test_any_run_is_that_of_one_row_at_a_time(case):
 
 
 @LARGE
-@given(s.cases(vocabulary=WORDS, most=4), NODES, BLOCKS, TURNS)
-def test_over_nodes(case, nodes, block_rows, turns):
-    check_cut_over_nodes(case, nodes, block_rows, turns)
+@given(s.cases(vocabulary=WORDS, most=3), st.data())
+def test_suspended_runs(case, data):
+    check_cut(case, data)
+
+
+@LARGE
+@given(s.cases(vocabulary=LOOKUPS, most=4), NODES, BLOCKS, TURNS)
+def test_lookups_over_nodes(case, nodes, block_rows, turns):
+    check_over_nodes(case, nodes, block_rows, turns)
+
+
+@LARGE
+@given(s.cases(vocabulary=WORDS, most=3), NODES, BLOCKS, TURNS)
+def test_joins_over_nodes(case, nodes, block_rows, turns):
+    check_over_nodes(case, nodes, block_rows, turns)
