@@ -98,6 +98,10 @@ def _window(call: str, frame: str = "rows unbounded preceding") -> str:
     return f"select *, {call} over (partition by k order by row {frame}) a from rows order by row"
 
 
+def _negated(hit: od.Pipeline, miss: od.Pipeline) -> od.Pipeline:
+    return od.union(hit.with_columns(a=-C("x")), miss.with_columns(a=C("x")))
+
+
 def _first(row: Any) -> bool:
     return bool(row.x > 0)
 
@@ -185,6 +189,11 @@ JOBS: dict[str, Job] = {
         "select row, unnest(items) item from rows order by row",
     ),
     "flat_map (pairs)": Job(lambda p: p.flat_map(od.pairs("items", carry=["row"]))),
+    "branch, union": Job(
+        lambda p: _negated(*p.branch(C("x") > 0)),
+        _with(lambda pl: pl.when(pl.col("x") > 0).then(-pl.col("x")).otherwise(pl.col("x"))),
+        "select *, case when x > 0 then -x else x end a from rows order by row",
+    ),
     "shed": Job(lambda p: p.shed("1s", cost_key="k").filter(C("x") > 0)),
     "assert_that": Job(lambda p: p.assert_that(C("x") < 5000)),
     "assert_ordered": Job(lambda p: p.assert_ordered("ts")),

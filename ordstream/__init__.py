@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ordstream.operators.shed import Frozen
     from ordstream.operators.window_kinds import hopping, rolling, rows, session, tumbling
     from ordstream.pipeline import KeyedPipeline, Pipeline
+    from ordstream.pipeline.graph import union
     from ordstream.snapshots.checkpoint import Checkpoint
     from ordstream.snapshots.snapshot import Snapshot
 
@@ -89,6 +90,7 @@ __all__ = [
     "std",
     "sum",
     "tumbling",
+    "union",
     "var",
     "when",
 ]
@@ -119,6 +121,7 @@ _HOMES = {
     "operators.punctuation": ("every",),
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
+    "pipeline.graph": ("union",),
     "operators.shed": ("Frozen",),
     "operators.window_kinds": ("hopping", "rolling", "rows", "session", "tumbling"),
     "snapshots.checkpoint": ("Checkpoint",),

@@ -89,6 +89,9 @@ class Rolling(Operator):
     def clock_wanted(self) -> tuple[int, int] | None:
         return None if self.clock is None else (self.clock, self.window.length)
 
+    def with_clock(self, column: int | None) -> Self:
+        return self.changed(clock=column)
+
     def state_schema(self) -> pa.Schema | None:
         """The tuples of the window, oldest first, as lists side by side: their times (where there are), and
         per tuple and aggregation whether there is a value and the words that are kept. Of the first `front`

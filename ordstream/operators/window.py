@@ -100,6 +100,9 @@ class Window(Operator):
     def clock_wanted(self) -> tuple[int, int] | None:
         return None if self.clock is None else (self.clock, max(self.window.length, 1))
 
+    def with_clock(self, column: int | None) -> Self:
+        return self.changed(clock=column)
+
     def state_schema(self) -> pa.Schema | None:
         """The open window: start, time of the latest tuple, the aggregates."""
         first, time = len(self.key), self.input.field(self.time)

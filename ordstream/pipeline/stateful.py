@@ -311,7 +311,9 @@ class StatefulOperators(RunningOperators):
         if any(operator.name == chosen for operator in operators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
         checked = policy(on_error, chosen)
-        return Site(self._schema, chosen, self._key, self._partition, self._buckets, checked, operators)
+        return Site(
+            self._schema, chosen, self._key, self._partition, self._buckets, checked, self._plan.way()
+        )
 
     def _then(self, operator: Operator) -> Pipeline:
         """The pipeline with one more operator."""

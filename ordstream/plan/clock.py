@@ -27,7 +27,8 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
     Raises
     ------
     PlanError
-        The run was told another column than that of the windows.
+        The run was told another column than that of the windows, or windows of several branches want
+        several.
     SchemaError
         As `Every.bind`.
     """
@@ -38,6 +39,12 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
         raise PlanError(
             f"punctuate= names the column {names[given[0]]!r}, but the clock of the windows is "
             f"{names[wanted[0][0]]!r}: there is one clock; leave punctuate out"
+        )
+    if any(column != wanted[0][0] for column, _ in wanted):
+        names = sorted({plan.source.names[column] for column, _ in wanted})
+        raise PlanError(
+            f"windows of several branches take their time from the columns {', '.join(names)}: there is one "
+            "clock. A column that is computed is none: its windows close at their key's next row"
         )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None

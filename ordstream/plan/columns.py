@@ -29,16 +29,16 @@ def needed_outputs(plan: Plan) -> dict[int, tuple[Columns, Columns]]:
             nulls[position] |= set(range(width))
         if position == SOURCE:
             break
-        seen, tested = _needed_input(plan.operators[position], nulls[position])
-        for producer in plan.producers(position):
-            values[producer] |= seen
-            nulls[producer] |= tested
+        for edge in plan.inputs(position):
+            seen, tested = _needed_input(plan.operators[position], nulls[position], edge.place)
+            values[edge.producer] |= seen
+            nulls[edge.producer] |= tested
     return {position: (frozenset(values[position]), frozenset(nulls[position])) for position in values}
 
 
-def _needed_input(operator: Operator, needed: set[int]) -> tuple[set[int], set[int]]:
-    """What an operator needs of its input, as `needed_outputs`, where `needed` is wanted of its output."""
-    passed = operator.columns_passed()
+def _needed_input(operator: Operator, needed: set[int], place: int) -> tuple[set[int], set[int]]:
+    """What an operator needs of an input, as `needed_outputs`, where `needed` is wanted of its output."""
+    passed = operator.columns_passed_from(place)
     # A null test in front of this operator is forgotten here: values and nulls are told apart by the next
     # operator only.
     values = {passed[out] for out in needed if out in passed}

@@ -23,6 +23,7 @@ from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.final import final
+from ordstream.plan.lanes import check_one_source
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
@@ -111,6 +112,7 @@ def apply(
         If an option is unknown or out of range, or the grouping doesn't fit the operators.
     """
     check_frame(df)
+    check_one_source(pipeline.plan, "od.spark")
     options = options | ({} if emit is None else {"emit": emit})
     layout = _layout(df.sparkSession, pipeline, nodes, nodes_per_executor)
     order = _names(order_by)
@@ -273,7 +275,7 @@ def _quiet() -> Iterator[None]:
 def _layout(
     spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, per_executor: PerExecutor
 ) -> Layout | None:
-    """How nodes lie on executors; None: one node. A pipeline that sheds runs in one.
+    """How nodes lie on executors; None: one node. A pipeline that sheds, and a graph, run in one.
 
     Raises
     ------
@@ -281,7 +283,7 @@ def _layout(
         It sheds, and more nodes are asked for; or an argument is out of range.
     """
     shedding = [operator.name for operator in sheds(pipeline.plan)]
-    if nodes in (None, 1) or (shedding and nodes == "auto"):
+    if nodes in (None, 1) or ((shedding or pipeline.plan.is_graph) and nodes == "auto"):
         return None
     layout = make_layout(spark, pipeline, nodes, per_executor)
     if shedding and layout.nodes > 1:
@@ -324,6 +326,8 @@ def explain(
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     layout = _layout(session, pipeline, nodes, nodes_per_executor)
+    if layout is None and pipeline.plan.is_graph:
+        return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
     if layout is None and sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"

@@ -11,8 +11,16 @@ import pytest
 from ordstream.operators.operator import Operator
 
 ROOT = Path(__file__).parents[2]
-JOBS = ("filter_and_map", "running_total", "deduplicate", "difference", "last_three", "fraud_rule")
-JOBS += ("enrichment",)
+JOBS = (
+    "filter_and_map",
+    "running_total",
+    "deduplicate",
+    "difference",
+    "last_three",
+    "fraud_rule",
+    "two_sources",
+    "enrichment",
+)
 
 
 @pytest.fixture

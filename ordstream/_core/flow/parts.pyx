@@ -7,6 +7,7 @@ from ordstream._core.flow.delivery cimport (
     expect_release, fail_unit, inherit, operator_send, out_of_memory, send_held, send_or_hold,
 )
 from ordstream._core.flow.exports cimport export_state
+from ordstream._core.flow.lanes cimport mark_flush
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
@@ -248,6 +249,14 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     send_or_hold(op, w, ticket, out, slice)
 
 
+cdef inline bint divided_behind(const Operator* op) noexcept nogil:
+    """Whether an operator behind moves rows between lanes. Cost: a look at each; once per punctuation."""
+    cdef const Operator* to = op.next
+    while to != NULL and not to.kernel.units:
+        to = to.next
+    return to != NULL
+
+
 cdef inline int16_t lane_of(const Operator* op) noexcept nogil:
     """The lane of an operator that works on one."""
     cdef int16_t lane = 0
@@ -296,6 +305,9 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
         out.lane = lane_of(op)
+        if op.lanes and divided_behind(op) and mark_flush(w, out) != 0:
+            out_of_memory(op)
+            return
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1

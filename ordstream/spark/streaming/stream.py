@@ -19,6 +19,7 @@ from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, make_settings
 from ordstream.node.snapshotting import seconds_of
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.lanes import check_line
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, fit
@@ -287,6 +288,7 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     make_settings(dict(options))
     if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
         raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")
+    check_line(pipeline.plan, "a stream in Spark")
     check_can_snapshot(pipeline.plan)
     refuse_suspend(pipeline.plan)
     check_repeatable(pipeline.plan, None)
