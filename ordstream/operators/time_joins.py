@@ -42,12 +42,15 @@ class Sides:
         Time columns of left and right tuples; may be one column.
     left, right : mapping of output name to column
         What is shown of either side, beside the key.
+    clock : int, optional
+        Source column that the times of both sides are, where the lane does not show it.
     """
 
     side: str
     times: tuple[str, str]
     left: Mapping[str, str]
     right: Mapping[str, str]
+    clock: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +104,7 @@ class TimeJoin(Operator):
             raise SchemaError(f"{where}: the times of both sides must be of one type, they are {types}")
         time_span(0, schema.field(times[LEFT]), where)  # a type that can be a time
         shown = [_shown(schema, columns, where) for columns in (sides.left, sides.right)]
+        clock = clock_at(site.before, times[LEFT]) if sides.clock is None else sides.clock
         if max_state_bytes is not None:
             max_state_bytes = positive_int(max_state_bytes, f"{where}: max_state_bytes")
         return {
@@ -109,7 +113,7 @@ class TimeJoin(Operator):
             "times": times,
             "left": shown[LEFT][0],
             "right": shown[RIGHT][0],
-            "clock": clock_at(site.before, times[LEFT]) if times[LEFT] == times[RIGHT] else None,
+            "clock": clock if times[LEFT] == times[RIGHT] else None,
             "max_state_bytes": max_state_bytes,
         }
 
@@ -140,6 +144,9 @@ class TimeJoin(Operator):
     def clock_wanted(self) -> tuple[int, int] | None:
         bounded = all(reach is None or reach[1] is not None for reach in self.kept)
         return None if self.clock is None or not bounded else (self.clock, self.period)
+
+    def with_clock(self, column: int | None) -> Self:
+        return self.changed(clock=column)
 
     def state_schema(self) -> pa.Schema | None:
         """Time of the last tuple; of each side that is kept the number of rows, and these as bytes, oldest

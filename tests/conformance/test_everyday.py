@@ -20,6 +20,7 @@ JOBS = (
     "fraud_rule",
     "two_sources",
     "enrichment",
+    "join_within",
 )
 
 
