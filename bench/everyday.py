@@ -174,6 +174,21 @@ RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
             f"select {COLUMNS}, town, fee from events left join shops using (shop) order by row"
         ),
     },
+    "join_within": {
+        "polars": _polars(
+            lambda f, pl: (
+                f.filter(pl.col("shop") != "grocer")
+                .join(f.filter(pl.col("shop") == "grocer").drop("shop"), on="card")
+                .filter((pl.col("ts_right") - pl.col("ts")).is_between(pl.duration(), pl.duration(hours=1)))
+                .select("card", "ts", "shop", "ts_right", "cents_right")
+            )
+        ),
+        "duckdb": _duckdb(
+            "select a.card, a.ts, a.shop, b.ts ts_right, b.cents cents_right from events a join events b "
+            "on a.card = b.card and a.shop <> 'grocer' and b.shop = 'grocer' "
+            "and b.ts - a.ts between interval 0 seconds and interval 1 hour"
+        ),
+    },
     "two_sources": {
         "pandas": _pandas(
             lambda f: (

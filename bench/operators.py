@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
+from ordstream.operators.time_joins import Sides
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "operators.json"
@@ -120,6 +121,14 @@ def _batch(columns: dict[str, Any]) -> dict[str, Any]:
 def _process(row: Any, state: Any, emit: Callable[..., None]) -> None:
     state.n += 1
     emit(row.row, state.n)
+
+
+#: Of a join of rows with x > 0 to the others.
+SIDES = Sides("right", ("ts", "ts"), {"row": "row"}, {"other": "row"})
+
+
+def _sided(pipeline: od.Pipeline) -> od.KeyedPipeline:
+    return pipeline.with_columns(right=C("x") > 0).key_by("k")
 
 
 JOBS: dict[str, Job] = {
@@ -301,6 +310,28 @@ JOBS: dict[str, Job] = {
         lambda p: p.key_by("k").window(od.rows(20)).aggregate(a=od.sum("x")),
         _over(lambda pl: pl.col("x").rolling_sum(20, min_samples=1)),
         _window("sum(x)", "rows 19 preceding"),
+    ),
+    "join_interval": Job(
+        lambda p: _sided(p)._join_interval(SIDES, ("0s", "6h")),
+        None,
+        "select l.k, l.row, r.row other from (from rows where x <= 0) l join (from rows where x > 0) r "
+        "on l.k = r.k and r.ts - l.ts between interval 0 seconds and interval 6 hours "
+        "order by greatest(l.row, r.row), least(l.row, r.row)",
+    ),
+    "join_asof": Job(
+        lambda p: _sided(p)._join_asof(SIDES),
+        lambda f: (
+            f.filter(_pl().col("x") <= 0)
+            .join_asof(
+                f.filter(_pl().col("x") > 0).select("k", "ts", other="row"),
+                on="ts",
+                by="k",
+                check_sortedness=False,
+            )
+            .select("k", "row", "other")
+        ),
+        "select l.k, l.row, r.row other from (from rows where x <= 0) l asof left join "
+        "(from rows where x > 0) r on l.k = r.k and l.ts >= r.ts order by l.row",
     ),
     "reorder": Job(lambda p: p.reorder("ts", slack="5s")),
     "pair_up": Job(lambda p: p.key_by("k").pair_up("hole", on_error="skip")),

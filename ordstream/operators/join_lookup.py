@@ -249,7 +249,7 @@ def shown_name(name: str, taken: Sequence[str], suffix: str, where: str) -> str:
         return name
     if name + suffix in taken:
         raise SchemaError(
-            f"{where}: the table's column {name!r} would be called {name + suffix!r}, and there is one of "
-            "that name: rename it in the table, or give another suffix="
+            f"{where}: the other side's column {name!r} would be called {name + suffix!r}, and there is one "
+            "of that name: rename it there, or give another suffix="
         )
     return name + suffix

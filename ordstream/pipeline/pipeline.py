@@ -50,7 +50,7 @@ from ordstream.plan.shedding import check_no_shed
 __all__ = ["KeyedPipeline", "Pipeline"]
 
 
-class Pipeline(Runs, Joins, StatefulOperators):
+class Pipeline(Joins, Runs, StatefulOperators):
     """A chain of operators.
 
     A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a

@@ -20,6 +20,8 @@ JOBS = (
     "fraud_rule",
     "enrichment",
     "two_sources",
+    "enrichment",
+    "join_within",
 )
 
 

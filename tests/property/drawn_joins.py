@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
-from property.drawn_expressions import named
+from property.drawn_expressions import Expressions, named
+from property.drawn_options import can_be_time
 from property.drawn_values import DAY, FLOATS, STRINGS
 
 from ordstream.ground.types import (
@@ -58,6 +59,10 @@ def table_for(schema: pa.Schema, key: list[str], seed: int, rows: int) -> pa.Tab
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+#: Least and most of the right time less the left one.
+SPANS = ((0, 0), (0, 3), (-2, 2), (-40, 0), (-3, -1), (2, 40), (0, 2**40))
+
+
 class Joins:
     """Part of `property.strategies.Chain`."""
 
@@ -65,6 +70,35 @@ class Joins:
     schema: pa.Schema
     pick: Any
     add: Any
+    key: Any
+    time: Any
+    fresh: Any
+    policy: Any
+
+    def join_interval(self) -> None:
+        how = self.pick(("'inner'", "'left'"))
+        self.time_join("_join_interval", f"{self.pick(SPANS)!r}, {how}")
+
+    def join_asof(self) -> None:
+        self.time_join("_join_asof", self.pick(("None", "0", "2", "40")))
+
+    def time_join(self, method: str, arguments: str) -> None:
+        """A join of a lane in which some condition tells the sides apart."""
+        key, times, side = self.key(), named(self.schema, can_be_time), self.fresh("side")
+        if not key or not times:
+            return
+        shown = [self.draw(st.lists(st.sampled_from(self.schema.names), max_size=3)) for _ in range(2)]
+        taken = set(self.schema.names)
+        given = [
+            {next(n for i in range(99) if (n := f"{prefix}{place}_{i}") not in taken): name
+             for place, name in enumerate(names)}
+            for prefix, names in zip("lr", shown, strict=True)
+        ]  # fmt: skip
+        time = self.time(times)
+        condition = Expressions(self.draw, self.schema).boolean(1)
+        self.add(f".with_columns({condition}.alias({side!r}), on_error='skip')")
+        sides = f"Sides({side!r}, ({time!r}, {time!r}), {given[0]!r}, {given[1]!r})"
+        self.add(f"{key}.{method}({sides}, {arguments}{self.policy()})")
 
     def join_lookup(self) -> None:
         able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))

@@ -36,6 +36,7 @@ from ordstream.ground.types import (
     is_list,
     is_temporal,
 )
+from ordstream.operators.time_joins import Sides
 
 #: What the text of a pipeline may name.
 NAMESPACE: dict[str, Any] = {
@@ -43,6 +44,7 @@ NAMESPACE: dict[str, Any] = {
     "pa": pa,
     "f": functions,
     "table_for": table_for,
+    "Sides": Sides,
     "nan": math.nan,
     "inf": math.inf,
     "datetime": datetime,
@@ -413,7 +415,7 @@ class Chain(Windows, RowOperators, Joins):
 _KEEP_ORDER = (
     *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered", "rolling"),
     *("pairs", "explode", "pair_up", "preceding"),
-    *("head", "deduplicate", "assert_that", "sample", "inspect", "join_lookup"),
+    *("head", "deduplicate", "assert_that", "sample", "inspect", "join_lookup", "join_asof"),
 )
 
 
@@ -483,6 +485,8 @@ BUILTIN += (
     "rolling",
     "reorder",
     "join_lookup",
+    "join_interval",
+    "join_asof",
 )
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")

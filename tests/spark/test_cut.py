@@ -63,8 +63,7 @@ def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, se
 
 
 def test_a_side_table_travels_to_the_executors(spark, files):
-    items, names = ["é0", "é3", "é0", None], ["x", "ключ", None, "no"]
-    names = pa.table({"item": items, "name": names, "fee": [1, 2, 3, 4]})
+    names = pa.table({"item": ["é0", "é3", "é0", None], "name": ["x", "ключ", None, "no"], "fee": range(4)})
     counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
     pipeline = counted.join_lookup(names, "item", "left").key_by("name").scan(least=od.min("n"))
     expected = run_serial(pipeline, stream(range(ROWS)))
