@@ -162,8 +162,6 @@ def test_what_is_refused():
         window("1m", time="ts")
     with pytest.raises(od.PlanError, match="closed must be one of"):
         od.rolling(3, closed="up")
-    with pytest.raises(NotImplementedError, match="hopping windows are not there yet"):
-        od.hopping("5m", every="1m")
 
 
 @pytest.mark.parametrize("kind", [od.tumbling(10), od.session(10), od.rolling(10)])
