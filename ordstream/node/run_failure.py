@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
+from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
+from ordstream.plan.clock import clock_needed_by
 from ordstream.plan.plan import Plan
 
 # Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python
@@ -70,7 +71,8 @@ def failure(
         error.__cause__ = OverflowError(message)
         return error
     if index < 0 and code == EARLIER:
-        error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
+        text = backwards(message, source, clock_needed_by(plan))
+        error = SourceError(f"tuple {serial} of the source: {text}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, PlanError, SourceError
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
+from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
-from ordstream.plan.clock import clock_of, takes_marks
+from ordstream.plan.clock import clock_needed_by, clock_of, takes_marks
 from ordstream.plan.physical import physical
 from ordstream.reference.base import Row, SerialOperator
 
@@ -173,7 +173,8 @@ def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None)
     """A new run, or a suspended one that goes on."""
     if after is None:
         told = clock_of(pipeline.plan, punctuation)
-        clock = None if told is None else _Clock(pipeline.source_schema, *told)
+        needed_by = clock_needed_by(pipeline.plan)
+        clock = None if told is None else _Clock(pipeline.source_schema, *told, needed_by)
         return _SerialRun(pipeline.plan, clock, punctuation)
     run, after._run = after._run, None
     if run is None:
@@ -254,10 +255,11 @@ class _SerialRun:
 class _Clock:
     """Time punctuations: a pure function of the sequence of tuples."""
 
-    def __init__(self, schema: pa.Schema, column: int, period: int) -> None:
+    def __init__(self, schema: pa.Schema, column: int, period: int, needed_by: str) -> None:
         self.schema = schema
         self.column = column
         self.period = period
+        self.needed_by = needed_by
         self.latest: int | None = None
 
     def tick(self, row: Row) -> int | None:
@@ -268,7 +270,7 @@ class _Clock:
         if time is None:
             return None
         if before is not None and time < before:
-            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, PUNCTUATE))
+            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, self.needed_by))
         self.latest = time
         now = time // self.period
         return None if before is None or now == before // self.period else now * self.period
