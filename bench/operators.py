@@ -300,6 +300,12 @@ JOBS: dict[str, Job] = {
         "from rows group by k, start",
         ("k", "start"),
     ),
+    "window (hopping)": Job(
+        lambda p: p.key_by("k").window(od.hopping("5m", every="1m"), time="ts").aggregate(a=od.sum("x"))
+    ),
+    "window (median)": Job(
+        lambda p: p.key_by("k").window(od.tumbling("1m"), time="ts").aggregate(a=od.median("x"))
+    ),
     "window (session)": Job(
         lambda p: p.key_by("k").window(od.session("1h"), time="ts").aggregate(a=od.sum("x"))
     ),

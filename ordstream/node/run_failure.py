@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
+from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
 from ordstream.ground.user_code import place_of
 from ordstream.operators.operator import Operator
+from ordstream.plan.clock import clock_needed_by
 from ordstream.plan.plan import SOURCE, Plan
 
 # Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python
@@ -72,7 +73,8 @@ def failure(
         error.__cause__ = OverflowError(message)
         return error
     if index < 0 and code == EARLIER:
-        error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
+        text = backwards(message, source, clock_needed_by(plan))
+        error = SourceError(f"tuple {serial} of the source: {text}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from ordstream.errors import PlanError
+from ordstream.ground.ordercheck import PUNCTUATE
 from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
@@ -48,6 +49,12 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
         )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
+
+
+def clock_needed_by(plan: Plan) -> str:
+    """Who needs the clock, for the error where the source runs backwards."""
+    windows = [operator.name for operator in plan.operators if operator.clock_wanted() is not None]
+    return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE
 
 
 def takes_marks(operator: Operator, punctuate: Every | None) -> bool:

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, PlanError, SourceError
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
+from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
 from ordstream.ground.user_code import place_of
-from ordstream.plan.clock import clock_of, takes_marks
+from ordstream.plan.clock import clock_needed_by, clock_of, takes_marks
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
@@ -212,7 +212,7 @@ def _begun(written: Plan, plan: Plan, punctuation: Every | None, after: SerialRe
     """A new run, or a suspended one that goes on."""
     if after is None:
         told = clock_of(plan, punctuation)
-        clock = None if told is None else _Clock(plan.source, *told)
+        clock = None if told is None else _Clock(plan.source, *told, clock_needed_by(plan))
         return _SerialRun(written, plan, clock, punctuation)
     run, after._run = after._run, None
     if run is None:
@@ -306,10 +306,11 @@ class _SerialRun:
 class _Clock:
     """Time punctuations: a pure function of the sequence of tuples."""
 
-    def __init__(self, schema: pa.Schema, column: int, period: int) -> None:
+    def __init__(self, schema: pa.Schema, column: int, period: int, needed_by: str) -> None:
         self.schema = schema
         self.column = column
         self.period = period
+        self.needed_by = needed_by
         self.latest: int | None = None
 
     def tick(self, row: Row) -> int | None:
@@ -320,7 +321,7 @@ class _Clock:
         if time is None:
             return None
         if before is not None and time < before:
-            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, PUNCTUATE))
+            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, self.needed_by))
         self.latest = time
         now = time // self.period
         return None if before is None or now == before // self.period else now * self.period

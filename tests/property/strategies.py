@@ -28,7 +28,7 @@ from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES as _RAISES
 from property.drawn_rows import RowOperators
 from property.drawn_values import batches, schemas, tables
-from property.drawn_windows import Windows, agreed
+from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
 from ordstream.ground.types import (
@@ -232,8 +232,8 @@ class Chain(Windows, RowOperators, Joins):
         else:
             self.add(f"{key}.aggregate({calls}, emit={self.pick(('updates', 'final'))!r}{self.policy()})")
 
-    def aggregations(self, taken: set[str]) -> list[tuple[str, str]]:
-        """(name, aggregation), some with a condition."""
+    def aggregations(self, taken: set[str], gathers: bool = True) -> list[tuple[str, str]]:
+        """(name, aggregation), some with a condition; `gathers`: also such as keep values."""
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
@@ -242,6 +242,8 @@ class Chain(Windows, RowOperators, Joins):
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
+        if gathers:
+            calls += gathered_calls(self.schema)
         chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
         parts, expressions = [], Expressions(self.draw, self.schema)
         for function, column in chosen:
@@ -266,7 +268,9 @@ class Chain(Windows, RowOperators, Joins):
             time, timeout = self.time(times), self.pick((0, 1, 3, 50))
             aggregate = ""
             if self.draw(st.booleans()):
-                given = ", ".join(f"{n!r}: {call}" for n, call in self.aggregations(made | set(names)))
+                given = ", ".join(
+                    f"{n!r}: {call}" for n, call in self.aggregations(made | set(names), False)
+                )
                 aggregate = f", aggregate={{{given}}}"
             self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{aggregate}{self.policy()})")
 
