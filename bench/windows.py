@@ -113,7 +113,8 @@ def jobs(workers: int) -> dict[str, tuple[Job, dict[str, Job], str]]:
     )
     hops = (
         "select k, start, count(*) as n, sum(x) as s from "
-        "(select *, unnest([time_bucket(interval 5 minutes, ts) - interval 5 minutes, time_bucket(interval 5 minutes, ts)]) as start from data) group by all"
+        "(select *, unnest([time_bucket(interval 5 minutes, ts) - interval 5 minutes, "
+        "time_bucket(interval 5 minutes, ts)]) as start from data) group by all"
     )
     return {
         "tumbling: count, sum": (
