@@ -4,8 +4,9 @@ An operator is a frozen dataclass in a file of its own. Its `bind` makes it: it 
 against the schema that arrives. The operator then answers every question that others ask: what it reads and
 passes on, what it says in `explain`, what it does at the end of the stream, which kernel runs it, which
 class is its meaning. Nobody else chooses by an operator's name or class (tests/unit/test_architecture.py
-checks that). A new operator is one file here, one kernel file of the same name in `_core/kernels`, and one
-row of the property tests' table.
+checks that). A new operator is one file here, one kernel file of the same name in `_core/kernels`, the
+method that users call (in `ordstream.pipeline`: its signature and help are written for them), and one row of
+the property tests' table.
 
 An operator is stateless ("SL"), keeps one state per key ("PS", partitioned stateful) or one state in all
 ("SF", stateful, under the empty key); ordered paper, section 2.

@@ -13,7 +13,7 @@ import ordstream as od
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
-@settings(max_examples=250, deadline=None)
+@settings(deadline=None)
 @given(rows=ROWS, predicate=BOOLEANS)
 def test_filter_equals_the_reference(on_error, rows, predicate):
     check(pipeline().filter(predicate, on_error=on_error), rows)

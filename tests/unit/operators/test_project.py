@@ -16,7 +16,7 @@ FEW = settings(max_examples=20, deadline=None)
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
-@settings(max_examples=250, deadline=None)
+@settings(deadline=None)
 @given(rows=ROWS, integer=INTEGERS, real=REALS, boolean=BOOLEANS)
 def test_project_equals_the_reference(on_error, rows, integer, real, boolean):
     check(pipeline().select("s", "l", "u", a=integer, b=real, c=boolean, on_error=on_error), rows)
