@@ -247,3 +247,32 @@ def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
     in_turns = [count for count in steps if count]
     assert max(in_turns) <= polled_node.FIRST_ROWS
     assert set(in_turns[-200:]) == {1}
+
+
+def test_batches_do_not_shrink_where_a_step_takes_longer_than_a_turn(monkeypatch):
+    """As on a machine with much else to do: rows one by one would take as many times the step."""
+    clock = Clock()
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
+    steps, poll = [], polled_stream.PolledStream.poll
+
+    def slow(stream, ready):
+        clock.now += 0.05
+        return poll(stream, ready)
+
+    def work(row):
+        clock.now += 0.001
+        steps[-1] += 1
+        return (row.item, row.n)
+
+    whole = LiveNode.step
+
+    def step(node):
+        steps.append(0)
+        return whole(node)
+
+    monkeypatch.setattr(polled_stream.PolledStream, "poll", slow)
+    monkeypatch.setattr(LiveNode, "step", step)
+    pipeline, table = od.Pipeline(SOURCE).map(work, schema=SOURCE), rows(6_000)
+    assert run_here(pipeline, table, 2, {}).table.equals(run_serial(pipeline, table).table)
+    assert max(steps) >= 400
