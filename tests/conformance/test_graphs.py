@@ -309,6 +309,16 @@ def test_an_output_that_nobody_looks_at_holds_no_other_back():
     assert out.emitted_through == od.OrderTag(100_000, 0)
 
 
+def test_the_commit_point_of_several_outputs():
+    """It moves when all that was made together has been given out."""
+    p = od.Pipeline({"a": int})
+    small, large = p.branch(od.col("a") < 5)
+    rows = pa.table({"a": list(range(10))})
+    with p.stream(rows, outputs={"small": small, "large": large}, partial=False, workers=0) as out:
+        points = [(name, out.emitted_through) for name, _ in out]
+    assert points == [("small", od.OrderTag(0)), ("large", od.OrderTag(10, 0))]
+
+
 def test_outputs_end_before_the_row_that_fails():
     p = od.Pipeline({"a": int})
     low, high = p.branch(od.col("a") < 50)
