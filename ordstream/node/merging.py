@@ -50,8 +50,8 @@ class _Waiting:
     ended : bool
     taken : int
         Rows that do not wait any more.
-    latest, floor : int
-        The largest value that was read, and of the rows that do not wait any more.
+    latest : int
+        The largest value that was read.
     """
 
     name: str
@@ -65,7 +65,6 @@ class _Waiting:
     ended: bool = False
     taken: int = 0
     latest: int = -(1 << 63)
-    floor: int = -(1 << 63)
 
     @property
     def holds_back(self) -> bool:
@@ -95,7 +94,6 @@ class _Waiting:
         """The first rows that wait, which do so no longer."""
         assert self.rows is not None
         found = self.rows.slice(0, count)
-        self.floor = int(self.keys[count - 1])
         self.rows, self.keys = self.rows.slice(count), self.keys[count:]
         self.taken += count
         return found
@@ -182,7 +180,7 @@ class MergedSources:
             self._begin(None)
         places = []
         for one, positions in zip(self._sources, self._positions, strict=True):
-            places.append([one.name, positions.at(one.taken), one.floor])
+            places.append([one.name, positions.at(one.taken)])
             positions.forget(one.taken)
         return {"merge_by": self._merge_by, "sources": places}
 
@@ -206,17 +204,16 @@ class MergedSources:
                 f"merged by {self._merge_by!r}: give the sources that the snapshot was taken of, in "
                 "their order"
             )
-        self._begin([one[1:] for one in position["sources"]])
+        # Between two batches of the merge no row that waits or comes has to know of a larger one before it.
+        self._begin([one[1] for one in position["sources"]])
 
     def _begin(self, places: Sequence[Any] | None) -> None:
         """Begin at these places, or at the start, and know where the sources stand."""
         self._positions = [
-            Positions(one, 0, None if places is None else places[number][0])
+            Positions(one, 0, None if places is None else places[number])
             for number, one in enumerate(self._data.values())
         ]
         self._open(self._positions)
-        for one, place in zip(self._sources, places or (), strict=bool(places)):
-            one.floor = one.latest = place[1]
 
     def _open(self, data: Iterable[Any]) -> None:
         self._sources = []

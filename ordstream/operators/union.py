@@ -37,7 +37,6 @@ class Union(Operator):
     op: ClassVar[str] = "union"
     takes_units: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
-    keeps_time: ClassVar[bool] = False  # its inputs' times may be of several columns: no clock behind it
 
     inputs: tuple[pa.Schema, ...]
     columns: tuple[tuple[From, ...], ...]

@@ -25,6 +25,7 @@ from ordstream.operators.window_kinds import WindowKind
 from ordstream.pipeline.running import RunningOperators
 from ordstream.pipeline.windowed import Windowed
 from ordstream.plan.plan import Plan
+from ordstream.plan.way import way
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -312,7 +313,7 @@ class StatefulOperators(RunningOperators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
         checked = policy(on_error, chosen)
         return Site(
-            self._schema, chosen, self._key, self._partition, self._buckets, checked, self._plan.way()
+            self._schema, chosen, self._key, self._partition, self._buckets, checked, way(self._plan)
         )
 
     def _then(self, operator: Operator) -> Pipeline:

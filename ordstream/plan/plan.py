@@ -196,20 +196,6 @@ class Plan:
         """Where the tuples of an operator (or SOURCE) go; nowhere: they are output."""
         return [edge.consumer for edge in self.edges if edge.producer == position]
 
-    def way(self) -> tuple[Operator, ...]:
-        """The operators that the output came through, in order: all of a line; of a graph from the last
-        union on.
-        """
-        if not self.is_graph:
-            return self.operators
-        found: list[Operator] = []
-        producer = {edge.consumer: edge.producer for edge in self.edges}
-        position = len(self.operators) - 1
-        while position != SOURCE:
-            found.append(self.operators[position])
-            position = producer[position] if found[-1].places == 1 else SOURCE
-        return tuple(reversed(found))
-
     def only_consumer(self, position: int) -> Operator | None:
         """The operator behind, where it is one and nobody else sees these tuples."""
         found = self.consumers(position)

@@ -88,6 +88,7 @@ def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None
         return operator
     producer, port = position, 0
     while producer != SOURCE:
-        producer, port = next((e.producer, e.port) for e in plan.edges if e.consumer == producer)
+        first = plan.inputs(producer)[0]
+        producer, port = first.producer, first.port
     same = plan.sources[port].schema.names[wanted[0]] == merge_by
     return operator.with_clock(clock if same else None)

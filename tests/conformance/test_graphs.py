@@ -11,6 +11,7 @@ import pytest
 
 import ordstream as od
 from ordstream.pipeline.graph import tagged
+from ordstream.plan.sources import with_one_source
 from ordstream.testing import run_serial
 
 CLICKS = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("page", pa.string())])
@@ -21,11 +22,16 @@ PATIENCE = 60.0  # seconds that no test should need
 WAYS = [(0, "auto"), (1, 1), (2, 3), (4, "auto")]
 
 
+def times_of(rng: random.Random, rows: int, ascending: bool) -> list[int]:
+    times = sorted(rng.randrange(40) for _ in range(rows))
+    return times if ascending else [time + rng.randrange(-6, 7) for time in times]
+
+
 def clicks_of(rng: random.Random, rows: int, ascending: bool = True) -> pa.Table:
-    times = [rng.randrange(40) for _ in range(rows)]
+    times = times_of(rng, rows, ascending)
     return pa.table(
         {
-            "ts": sorted(times) if ascending else times,
+            "ts": times,
             "user": [rng.randrange(3) for _ in times],
             "page": [rng.choice(["", "a", "a longer page than fits into a view", None]) for _ in times],
         },
@@ -34,12 +40,12 @@ def clicks_of(rng: random.Random, rows: int, ascending: bool = True) -> pa.Table
 
 
 def orders_of(rng: random.Random, rows: int, ascending: bool = True) -> pa.Table:
-    times = [rng.randrange(40) for _ in range(rows)]
+    times = times_of(rng, rows, ascending)
     return pa.table(
         {
             "user": [rng.randrange(3) for _ in times],
             "amount": list(range(rows)),
-            "ts": sorted(times) if ascending else times,
+            "ts": times,
             "tags": [rng.choice([[], [1, 2], None]) for _ in times],
         },
         schema=ORDERS,
@@ -109,6 +115,41 @@ def test_windows_take_the_merge_column_for_their_clock():
         found = windows.run(data, merge_by="ts", workers=workers, chunk_rows=chunk_rows)
         assert found.table.equals(expected)
     assert "is not the clock" in windows.explain()  # which one it is, merge_by says
+    by_amount = orders.window(od.tumbling(5), time="amount").aggregate(n=od.count())
+    assert by_amount.plan.operators[-1].clock_wanted() is not None  # alone it would be the clock
+    plan = with_one_source(od.union(windows.select("n"), by_amount.select("n")).plan, "ts")
+    assert [one.clock_wanted() for one in plan.operators if one.op == "window"] == [(1, 5), (1, 4), None]
+    both = od.union(clicks.select("user", "ts"), orders.filter(od.col("amount") > 3).select("user", "ts"))
+    behind = both.key_by("user").window(od.tumbling(5), time="ts").aggregate(n=od.count())
+    expected = run_serial(behind, data, merge_by="ts").table
+    assert expected["end"].to_pylist() == sorted(expected["end"].to_pylist())
+    for workers, chunk_rows in WAYS:
+        found = behind.run(data, merge_by="ts", workers=workers, chunk_rows=chunk_rows)
+        assert found.table.equals(expected)
+
+
+def test_the_clock_behind_a_union():
+    """It is that of a line where all inputs pass its column on, and none where one of them computes it."""
+    p = od.Pipeline({"k": int, "ts": int, "late": int})
+    hit, miss = p.branch(od.col("k") == 0)
+
+    def windows(pipeline, time="ts"):
+        return pipeline.key_by("k").window(od.tumbling(10), time=time).aggregate(n=od.count())
+
+    rows = pa.table({"k": [i % 3 for i in range(90)], "ts": list(range(90)), "late": [0] * 90})
+    joined = windows(od.union(hit.filter(od.col("ts") % 2 == 0), miss))
+    alone = windows(p.filter((od.col("k") != 0) | (od.col("ts") % 2 == 0)))
+    assert "closed by the clock" in joined.explain()
+    assert joined.run(rows, workers=2, chunk_rows=3).table.equals(alone.run(rows).table)
+    assert run_serial(joined, rows).table.equals(alone.run(rows).table)
+    computed = windows(od.union(hit.with_columns(ts=od.col("ts") + 0), miss))
+    renamed = windows(od.union(hit.select("k", "late", ts="late"), miss.select("k", "late", "ts")))
+    for pipeline in (computed, renamed):
+        assert "'ts' is not the clock" in pipeline.explain()
+        assert pipeline.run(rows, workers=2).table.equals(run_serial(pipeline, rows).table)
+    two = od.union(windows(hit), windows(miss, "late"))
+    with pytest.raises(od.PlanError, match="from the columns late, ts: there is one clock"):
+        two.run(rows)
 
 
 def test_a_source_is_asked_only_when_the_merge_needs_it():
@@ -266,6 +307,16 @@ def test_an_output_that_nobody_looks_at_holds_no_other_back():
     assert seen == {"few": 100, "many": 99_900}
     assert out.report.tuples == 100_000
     assert out.emitted_through == od.OrderTag(100_000, 0)
+
+
+def test_the_commit_point_of_several_outputs():
+    """It moves when all that was made together has been given out."""
+    p = od.Pipeline({"a": int})
+    small, large = p.branch(od.col("a") < 5)
+    rows = pa.table({"a": list(range(10))})
+    with p.stream(rows, outputs={"small": small, "large": large}, partial=False, workers=0) as out:
+        points = [(name, out.emitted_through) for name, _ in out]
+    assert points == [("small", od.OrderTag(0)), ("large", od.OrderTag(10, 0))]
 
 
 def test_outputs_end_before_the_row_that_fails():
