@@ -23,7 +23,7 @@ import ordstream as od
 from ordstream.ground.types import is_list
 
 LARGE = settings(
-    max_examples=12,
+    max_examples=8,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,

@@ -111,9 +111,10 @@ def test_a_row_of_state_that_none_left_is_refused(column, wrong):
         index, state.schema.field(index), pa.array(values, state.schema.field(index).type)
     )
     with Segment(built, workers=0) as segment:
+        held = segment.bytes("join")
         with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
             segment.install({"join": broken})
-        held = segment.bytes("join")
+        assert segment.bytes("join") == held
         segment.install({"join": state})
         assert segment.bytes("join") > held
         segment.finish()
