@@ -112,8 +112,9 @@ def jobs(workers: int) -> dict[str, tuple[Job, dict[str, Job], str]]:
         "from data group by all"
     )
     hops = (
-        "select k, start, count(*) as n, sum(x) as s from (select *, unnest([time_bucket(interval 5 minutes, "
-        "ts) - interval 5 minutes, time_bucket(interval 5 minutes, ts)]) as start from data) group by all"
+        "select k, start, count(*) as n, sum(x) as s from (select *, "
+        "unnest([time_bucket(interval 5 minutes, ts) - interval 5 minutes, "
+        "time_bucket(interval 5 minutes, ts)]) as start from data) group by all"
     )
     return {
         "tumbling: count, sum": (
