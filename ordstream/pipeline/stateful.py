@@ -21,6 +21,7 @@ from ordstream.operators.kept_rows import Head, Lead, Tail
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
+from ordstream.operators.punctuation import Every
 from ordstream.operators.window_kinds import WindowKind
 from ordstream.pipeline.running import RunningOperators
 from ordstream.pipeline.windowed import Windowed
@@ -248,6 +249,9 @@ class StatefulOperators(RunningOperators):
         on_time: Function | None = None,
         compiled: bool = False,
         version: str | int | None = None,
+        timer: str | None = None,
+        on_timer: Function | None = None,
+        clock: Every | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
@@ -279,6 +283,16 @@ class StatefulOperators(RunningOperators):
             Of what the functions and the codec make of a state. A stored state (a checkpoint) is taken in
             only where its version is this one; a function itself is not compared. Give another one when old
             states no longer fit.
+        timer : str, optional
+            A declared field (an integer, timestamp or date) with the time of the key's timer; zero: none.
+            `fn` sets it, behind its tuple's time, or takes it back.
+        on_timer : callable, optional
+            on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
+            by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be
+            set, behind the mark. What is left at the end of the stream does not fire; `on_flush` sees it.
+        clock : od.every(...), optional
+            With a timer: the column of the source that moves the clock, and how often it is looked at. No
+            `punctuate=` is needed.
         """
         bound = bind_process(
             self._site("process", name, on_error),
@@ -291,6 +305,9 @@ class StatefulOperators(RunningOperators):
             on_time=on_time,
             compiled=compiled,
             version=version,
+            timer=timer,
+            on_timer=on_timer,
+            clock=clock,
         )
         return self._then(bound)
 

@@ -69,15 +69,18 @@ cdef Failure* first_failure(Chunk* c) noexcept nogil:
     return first
 
 
-cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
-    """Take the failure at the smallest key among a punctuation's parts, and drop the others. `cut` gets that
-    key; NULL where the operator has no keys."""
+cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut,
+                                  int64_t* cut_time) noexcept nogil:
+    """Take the failure at the smallest (time, key) among a punctuation's parts, and drop the others. `cut`
+    gets that key; NULL where the operator has no keys."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef Chunk* out
     cdef const char* key
+    cdef int64_t time
     cdef int32_t k
     cut[0] = NULL
+    cut_time[0] = 0
     for k in range(c.nparts):
         f = c.parts[k].failure
         if f == NULL:
@@ -86,12 +89,15 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
         out = c.parts[k].out
         # A punctuate that fails writes the key that failed behind its last row.
         key = NULL
+        time = 0
         if out != NULL and out.flush_key != NULL and out.n < out.capacity:
             key = out.flush_key[out.n]
-        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL
-                             and key_compare(op.keys, key, cut[0]) < 0):
+            time = out.flush_time[out.n]
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and time <= cut_time[0]
+                             and (time < cut_time[0] or key_compare(op.keys, key, cut[0]) < 0)):
             first, f = f, first
             cut[0] = key
+            cut_time[0] = time
         if f != NULL:
             if f.exc != NULL:
                 drop_exception(f.exc)
@@ -270,7 +276,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     itself."""
     cdef Chunk* out = NULL
     cdef const char* cut = NULL
-    cdef Failure* failure = first_flush_failure(op, c, &cut)
+    cdef int64_t cut_time = 0
+    cdef Failure* failure = first_flush_failure(op, c, &cut, &cut_time)
     cdef int64_t ticket = c.ticket
     cdef bint logged
     cdef int32_t k
@@ -280,7 +287,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             break
     if out != NULL:
         logged = op.run.steps != 0 and c.kind == END_OF_STREAM
-        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, &op.steps if logged else NULL)
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, cut_time,
+                          &op.steps if logged else NULL)
         if out == NULL and load_relaxed(&op.run.stop) != 0:
             drop_failure(failure)
             drop_parts(w, c)
