@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from spark_tools import SOURCE, chain, once, rows_of, stream, write_files
+from spark_tools import SOURCE, once, rows_of, stream, write_files
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
@@ -33,7 +33,7 @@ def settings(scratch):
         "spark.local.dir": str(scratch / "local"),
         # a block of another executor of this machine is not read from its disk
         "spark.shuffle.readHostLocalDisk": "false",
-        "spark.sql.shuffle.partitions": "5",
+        "spark.sql.shuffle.partitions": "3",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
     }
 
@@ -53,11 +53,9 @@ def jobs(scratch):
     killing = users.scan(seen=od.count()).key_by("item").scan(both=od.sum("seen"))
     schema = pa.schema([*SOURCE, ("seen", pa.int64()), ("both", pa.int64())])
     return {
-        "chain": (3, chain(last=False)),
         "before and behind": (2, users.lag({"before": "n"}).lead({"behind": "n"})),
         "first and last": (8, users.head(40).key_by("item").tail(7)),
         "final": (5, users.aggregate(total=od.sum("n"), emit="final")),
-        "top": (4, users.count().top_k(7, by="count")),
         "killed": (4, killing.map(once(str(scratch / "killed"), kill_executor), schema=schema)),
     }
 

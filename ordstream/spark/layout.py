@@ -210,7 +210,7 @@ def estimated_bytes(df: DataFrame) -> int | None:
 
 
 def _bytes_of(plan: Any) -> int:
-    return int(plan.stats().sizeInBytes().toString())
+    return int(plan.stats().sizeInBytes())
 
 
 def _in_units(size: int) -> str:

@@ -132,7 +132,7 @@ def test_several_keys_and_none_at_all_without_an_order(spark, files, ranges):
     for name in ("two keys", "what the end causes", "no state"):
         expected = rows_of(run_serial(JOBS[name], stream(range(ROWS))).table)
         found = apply(JOBS[name], spark.read.parquet(files), order_by="ts", nodes=NODES, order="none")
-        assert sorted(rows_of(found.toArrow())) == sorted(expected)
+        assert sorted(map(repr, rows_of(found.toArrow()))) == sorted(map(repr, expected))
     spread = od.Pipeline(SOURCE).map(tuple, schema=SOURCE)
     frame = spark.read.parquet(files).orderBy("ts", "n")
     parts = partitions_of(apply(spread, frame, order_by="ts", nodes=NODES, order="none", presorted=True))
@@ -165,7 +165,7 @@ def test_four_executors_that_share_nothing_one_of_which_dies(java, tmp_path):
     found = in_own_executors(spark_cluster.__file__, tmp_path, spark_cancel.__file__)
     assert found["died"]
     assert found["equal"] == dict.fromkeys(found["equal"], True)
-    assert len(found["equal"]) == 6
+    assert len(found["equal"]) == 4
     # as many as the session is configured for, though one has died
     assert found["explain"][0].startswith("4 nodes: one node per executor")
 
