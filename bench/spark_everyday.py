@@ -97,7 +97,7 @@ def sessions_pandas(df: DataFrame) -> DataFrame:
     def sessions(rows: pd.DataFrame) -> pd.DataFrame:
         rows = rows.sort_values(["ts", "n"])
         number = (rows["ts"].diff() > pd.Timedelta("30m")).cumsum()
-        return rows.groupby(number, as_index=False).agg(
+        return rows.groupby(number).agg(
             user=("user", "first"),
             start=("ts", "min"),
             end=("ts", "max"),
