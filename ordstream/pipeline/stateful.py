@@ -119,9 +119,9 @@ class StatefulOperators(RunningOperators):
         """Each tuple with values of the tuple n before it of the same key (SQL's LAG, Polars' `shift`).
         Output: input columns, then these.
 
-        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then `od.col("ts")
-        - od.col("previous_ts")`, a duration (or `diff`). A key's first n tuples have nulls; a null of the tuple before
-        is one too.
+        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then
+        `od.col("ts") - od.col("previous_ts")`, a duration (or `diff`). A key's first n tuples have nulls; a
+        null of the tuple before is one too.
 
         Parameters
         ----------
