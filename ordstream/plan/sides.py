@@ -19,6 +19,7 @@ from ordstream.operators.punctuation import clock_at
 from ordstream.operators.time_joins import Sides
 from ordstream.operators.union import From, Union
 from ordstream.plan.plan import Plan
+from ordstream.plan.way import way
 
 #: Of the column that is true for rows of the right side.
 SIDE = "side"
@@ -120,7 +121,7 @@ def _clock(plans: tuple[Plan, Plan], at: tuple[int, int]) -> int | None:
     """The clock of a run as the lane sees it: the source column that is the time of both sides, if no other
     operator wants another.
     """
-    found = [clock_at(plan.way(), index) for plan, index in zip(plans, at, strict=True)]
+    found = [clock_at(way(plan), index) for plan, index in zip(plans, at, strict=True)]
     sources = [plan.all_sources for plan in plans]
     if None in found or any(len(one) > 1 for one in sources):
         return None
