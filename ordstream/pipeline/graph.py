@@ -1,4 +1,4 @@
-"""Pipelines that go on from one and come together again: `od.union`, and the tagged lane of joins."""
+"""Pipelines that go on from one and come together again: `od.union`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import pyarrow as pa
 from ordstream.errors import PlanError
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Site
-from ordstream.operators.union import From, Union
+from ordstream.operators.union import Union
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
-
-#: Of the column that says which input of `tagged` a row comes from.
-SIDE = "side"
 
 
 def union(*pipelines: Pipeline, name: str | None = None) -> Pipeline:
@@ -43,47 +40,6 @@ def union(*pipelines: Pipeline, name: str | None = None) -> Pipeline:
     if len(plans) == 1:
         return pipelines[0]
     return Pipeline.of(Plan.together(plans, Union.bind(_site(plans, "union", name), _schemas(plans))))
-
-
-def tagged(left: Pipeline, right: Pipeline, name: str | None = None) -> Pipeline:
-    """The tuples of two pipelines of one graph as one stream that an operator of two inputs takes.
-
-    Columns: `side` (bool, without nulls: true of the left's tuples), the left's columns under their names,
-    the right's under theirs where these are free, else with "_right" (and a number where that is taken).
-    Columns of the other side are null. The order is that of `union`.
-
-    Parameters
-    ----------
-    left, right : Pipeline
-        May be the same.
-
-    Raises
-    ------
-    PlanError
-        They do not go on from one source.
-    """
-    plans = _plans((left, right), "join")
-    schemas = _schemas(plans)
-    fields = [pa.field(_free(SIDE, schemas[0].names), pa.bool_(), nullable=False)]
-    fields += [field.with_nullable(True) for field in schemas[0]]
-    for field in schemas[1]:
-        fields.append(field.with_name(_free(field.name, [f.name for f in fields])).with_nullable(True))
-    here, there = range(len(schemas[0])), range(len(schemas[1]))
-    columns: list[list[From]] = [
-        ["told", *here, *(None for _ in there)],
-        ["told", *(None for _ in here), *there],
-    ]
-    site = _site(plans, "tagged", name)
-    return Pipeline.of(Plan.together(plans, Union.of(site, schemas, pa.schema(fields), columns, (1, 0))))
-
-
-def _free(name: str, taken: list[str]) -> str:
-    if name not in taken:
-        return name
-    number = 1
-    while (found := f"{name}_right{number if number > 1 else ''}") in taken:
-        number += 1
-    return found
 
 
 def _plans(pipelines: tuple[Pipeline, ...], where: str) -> list[Plan]:
