@@ -90,7 +90,7 @@ cdef inline int32_t* copied_rows(Worker* w, const Chunk* c) noexcept nogil:
 
 
 cdef inline int64_t rows_beside(const Operator* op, const Chunk* c, bint made) noexcept nogil:
-    """Rows that an operator takes of a unit beside those of `c`; `made`: that it has moved to other lanes."""
+    """Rows that an operator takes of a unit beside those of `c`; `made`: that it has moved elsewhere."""
     cdef const Chunk* b = c.beside
     cdef int64_t rows = 0
     cdef bint divides = op.reads & (op.reads - 1) == 0      # one input: what it made passed one branch
