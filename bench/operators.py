@@ -12,6 +12,7 @@ The figures lie in docs/operators.json.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -24,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
+from ordstream.operators.time_joins import Sides
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "operators.json"
@@ -71,6 +73,12 @@ def rows_of(n: int) -> pa.Table:
     })  # fmt: skip
 
 
+@functools.cache
+def names_of(keys: int = 10_000) -> pa.Table:
+    """A table of strings, one for each key."""
+    return pa.table({"k": np.arange(keys), "a": [f"name of {k}" for k in range(keys)]})
+
+
 def _pl() -> Any:
     import polars
 
@@ -88,6 +96,10 @@ def _with(expr: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _window(call: str, frame: str = "rows unbounded preceding") -> str:
     return f"select *, {call} over (partition by k order by row {frame}) a from rows order by row"
+
+
+def _negated(hit: od.Pipeline, miss: od.Pipeline) -> od.Pipeline:
+    return od.union(hit.with_columns(a=-C("x")), miss.with_columns(a=C("x")))
 
 
 def _first(row: Any) -> bool:
@@ -109,6 +121,14 @@ def _batch(columns: dict[str, Any]) -> dict[str, Any]:
 def _process(row: Any, state: Any, emit: Callable[..., None]) -> None:
     state.n += 1
     emit(row.row, state.n)
+
+
+#: Of a join of rows with x > 0 to the others.
+SIDES = Sides("right", ("ts", "ts"), {"row": "row"}, {"other": "row"})
+
+
+def _sided(pipeline: od.Pipeline) -> od.KeyedPipeline:
+    return pipeline.with_columns(right=C("x") > 0).key_by("k")
 
 
 JOBS: dict[str, Job] = {
@@ -153,6 +173,11 @@ JOBS: dict[str, Job] = {
         _with(lambda pl: pl.col("ts").dt.truncate("15m")),
         "select *, time_bucket(interval '15 minutes', ts) a from rows order by row",
     ),
+    "join_lookup": Job(
+        lambda p: p.join_lookup(names_of(), "k"),
+        lambda f: f.join(_pl().from_arrow(names_of()), on="k", maintain_order="left"),
+        "select rows.*, a from rows join names using (k) order by row",
+    ),
     "drop": Job(lambda p: p.drop("items", "s"), lambda f: f.drop("items", "s")),
     "rename": Job(lambda p: p.rename({"x": "z"}), lambda f: f.rename({"x": "z"})),
     "map": Job(lambda p: p.map(_map, schema={"row": int, "a": int})),
@@ -164,6 +189,11 @@ JOBS: dict[str, Job] = {
         "select row, unnest(items) item from rows order by row",
     ),
     "flat_map (pairs)": Job(lambda p: p.flat_map(od.pairs("items", carry=["row"]))),
+    "branch, union": Job(
+        lambda p: _negated(*p.branch(C("x") > 0)),
+        _with(lambda pl: pl.when(pl.col("x") > 0).then(-pl.col("x")).otherwise(pl.col("x"))),
+        "select *, case when x > 0 then -x else x end a from rows order by row",
+    ),
     "shed": Job(lambda p: p.shed("1s", cost_key="k").filter(C("x") > 0)),
     "assert_that": Job(lambda p: p.assert_that(C("x") < 5000)),
     "assert_ordered": Job(lambda p: p.assert_ordered("ts")),
@@ -270,6 +300,12 @@ JOBS: dict[str, Job] = {
         "from rows group by k, start",
         ("k", "start"),
     ),
+    "window (hopping)": Job(
+        lambda p: p.key_by("k").window(od.hopping("5m", every="1m"), time="ts").aggregate(a=od.sum("x"))
+    ),
+    "window (median)": Job(
+        lambda p: p.key_by("k").window(od.tumbling("1m"), time="ts").aggregate(a=od.median("x"))
+    ),
     "window (session)": Job(
         lambda p: p.key_by("k").window(od.session("1h"), time="ts").aggregate(a=od.sum("x"))
     ),
@@ -280,6 +316,28 @@ JOBS: dict[str, Job] = {
         lambda p: p.key_by("k").window(od.rows(20)).aggregate(a=od.sum("x")),
         _over(lambda pl: pl.col("x").rolling_sum(20, min_samples=1)),
         _window("sum(x)", "rows 19 preceding"),
+    ),
+    "join_interval": Job(
+        lambda p: _sided(p)._join_interval(SIDES, ("0s", "6h")),
+        None,
+        "select l.k, l.row, r.row other from (from rows where x <= 0) l join (from rows where x > 0) r "
+        "on l.k = r.k and r.ts - l.ts between interval 0 seconds and interval 6 hours "
+        "order by greatest(l.row, r.row), least(l.row, r.row)",
+    ),
+    "join_asof": Job(
+        lambda p: _sided(p)._join_asof(SIDES),
+        lambda f: (
+            f.filter(_pl().col("x") <= 0)
+            .join_asof(
+                f.filter(_pl().col("x") > 0).select("k", "ts", other="row"),
+                on="ts",
+                by="k",
+                check_sortedness=False,
+            )
+            .select("k", "row", "other")
+        ),
+        "select l.k, l.row, r.row other from (from rows where x <= 0) l asof left join "
+        "(from rows where x > 0) r on l.k = r.k and l.ts >= r.ts order by l.row",
     ),
     "reorder": Job(lambda p: p.reorder("ts", slack="5s")),
     "pair_up": Job(lambda p: p.key_by("k").pair_up("hole", on_error="skip")),
@@ -345,6 +403,7 @@ def measured(job: Job, rows: pa.Table, rounds: int) -> dict[str, float | None]:
     if job.duckdb is not None:
         connection, query = duckdb.connect(), job.duckdb
         connection.register("rows", rows)
+        connection.register("names", names_of())
         ways["duckdb"] = (lambda: connection.sql(query).to_arrow_table(), len(rows))
         assert same(pipeline.run(rows).table, ways["duckdb"][0](), job.sort), "DuckDB's answer differs"
     figures: dict[str, float | None] = dict.fromkeys(ways)

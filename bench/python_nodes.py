@@ -94,18 +94,18 @@ def in_spark(
     spark = local_session(cores, node_cores=1)
     frame = spark.read.parquet(path)
 
-    def rows(frame: Any, nodes: int | str) -> pa.Table:
+    def rows(frame: Any, nodes: int) -> pa.Table:
         return apply(job, frame, order_by="ts", nodes=nodes, presorted=presorted).toArrow()
 
     few = pa.Table.from_batches(table.slice(0, max(1, len(table) // 10)).to_batches())
     pq.write_table(few, f"{folder}/few.parquet", row_group_size=50_000)
     small = spark.read.parquet(f"{folder}/few.parquet")
     for _ in range(2):
-        assert rows(small, 1).equals(rows(small, "auto"))
+        assert rows(small, 1).equals(rows(small, cores))
     expected = job.run(table, workers=0).table
     walls: dict[str, list[float]] = {"one": [], "per_core": []}
     for _ in range(rounds):
-        for name, nodes in (("one", 1), ("per_core", "auto")):
+        for name, nodes in (("one", 1), ("per_core", cores)):
             wall, found = seconds(lambda nodes=nodes: rows(frame, nodes))
             assert found.equals(expected)
             walls[name].append(wall)

@@ -1,4 +1,4 @@
-"""Windows beside Polars and DuckDB: CPU per row of four jobs on the same rows.
+"""Windows beside Polars and DuckDB: CPU per row of some jobs on the same rows.
 
     python bench/windows.py [--rows N] [--keys N] [--rounds N] [--workers N]
 
@@ -47,6 +47,14 @@ def dynamic(data: pa.Table) -> pa.Table:
     assert isinstance(frame, pl.DataFrame)
     groups = frame.lazy().group_by("k", pl.col("ts").dt.truncate("10m").alias("start"))
     return groups.agg(n=pl.len(), s=pl.col("x").sum()).collect().to_arrow()
+
+
+def medians(data: pa.Table) -> pa.Table:
+    """Medians and distinct counts of Polars."""
+    frame = pl.from_arrow(data)
+    assert isinstance(frame, pl.DataFrame)
+    groups = frame.lazy().group_by("k", pl.col("ts").dt.truncate("10m").alias("start"))
+    return groups.agg(m=pl.col("x").median(), d=pl.col("ts").n_unique()).collect().to_arrow()
 
 
 def rolling(data: pa.Table) -> pa.Table:
@@ -99,10 +107,29 @@ def jobs(workers: int) -> dict[str, tuple[Job, dict[str, Job], str]]:
         "select k, time_bucket(interval 10 minutes, ts) as start, count(*) as n, sum(x) as s from data "
         "group by all"
     )
+    median = (
+        "select k, time_bucket(interval 10 minutes, ts) as start, median(x) as m, count(distinct ts) as d "
+        "from data group by all"
+    )
+    hops = (
+        "select k, start, count(*) as n, sum(x) as s from "
+        "(select *, unnest([time_bucket(interval 5 minutes, ts) - interval 5 minutes, "
+        "time_bucket(interval 5 minutes, ts)]) as start from data) group by all"
+    )
     return {
         "tumbling: count, sum": (
             ours(od.tumbling("10m"), workers, n=od.count(), s=od.sum("x")),
             {"Polars": dynamic, "DuckDB": sql(minutes, workers)},
+            "s",
+        ),
+        "tumbling: median, distinct": (
+            ours(od.tumbling("10m"), workers, m=od.median("x"), d=od.count_distinct("ts")),
+            {"Polars": medians, "DuckDB": sql(median, workers)},
+            "m",
+        ),
+        "hopping: count, sum": (
+            ours(od.hopping("10m", every="5m"), workers, n=od.count(), s=od.sum("x")),
+            {"DuckDB": sql(hops, workers)},
             "s",
         ),
         "session: count, sum": (

@@ -32,7 +32,23 @@ if TYPE_CHECKING:
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.file_sources import IpcSource, ParquetSource
     from ordstream.node.result import Result
-    from ordstream.operators.aggregation import count, first, last, max, mean, min, std, sum, var
+    from ordstream.operators.aggregation import (
+        arg_max,
+        arg_min,
+        collect,
+        count,
+        count_distinct,
+        first,
+        last,
+        max,
+        mean,
+        median,
+        min,
+        quantile,
+        std,
+        sum,
+        var,
+    )
     from ordstream.operators.codec import codec
     from ordstream.operators.pairs import explode, pairs
     from ordstream.operators.partition import equal_ranges, ranges
@@ -40,6 +56,7 @@ if TYPE_CHECKING:
     from ordstream.operators.shed import Frozen
     from ordstream.operators.window_kinds import hopping, rolling, rows, session, tumbling
     from ordstream.pipeline import KeyedPipeline, Pipeline
+    from ordstream.pipeline.graph import union
     from ordstream.snapshots.checkpoint import Checkpoint
     from ordstream.snapshots.snapshot import Snapshot
 
@@ -67,9 +84,13 @@ __all__ = [
     "SinkError",
     "Snapshot",
     "SourceError",
+    "arg_max",
+    "arg_min",
     "codec",
     "col",
+    "collect",
     "count",
+    "count_distinct",
     "equal_ranges",
     "every",
     "explode",
@@ -80,8 +101,10 @@ __all__ = [
     "lit",
     "max",
     "mean",
+    "median",
     "min",
     "pairs",
+    "quantile",
     "ranges",
     "rolling",
     "rows",
@@ -89,6 +112,7 @@ __all__ = [
     "std",
     "sum",
     "tumbling",
+    "union",
     "var",
     "when",
 ]
@@ -112,13 +136,30 @@ _HOMES = {
     "expressions.expr": ("col", "if_else", "lit", "when"),
     "node.file_sources": ("IpcSource", "ParquetSource"),
     "node.result": ("Result",),
-    "operators.aggregation": ("count", "first", "last", "max", "mean", "min", "std", "sum", "var"),
+    "operators.aggregation": (
+        "arg_max",
+        "arg_min",
+        "collect",
+        "count",
+        "count_distinct",
+        "first",
+        "last",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "quantile",
+        "std",
+        "sum",
+        "var",
+    ),
     "operators.codec": ("codec",),
     "operators.pairs": ("explode", "pairs"),
     "operators.partition": ("equal_ranges", "ranges"),
     "operators.punctuation": ("every",),
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
+    "pipeline.graph": ("union",),
     "operators.shed": ("Frozen",),
     "operators.window_kinds": ("hopping", "rolling", "rows", "session", "tumbling"),
     "snapshots.checkpoint": ("Checkpoint",),

@@ -42,6 +42,8 @@ class OperatorError(OrdstreamError, RuntimeError):
         The operator's input tuple, column name to Python value; None when no single tuple failed (a flush).
     reason : str
         What happened, one line.
+    place : str
+        Where in the user's code, as "file:line, in function"; "" where it was not in the user's code.
 
     Attributes
     ----------
@@ -52,15 +54,23 @@ class OperatorError(OrdstreamError, RuntimeError):
     order_tag: bytes = b""
 
     def __init__(
-        self, operator: str, serial: int, row: Mapping[str, Any] | None = None, reason: str = ""
+        self,
+        operator: str,
+        serial: int,
+        row: Mapping[str, Any] | None = None,
+        reason: str = "",
+        place: str = "",
     ) -> None:
         self.operator = operator
         self.serial = serial
         self.row = None if row is None else dict(row)
         self.reason = reason
+        self.place = place
         text = f"operator {operator!r} failed at serial {serial}"
         if reason:
             text += f": {reason}"
+        if place:
+            text += f"\n  at: {place}"
         if self.row is not None:
             text += f"\n  row: {_shortened(self.row)}"
         super().__init__(text)
@@ -68,7 +78,7 @@ class OperatorError(OrdstreamError, RuntimeError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by fields: Spark sends this error from an executor to the driver."""
         state = {"order_tag": self.order_tag}
-        return (type(self), (self.operator, self.serial, self.row, self.reason), state)
+        return (type(self), (self.operator, self.serial, self.row, self.reason, self.place), state)
 
 
 class SourceError(OrdstreamError, RuntimeError):

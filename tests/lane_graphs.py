@@ -1,31 +1,28 @@
-"""Small graphs as lines with lanes, and what they should give: each row of a branch point goes through its
-lanes alone.
+"""Small graphs, and what they should give: each row of a branch point goes through its lanes alone.
 
-A graph is a list of steps, `Op` or `Split`; rows are (k, v). Branch and union are the doubles of
-`_core/lab/testing_lanes`.
+A graph is a list of steps, `Op` or `Split`; rows are (k, v). The reference here knows nothing of lanes or
+places, so it is another one than `run_serial`.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 import ordstream as od
-from ordstream import node
-from ordstream._core.ground import chunk as core_chunk
-from ordstream._core.lab.testing_lanes import DivideKernel, UniteKernel
-from ordstream.operators.operator import Operator
-from ordstream.plan.plan import Plan
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-LAYOUT = core_chunk.layout_of(SCHEMA)
 STATE = {"n": pa.int64()}
 Row = tuple[int, int]
+
+
+#: What the reference has met: of a generator that never makes it, a test can't say that it works.
+SEEN: Counter[str] = Counter()
 
 
 class FailedError(Exception):
@@ -148,28 +145,40 @@ class SerialSplit:
 
     def __init__(self, split: Split) -> None:
         self.split, self.lanes = split, [SerialLine(lane) for lane in split.lanes]
+        self.taken = [0] * len(self.lanes)
 
     def process(self, row: Row) -> Iterator[Row]:
         """Outputs of a row, by lane in the order of the call. Of a row that fails only its own lane's
         come before it.
         """
         if not self.split.copies:
-            yield from self.lanes[row[1] % len(self.lanes)].process(row)
-            return
-        outs: list[list[Row]] = [[] for _ in self.lanes]
-        for out, lane in zip(outs, self.lanes, strict=True):
+            number = row[1] % len(self.lanes)
+            self.taken[number] += 1
             try:
-                collect(out, lane.process(row))
+                yield from self.lanes[number].process(row)
             except FailedError:
-                yield from out
+                SEEN["failed in a further lane" if number else "failed in the first lane"] += 1
                 raise
+            return
+        SEEN["ties"] += 1
+        SEEN["self-union"] += [*self.split.lanes].count([]) > 1
+        outs: list[list[Row]] = []
         for i in self.split.order:
-            yield from outs[i]
+            outs.append([])
+            try:
+                collect(outs[-1], self.lanes[i].process(row))
+            except FailedError:
+                SEEN["failed in a copy"] += 1
+                yield from outs[-1]
+                raise
+        for out in outs:
+            yield from out
 
     def flush(self) -> Iterator[Row]:
-        """Outputs at the end: operators in the order of the line."""
-        for lane in self.lanes:
-            yield from lane.flush()
+        """Outputs at the end: lanes in the order of the call."""
+        SEEN["empty lanes"] += any(self.taken) and not all(self.taken)
+        for i in self.split.order:
+            yield from self.lanes[i].flush()
 
 
 def collect(out: list[Row], rows: Iterator[Row]) -> None:
@@ -196,6 +205,7 @@ class SerialLine:
         """Outputs at the end of the stream."""
         for i, step in enumerate(self.steps):
             for out in step.flush():
+                SEEN["flush rows through a union"] += any(isinstance(s, SerialSplit) for s in self.steps[i:])
                 yield from self.process(out, i + 1)
 
 
@@ -216,84 +226,24 @@ def serially(graph: Sequence[Op | Split], rows: Sequence[Row]) -> tuple[list[Row
 # --- on the core
 
 
-def on_lane(operator: Operator, lane: int, name: str) -> Operator:
-    """The operator on a lane, under a name of its own."""
-    kind = type(operator)
-
-    def kernel(self: Any) -> Any:
-        owner = kind.kernel(self)
-        owner.work_on(lane)
-        return owner
-
-    values = {one.name: getattr(operator, one.name) for one in fields(operator)}
-    laned = type(f"{kind.__name__}OnLane", (kind,), {"kernel": kernel})
-    return laned(**values | {"name": name})
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Divide(Operator):
-    """A branch."""
-
-    op: ClassVar[str] = "testing_divide"
-
-    split: Any
-    lanes: list[int]
-    lane: int
-    number: int
-
-    def kernel(self) -> Any:
-        owner = DivideKernel(LAYOUT, 1, self.lanes, self.number, self.split.copies)
-        owner.work_on(self.lane)
-        return owner
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Unite(Operator):
-    """A union."""
-
-    op: ClassVar[str] = "testing_unite"
-
-    lanes: list[int]
-    lane: int
-    number: int
-
-    def kernel(self) -> Any:
-        return UniteKernel(LAYOUT, self.lanes, self.lane, self.number)
-
-
-class Line:
-    """What `node.stream` takes for a pipeline: a graph's operators in one line."""
-
-    schema = source_schema = SCHEMA
-
-    def __init__(self, graph: Sequence[Op | Split]) -> None:
-        self._operators: list[Operator] = []
-        self._numbers = itertools.count()
-        self._lanes = itertools.count(1)
-        self._lay(graph, 0)
-
-    @property
-    def plan(self) -> Plan:
-        """In topological order."""
-        return Plan.line(SCHEMA, self._operators)
-
-    def _name(self, name: str) -> str:
-        return f"{name}_{len(self._operators)}"
-
-    def _lay(self, graph: Sequence[Op | Split], lane: int) -> None:
-        for step in graph:
-            if isinstance(step, Op):
-                for operator in step.pipeline(od.Pipeline(SCHEMA)).plan.operators:
-                    self._operators.append(on_lane(operator, lane, self._name(operator.name)))
-                continue
-            number = next(self._numbers)
-            lanes = [lane, *itertools.islice(self._lanes, len(step.lanes) - 1)]
-            common = {"input": SCHEMA, "output": SCHEMA, "lane": lane, "number": number}
-            self._operators.append(Divide(name=self._name("divide"), split=step, lanes=lanes, **common))
-            for own, inner in zip(lanes, step.lanes, strict=True):
-                self._lay(inner, own)
-            order = [lanes[i] for i in step.order]
-            self._operators.append(Unite(name=self._name("unite"), lanes=order, **common))
+def pipeline_of(graph: Sequence[Op | Split], p: od.Pipeline | None = None) -> od.Pipeline:
+    """The graph as a pipeline."""
+    p = od.Pipeline(SCHEMA) if p is None else p
+    for step in graph:
+        if isinstance(step, Op):
+            p = step.pipeline(p)
+            continue
+        lanes, rest, n = [], p, len(step.lanes)
+        for number in range(n - 1):
+            if step.copies:
+                lanes.append(p)
+            else:
+                lane, rest = rest.branch(od.col("v") % n == number)
+                lanes.append(lane)
+        lanes.append(rest)
+        united = [pipeline_of(step.lanes[i], lanes[i]) for i in step.order]
+        p = od.union(*united)
+    return p
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
@@ -306,7 +256,7 @@ def on_core(
 ) -> tuple[list[Row], int | None]:
     """As `serially`, by the core."""
     out: list[Row] = []
-    with node.stream(Line(graph), table_of(rows), **options) as stream:
+    with pipeline_of(graph).stream(table_of(rows), **options) as stream:
         try:
             for batch in stream:
                 out.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))

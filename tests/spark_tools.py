@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,6 +85,26 @@ def fail():
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_own_executors(program, folder, *beside):
+    """Run a program of the tests whose executors are processes of their own: the JSON object that it prints
+    last. `beside`: files whose folders it and its executors import from.
+    """
+    import pyspark
+
+    home = folder / "spark"  # a standalone executor writes to $SPARK_HOME/work
+    home.mkdir()
+    for name in ("bin", "sbin", "jars", "python", "data", "licenses"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    paths = [str(Path(file).parent) for file in (Path(od.__file__).parent, program, *beside)]
+    environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, program, str(folder)]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def main(scratch):

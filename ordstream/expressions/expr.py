@@ -7,7 +7,8 @@ is built.
 
 Types: integers of all widths compute as int64 (checked), floats as float64; `/`, `**` and the mathematical
 functions always give float64. Dates, times, timestamps and durations compare with their own type, with a
-`datetime` object, or with an int in their unit; to calculate with them, `.cast(pa.int64())` first. Strings
+`datetime` object, or with an int in their unit; the difference of two times is a duration, and a time plus a
+duration is a time (`ordstream/expressions/elapsed.py`). Strings
 compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that meets a null is null.
 """
 

@@ -12,10 +12,12 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
+from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.types import (
     column_index,
+    in_smallest_units,
     is_binary,
     is_list,
     is_string,
@@ -88,7 +90,8 @@ class _Lowering:
         type_ = self.schema.field(index).type
         vm = physical_type(type_, expr.name).vm
         if vm is None:
-            raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
+            text = f"column {expr.name!r} is {type_}: it can be passed through, not computed with"
+            raise self.error(text + in_smallest_units(type_, expr.name))
         return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:
@@ -115,15 +118,27 @@ class _Lowering:
             raise self.error(str(error)) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
 
-    def operands(self, expr: Apply, hint: Any = None) -> list[Lowered]:
-        """The lowered arguments; constants take their type from the other arguments, or from `hint`."""
+    def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:
+        """The lowered arguments; constants take their type from the other arguments, or from `hint`.
+
+        `elapses`: beside a time a constant may be a duration, and beside a duration a time or a number.
+        """
         lowered: dict[int, Lowered] = {}
         constants_last = sorted(
             range(len(expr.arguments)), key=lambda i: isinstance(expr.arguments[i], Literal)
         )
         for i in constants_last:
             known = next((low.arrow for low in lowered.values() if low.vm is not None), hint)
-            low = self.lower(expr.arguments[i], known)
+            argument = expr.arguments[i]
+            if (
+                elapses
+                and known is not None
+                and is_temporal(known)
+                and isinstance(argument, Literal)
+                and argument.type is None
+            ):
+                argument, known = constant_beside(argument, known), None
+            low = self.lower(argument, known)
             if low.narrow:
                 text = f"the cast to {low.arrow} in {expr!r} must be the outermost operation"
                 raise self.error(f"{text}; use 64-bit types inside")
@@ -155,7 +170,12 @@ class _Lowering:
     # ---------------------------------------------------------------------------- families of functions
 
     def arithmetic(self, expr: Apply) -> Lowered:
-        a, b = self.operands(expr)
+        a, b = self.operands(expr, elapses=expr.function in ELAPSING)
+        if expr.function in ELAPSING and (is_temporal(a.arrow) or is_temporal(b.arrow)):
+            try:
+                return calculated(expr, a, b)
+            except SchemaError as error:
+                raise self.error(str(error)) from None
         if not (expr.function in ("min", "max") and is_temporal(a.arrow) and a.arrow == b.arrow):
             a, b = self.number(expr, a), self.number(expr, b)
         if expr.function in ("div", "pow", "atan2"):
@@ -166,7 +186,8 @@ class _Lowering:
 
     def sign(self, expr: Apply) -> Lowered:
         (a,) = self.operands(expr)
-        a = self.number(expr, a)
+        if not pat.is_duration(a.arrow):
+            a = self.number(expr, a)
         return Lowered((*a.code, (f"{expr.function}_{a.vm}",)), a.vm, a.arrow)
 
     def mathematical(self, expr: Apply) -> Lowered:

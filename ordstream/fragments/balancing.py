@@ -2,31 +2,41 @@
 moves into the order (`ordstream.balance.mixed`).
 
 After every so many tuples a marker has all nodes report. The controller of a fragment decides from the
-reports of all its nodes; its move is put into the order behind the last tuple that was given out, one at a
-time. When every node has told that it is done, the new table is in force.
+reports of all its nodes. Its move is carried out in steps of a bounded number of keys and bytes of state,
+one at a time: each is put into the order behind the last tuple that was given out, as a table of its own,
+and the next one begins when every node has told that it is done. So what a row waits for does not grow with
+the plan. Behind the last step the controller's table is in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from ordstream.balance.keys import key_words
+from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.fragments.moving import Moved, Shift
+from ordstream.fragments.moving_route import changed_words
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
 #: Bytes that one receiver may have of one sender: a move takes effect behind what lies there.
 CHANNEL_BYTES = 256 << 10
+#: Keys and bytes of state of one step of a move; a key that alone has more is a step.
+STEP_KEYS = 512
+STEP_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,14 @@ class MoveFigures:
     held : int
         Rows that waited for their state.
     move_delay : float
-        Seconds, of the slowest node: from the first row behind the move until no output waited for the move
-        any more.
+        Seconds, of the slowest step and node: from the first row behind the step until no output waited for
+        it any more.
+    unmoved_delay : float
+        Seconds: the longest that an output of a key which did not move waited for those of rows that were
+        held.
+    steps : int
+    seconds : float
+        From the decision to the end of the last step.
     theta_before, theta_after : float
         Overload of the fullest node, by the costs known.
     """
@@ -56,6 +72,9 @@ class MoveFigures:
     bytes: int
     held: int
     move_delay: float
+    unmoved_delay: float
+    steps: int
+    seconds: float
     theta_before: float
     theta_after: float
 
@@ -66,15 +85,20 @@ class _UnderWay:
 
     fragment: int
     move: Move
+    now: Assignment  # by which rows go
+    steps: list[Assignment]  # that are still to come; of the first one a marker may be in the order
     shift: Shift | None = None
     serial: int = 0
-    done: int = 0
+    done: int = 0  # nodes, of this step
+    steps_done: int = 0
     rows: int = 0
     bytes: int = 0
     held: int = 0
-    seconds: float = 0.0
+    delay: float = 0.0
+    unmoved: float = 0.0
     cancelled: bool = False
     back: bool = False  # its keys are on their way back
+    began: float = field(default_factory=time.perf_counter)
 
 
 class Balancing:
@@ -99,8 +123,11 @@ class Balancing:
         self, controllers: Mapping[int, Controller], processes: int, interval: int = INTERVAL_ROWS
     ) -> None:
         self._controllers, self._processes, self._interval = dict(controllers), processes, interval
+        self._named: dict[int, str] = {}  # fragment: its first operator
         self._next = interval
         self._waits_for = 0  # reports
+        self._reports: dict[int, list[tuple[Report, Floats]]] = {}  # of the interval, by fragment
+        self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
         self._decided: _UnderWay | None = None
         self.tell: Callable[[Shift | None], None] = lambda shift: None
         self.figures: list[MoveFigures] = []
@@ -120,17 +147,51 @@ class Balancing:
         """A move was decided that is not in the order yet."""
         return self._decided is not None and self._decided.shift is None
 
+    @property
+    def pauses(self) -> bool:
+        """No row may follow the step that is in the order before it is done (`Mixed.protocol`)."""
+        decided = self._decided
+        if decided is None or decided.shift is None:
+            return False
+        return self._controllers[decided.fragment].policy.protocol == "pause"
+
     def begin(self, number: int, serial: int) -> Shift:
         """Its marker is there, behind this tuple."""
         decided = self._decided
         assert decided is not None
-        move = decided.move
-        ends = move.source.tolist(), move.destination.tolist()
-        pairs = frozenset(zip(*(reversed(ends) if decided.back else ends), strict=True))
-        after = move.before if decided.back else move.after
-        decided.shift, decided.serial = Shift(number, decided.fragment, after, pairs), serial
+        before, after = decided.now, decided.steps[0]
+        words = changed_words(before, after)
+        assert words is not None
+        ends = before.route_words(words).tolist(), after.route_words(words).tolist()
+        decided.shift = Shift(number, decided.fragment, after, frozenset(zip(*ends, strict=True)))
+        decided.serial = decided.serial or serial
         self.tell(decided.shift)
         return decided.shift
+
+    # ---------------------------------------------------------------------------------------- snapshots
+
+    def goes_on(self, fragments: Sequence[Fragment], routes: Mapping[str, bytes]) -> dict[int, Assignment]:
+        """Begin with the tables of a snapshot (`routes`). The tables in force, by fragment."""
+        for k, controller in self._controllers.items():
+            self._named[k] = fragments[k].operators[0].name
+            data = routes.get(self._named[k])
+            if data is None:
+                continue
+            found, ring = Assignment.from_bytes(data), controller.assignment.ring
+            if (found.ring.points, found.ring.seed) == (ring.points, ring.seed):
+                controller.assignment = found.on(ring)  # of as many nodes as there are now
+        return tables_of(self._controllers)
+
+    @property
+    def routes(self) -> dict[str, bytes]:
+        """As of `Snapshot`: the tables by which rows go from here on."""
+        tables = tables_of(self._controllers)
+        if self._decided is not None:
+            decided = self._decided
+            tables[decided.fragment] = decided.now if decided.shift is None else decided.steps[0]
+        return {self._named[k]: table.to_bytes() for k, table in tables.items() if k in self._named}
+
+    # ---------------------------------------------------------------------------------------- a move
 
     def abandon(self) -> None:
         """A node failed: what state is missing will not come."""
@@ -140,25 +201,35 @@ class Balancing:
     # ---------------------------------------------------------------------------------------- from nodes
 
     def heard(self, said: Any) -> None:
-        """`Moved`, or (fragment, `Report`)."""
+        """`Moved`, or (fragment, `Report`, seconds of a tuple by key)."""
         if isinstance(said, Moved):
             self._moved(said)
             return
-        fragment, report = said
-        self._reported(fragment, report)
-
-    def _reported(self, fragment: int, report: Report) -> None:
-        self._controllers[fragment].report(report)
+        fragment, report, times = said
+        self._reports.setdefault(fragment, []).append((report, times))
         self._waits_for -= 1
-        if self._waits_for or self._decided is not None:
+        if not self._waits_for:
+            self._all_reported()
+
+    def _all_reported(self) -> None:
+        for fragment, controller in self._controllers.items():
+            told = self._reports.pop(fragment, [])
+            reports, self._times[fragment] = costed(
+                [report for report, _ in told], [times for _, times in told], self._times[fragment]
+            )
+            for report in reports:
+                controller.report(report)
+        if self._decided is not None:
             return
-        for number, controller in self._controllers.items():
+        for fragment, controller in self._controllers.items():
             move = controller.decide()
-            if move is not None and len(move.keys):
-                self._decided = _UnderWay(number, move)
+            if move is None:
+                continue
+            steps = steps_between(move.before, move.after, sizes_of(controller))
+            if steps:
+                self._decided = _UnderWay(fragment, move, move.before, steps)
                 return
-            if move is not None:
-                controller.commit(move)
+            controller.commit(move)
 
     def _moved(self, said: Moved) -> None:
         under_way = self._decided
@@ -167,16 +238,23 @@ class Balancing:
         under_way.rows += said.rows
         under_way.bytes += said.bytes
         under_way.held += said.held
-        under_way.seconds = max(under_way.seconds, said.move_delay)
-        if under_way.done < self._processes:
-            return
+        under_way.delay = max(under_way.delay, said.move_delay)
+        under_way.unmoved = max(under_way.unmoved, said.unmoved_delay)
+        if under_way.done == self._processes:
+            self._step_done(under_way)
+
+    def _step_done(self, under_way: _UnderWay) -> None:
         move, controller = under_way.move, self._controllers[under_way.fragment]
+        under_way.now, under_way.shift, under_way.done = under_way.steps.pop(0), None, 0
+        under_way.steps_done += 1
+        if under_way.cancelled and not under_way.back:
+            under_way.back = True
+            under_way.steps = steps_between(under_way.now, move.before, sizes_of(controller))
+        if under_way.steps:
+            return
         self._decided = None
         if under_way.back:
             controller.cancel(move)
-            return
-        if under_way.cancelled:
-            self._decided = _UnderWay(under_way.fragment, move, back=True)
             return
         controller.commit(move)
         self.figures.append(
@@ -186,7 +264,10 @@ class Balancing:
                 under_way.rows,
                 under_way.bytes,
                 under_way.held,
-                under_way.seconds,
+                under_way.delay,
+                under_way.unmoved,
+                under_way.steps_done,
+                time.perf_counter() - under_way.began,
                 move.theta_before,
                 move.theta_after,
             )
@@ -204,12 +285,55 @@ class Balancing:
         decided = self._decided
         if decided is None or decided.back:
             return False
-        if decided.shift is None:
+        if decided.shift is None and not decided.steps_done:
             self._controllers[decided.fragment].cancel(decided.move)
             self._decided = None
-        else:
-            decided.cancelled = True
+            return True
+        decided.cancelled = True
+        if decided.shift is None:  # between two steps
+            decided.back = True
+            controller = self._controllers[decided.fragment]
+            decided.steps = steps_between(decided.now, decided.move.before, sizes_of(controller))
         return True
+
+
+def sizes_of(controller: Controller) -> Callable[[Words], Floats]:
+    """Bytes of state of keys, as last reported; 0 of those that no node named."""
+    known = controller.evidence
+
+    def sizes(words: Words) -> Floats:
+        if not len(known.keys):
+            return np.zeros(len(words))
+        at = np.minimum(np.searchsorted(known.keys, words), len(known.keys) - 1)
+        return np.where(known.keys[at] == words, known.state[at], 0.0)
+
+    return sizes
+
+
+def steps_between(
+    before: Assignment, after: Assignment, sizes: Callable[[Words], Floats]
+) -> list[Assignment]:
+    """Tables that lead from one to another, each with few enough keys that change their node (`STEP_KEYS`,
+    `STEP_BYTES`). Keys that leave the table come first, so that none is longer than the longer of the two.
+    """
+    words = changed_words(before, after)
+    assert words is not None  # the number of nodes stays
+    if not len(words):
+        return []
+    home = np.isin(words, after.table[0])  # False: it goes where the hash says
+    words = words[np.argsort(home, kind="stable")]
+    bytes_of = sizes(words)
+    steps, first = [], 0
+    every = np.union1d(before.table[0], after.table[0])
+    to = before.route_words(every)
+    while first < len(words):
+        fits = np.cumsum(bytes_of[first : first + STEP_KEYS]) <= STEP_BYTES
+        count = max(1, int(np.argmin(fits)) if not fits.all() else len(fits))
+        at = np.searchsorted(every, words[first : first + count])
+        to[at] = after.route_words(every[at])
+        steps.append(Assignment(before.ring, every, to))
+        first += count
+    return steps
 
 
 def movable(fragments: tuple[Fragment, ...], processes: int) -> list[int]:
@@ -255,4 +379,4 @@ def controllers_of(balance: Any, fragments: tuple[Fragment, ...], processes: int
         return dict(balance)
     if not isinstance(balance, Mixed):
         raise PlanError(f"balance must be a policy, od.Mixed(theta=0.08, table=3000); got {balance!r:.200}")
-    return {k: Controller(balance, processes) for k in movable(fragments, processes)}
+    return {k: Controller(balance, processes, NAMED) for k in movable(fragments, processes)}

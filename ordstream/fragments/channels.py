@@ -142,8 +142,9 @@ class Outbox:
         """Send rows, in the order of their tags, to the receiver of each, or all to one."""
         batch = _without_views(batch)
         last = behind(tags_of(batch)[-1].as_py())
+        small = batch.nbytes <= self._cap
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
-            self._channels[receiver].held.extend(parts(rows, rows.num_rows, self._cap))
+            self._channels[receiver].held.extend((rows,) if small else parts(rows, rows.num_rows, self._cap))
         self.set_low(last)
 
     def note(self, receiver: int, body: bytes) -> None:

@@ -125,6 +125,8 @@ class Driver:
             return self._source_over() or progressed
         if self._balancing is not None:
             progressed |= self._balance(self._balancing)
+            if self._balancing.pauses:
+                return progressed
         free, most, before = self.out.free(), None, blocks.rows
         if not blocks.ready() or not free:
             return progressed
@@ -166,7 +168,8 @@ class Driver:
 
     def _mark(self, marking: Marking, serial: int) -> None:
         """Put a marker behind a tuple; nothing behind it was sent."""
-        marking.put(self._put(SNAPSHOT, serial), serial)
+        routes = {} if self._balancing is None else self._balancing.routes
+        marking.put(self._put(SNAPSHOT, serial), serial, routes)
 
     def _put(self, kind: int, serial: int) -> int:
         """A marker's number, which stands in the order now."""
@@ -227,7 +230,10 @@ class Driver:
         self._count(tags_of(rows))
         self.rows_out += rows.num_rows
         fields = self._schema if not self._tags else list(self._schema)[:-2]
-        columns = [rows.column(k).cast(field.type) for k, field in enumerate(fields)]
+        columns = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(rows.columns, fields, strict=False)  # the tags are behind
+        ]
         known = 0
         if self._tags or self._delivered is not None:
             serials, at_end = source_serials(tags_of(rows))
@@ -309,7 +315,7 @@ def _failure(outcome: Outcome, rows: int) -> OperatorError:
     error = outcome.error
     assert error is not None
     if outcome.tag[:1] == AT_END:
-        error = OperatorError(error.operator, rows, error.row, error.reason)
+        error = OperatorError(error.operator, rows, error.row, error.reason, error.place)
     error.__cause__ = outcome.cause
     return error
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, SourceError
-from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordertags import (
     AT_END,
@@ -54,8 +55,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     rows : iterator of pyarrow.RecordBatch
         The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for
         output.
-    route : Route, optional
-        None: this is the last fragment.
+    route : Route or RangeRoute, optional
+        None: rows go nowhere from here.
     options : mapping
         Of the node (`ordstream.node.run`).
 
@@ -71,12 +72,13 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self,
         fragment: Fragment,
         rows: Iterator[pa.RecordBatch],
-        route: Route | None,
+        route: Route | RangeRoute | None,
         options: Mapping[str, Any],
     ) -> None:
         self.fragment = fragment
         self._rows = rows
         self._route = route
+        self._widens = fragment.widens
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
         # of the last output, with what the end of the stream causes counted as outputs of the last row
@@ -105,7 +107,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         for batch in self._rows:
             tags = batch.column(len(columns))
             if self.fragment.key is not None and self.fragment.ordered:
-                check_ascending(tags, self._last, self._taken)
+                self._check_order(tags)
             if not len(tags):
                 continue
             self._last = tags[-1].as_py()
@@ -113,6 +115,10 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             self._tags.append((self._taken + 1, tags))
             self._taken += len(tags)
             yield batch.select(columns)
+
+    def _check_order(self, tags: pa.Array) -> None:
+        """SourceError where rows that arrive are not sorted."""
+        check_ascending(tags, self._last, self._taken)
 
     def _forget(self, serial: int) -> None:
         if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
@@ -149,22 +155,23 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of the core as this node gives it."""
         serials, index = (batch.column(batch.num_columns - k).to_numpy() for k in (2, 1))
-        columns = batch.columns[:-2]
-        fields = list(self.fragment.output)
-        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-        columns, fields = (
-            [*columns, self._output_tags(serials, index)],
-            [*fields, pa.field(TAG, pa.binary(), False)],
-        )
+        columns, fields = batch.columns[:-2], self.fragment.output
+        columns.append(self._output_tags(serials, index))
         if self._route is not None:
+            rows = pa.RecordBatch.from_arrays(columns[:-1], schema=fields)
             columns.append(pa.array(self._nodes_of(rows, columns[-1])))
-            fields.append(pa.field(NODE, pa.int32(), False))
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(columns, schema=self._given_schema)
+
+    @cached_property
+    def _given_schema(self) -> pa.Schema:
+        """Of the batches that this node gives."""
+        more = [pa.field(NODE, pa.int32(), False)] if self._route is not None else []
+        return pa.schema([*self.fragment.output, pa.field(TAG, pa.binary(), False), *more])
 
     def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
         """Where outputs with these tags go."""
         assert self._route is not None
-        return self._route(rows)
+        return self._route(rows, tags)
 
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""
@@ -173,9 +180,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if ordinary:
             self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
             self._forget(int(serials[0]) - 1)
-            tags = pa.concat_arrays([array for _, array in self._tags])
-            tags = tags.take(pa.array(serials[:ordinary] - self._tags[0][0]))
-            parts.append(with_index(tags, index[:ordinary]) if self.fragment.widens else tags)
+            tags = self._tags_at(serials[:ordinary])
+            parts.append(with_index(tags, index[:ordinary]) if self._widens else tags)
         if ordinary < len(serials):
             before = self._place.index if self._place.serial == self._taken else -1
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
@@ -183,7 +189,16 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
                 taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
                 parts.append(step_tags(position, taken, index[low:high]))
-        return pa.concat_arrays(parts)
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+    def _tags_at(self, serials: Int64s) -> pa.Array:
+        """The tags of rows that were taken, by their serials here, ascending."""
+        first, tags = self._tags[0]
+        if int(serials[-1]) >= first + len(tags):
+            tags = pa.concat_arrays([array for _, array in self._tags])
+        if len(serials) == len(tags) and (serials[1:] > serials[:-1]).all():
+            return tags  # one output of each row
+        return tags.take(pa.array(serials - first))
 
     def _steps(self, through: int) -> list[tuple[int, int, pa.Array]]:
         """(position, first serial, keys) of the flush steps of each operator that has any, in chain order;
@@ -230,7 +245,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             if half and isinstance(error.__cause__, OverflowError)
             else error.reason
         )
-        placed = OperatorError(error.operator, serial, error.row, reason)
+        placed = OperatorError(error.operator, serial, error.row, reason, error.place)
         placed.order_tag = tag
         return placed
 

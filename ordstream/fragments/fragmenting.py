@@ -22,6 +22,7 @@ from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.operators.operator import Operator
 from ordstream.plan.clock import clock_of
+from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import sheds
 
@@ -37,8 +38,9 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
     Raises
     ------
     PlanError
-        It sheds, and there would be several fragments; or an operator reads serials.
+        It is a graph; it sheds, and there would be several fragments; or an operator reads serials.
     """
+    check_line(plan, "several nodes")
     fragments: list[Fragment] = []
     first, key = 0, None  # of the fragment that is being put together
     spread: list[set[int]] | None = None  # per column that rows are spread by: where its value is now

@@ -49,7 +49,7 @@ class LiveNode:
     taken : deque of NodeState
         What it knew at markers; its owner takes them.
     said : deque
-        `Moved`, and (fragment, `Report`), for the caller; its owner takes them.
+        `Moved`, and (fragment, `Report`, seconds of a tuple by key), for the caller; its owner takes them.
     shifts : dict
         Marker's number -> the move that stands there, as far as the owner has told.
     """
@@ -145,7 +145,10 @@ class LiveNode:
             if kind == MOVE and not self._shift(number):
                 return True
             if kind == REPORT and self.fragment in self._topology.tables:
-                self.said.append((self.fragment, self._moving.loads(number)))
+                told = self._moving.loads(number)
+                if told is None:
+                    return True
+                self.said.append((self.fragment, *told))
             self.merge.pass_mark()
             return True
         found = self._operators.take_state()

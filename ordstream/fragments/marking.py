@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class _Marker:
     missing: int  # nodes that did not tell their state
     parts: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     nanoseconds: int = 0
+    routes: Mapping[str, bytes] = field(default_factory=dict)
     # The commit point and the last output in front of it, once the caller has met it.
     through: tuple[OrderTag, OrderTag] | None = None
 
@@ -137,8 +138,8 @@ class Marking:
         rows = self.snapshots.rows
         return rows - (serial - self.begin.serial) % rows if rows else None
 
-    def put(self, number: int, serial: int) -> None:
-        """A marker of this number goes into the order behind this tuple."""
+    def put(self, number: int, serial: int, routes: Mapping[str, bytes]) -> None:
+        """A marker of this number goes into the order behind this tuple; `routes`: as of `Snapshot`."""
         with self._lock:
             self._served = self._requested
         self._marked = serial
@@ -146,7 +147,7 @@ class Marking:
             self._topology.fragments[k].nodes(self._topology.processes)
             for k in range(self._topology.first, self._topology.last_edge)
         )
-        self._under_way.append(_Marker(number, serial, self._served, nodes))
+        self._under_way.append(_Marker(number, serial, self._served, nodes, routes=routes))
 
     def _of(self, number: int) -> _Marker:
         return next(marker for marker in self._under_way if marker.number == number)
@@ -187,7 +188,7 @@ class Marking:
                 return
             self._publishing, self.emitted_through = marker, marker.serial
             try:
-                self.snapshots.passed(self, marker.number, marker.through, self._position, {})
+                self.snapshots.passed(self, marker.number, marker.through, self._position, {}, marker.routes)
             finally:
                 self._publishing = None
                 self._under_way.popleft()

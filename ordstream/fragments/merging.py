@@ -156,17 +156,19 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if not active:
             raise StopIteration
         for sender in active:
-            bound = min(bound, self._enough(sender, self.rows_at_once // len(active)))
+            bound = min(bound, self._enough(sender, self.rows_at_once // len(active), bound))
         parts = [[*self._taken(sender, bound)] for sender in active]
         found = [part for of_sender in parts for part in of_sender]
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
         return found[0] if len(found) == 1 else pa.concat_batches(found)
 
-    def _enough(self, sender: int, rows: int) -> bytes:
-        """A tag such that about so many rows of the sender are below it; END: fewer are here."""
+    def _enough(self, sender: int, rows: int, bound: bytes) -> bytes:
+        """A tag such that about so many rows of the sender are below it; END: fewer are below `bound`."""
         count = 0
         for item in self._inboxes[sender].queue:
+            if item.first >= bound:
+                break
             count += item.batch.num_rows
             if count >= rows:
                 return behind(item.last)

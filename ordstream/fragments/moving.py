@@ -6,39 +6,42 @@ state away when it has done all rows in front. The new node holds just these key
 there; all others it goes on to process. What it makes of them waits for the held rows' outputs, which come
 first in the order.
 
-The new node does so with two runs of its operators: one as before, one of the moved keys alone, which begins
-when the state is there. Their outputs are merged by tag, as those of two nodes are. When the second has
+The new node does so with two runs of its operators: one as before, one of the moved keys alone, which works
+from when the state is there. Their outputs are merged by tag, as those of two nodes are. When the second has
 caught up, the first one takes its state over.
+
+What a move costs does not grow with the keys that stay: the old node exports just those that go, by their
+columns, which it remembers of rows that it looked at (`measured_keys`). Where it does not know one of them,
+it looks through all of its state.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.balance.keys import Words
 from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import OperatorError
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_rows
 from ordstream.fragments.merging import END, TagMerge
-from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.moving_route import MovingRoute, changed_words
 from ordstream.fragments.node_state import NodeState, Parsed, States, key_columns
 from ordstream.fragments.polled_node import PolledNode
-from ordstream.ground.ordertags import AT_END
+from ordstream.ground.ordertags import AT_END, tags_of
 
 #: Bytes of rows that may be held, and of outputs that may wait for theirs: then nothing more is taken in.
 HELD_BYTES = 16 << 20
-#: One batch in so many is looked at for the keys' loads.
-SAMPLED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,8 @@ class Moved:
         Rows that waited for it.
     move_delay : float
         Seconds from the first row behind the marker until no output waited for the move any more.
+    unmoved_delay : float
+        Longest time, in seconds, that an output of another key waited for those of the held rows.
     """
 
     number: int
@@ -95,24 +100,48 @@ class Moved:
     bytes: int = 0
     held: int = 0
     move_delay: float = 0.0
+    unmoved_delay: float = 0.0
 
 
 class _Arriving:
     """Keys that are to come: their rows, their state, and the run of them alone."""
 
-    def __init__(self, shift: Shift, tag: bytes, before: Assignment, sources: set[int]) -> None:
+    def __init__(
+        self,
+        shift: Shift,
+        tag: bytes,
+        before: Assignment,
+        sources: set[int],
+        begun: Callable[[TagMerge], PolledNode],
+    ) -> None:
         self.shift, self.tag, self.before = shift, tag, before
         self.waits_for = sources
-        self.states: dict[str, list[pa.RecordBatch]] = {}
         self.waiting = 0  # bytes of rows that are held, and of outputs that wait
         self.lane = TagMerge(1, self._gone)
         self.out = TagMerge(2, self._gone)
-        self.node: PolledNode | None = None
+        self.node = begun(self.lane)  # now: while rows are held there is no time for it
         self.over = [False, False]
         self.errors: list[OperatorError] = []
         self.began = time.perf_counter()
         self.held = self.rows = self.bytes = 0
         self.abandoned = False
+        self.unmoved_delay = 0.0
+        self._unmoved: deque[tuple[bytes, float]] = deque()  # last tags of outputs that wait, since when
+
+    @property
+    def ready(self) -> bool:
+        """The keys' state is here."""
+        return not self.waits_for
+
+    def waits(self, batch: pa.RecordBatch) -> None:
+        """An output of keys that were here, its tags last, begins to wait for those of the others."""
+        self._unmoved.append((tags_of(batch)[-1].as_py(), time.perf_counter()))
+
+    def went(self, batch: pa.RecordBatch) -> None:
+        """Outputs go on, their tags last."""
+        last, now = tags_of(batch)[-1].as_py(), time.perf_counter()
+        while self._unmoved and self._unmoved[0][0] <= last:
+            self.unmoved_delay = max(self.unmoved_delay, now - self._unmoved.popleft()[1])
 
     def _gone(self, sender: int, size: int) -> None:
         self.waiting -= size
@@ -166,12 +195,11 @@ class MovingOperators:
         self._keys = MovingRoute(fragment.source, fragment.key or (), table)
         self._table = table
         self._lane = TagMerge(1, self._handed_on)
-        self._main = PolledNode(fragment, self._lane, route, options, states)
+        self._measured = MeasuredKeys(self._keys, node)
+        self._main = MeasuredNode(fragment, self._lane, route, options, states, seed=node)
         self._move: _Arriving | None = None
         self._early: dict[int, list[tuple[int, Parsed | NodeState]]] = {}
         self._closed: list[Any] = []  # reports of runs that ended
-        self._loads: list[tuple[Words, npt.NDArray[np.int64]]] = []
-        self._batches = self._looked = self._all = 0
         self._busy = 0.0
         self.moved: list[Moved] = []
         self.cut: bytes | None = None
@@ -185,6 +213,8 @@ class MovingOperators:
             if self._move is None:
                 fed = self._feed()
                 batch, did = self._main.poll()
+                self._measured.ran_alone(self._main.alone)
+                self._main.alone.clear()
                 return batch, did or fed
             return self._poll_both(self._move)
         finally:
@@ -195,7 +225,7 @@ class MovingOperators:
         fed = not self._lane.ready() and self._input.ready()
         if fed:
             rows = next(self._input)
-            self._count(rows)
+            self._measured.saw(rows)
             self._lane.rows(0, rows, 0)
         self._tell_lane(self._lane)
         return fed
@@ -213,24 +243,20 @@ class MovingOperators:
         did = self._absorbed(move)
         if self._move is None:
             return None, True
-        if move.node is None and not move.waits_for:
-            move.node = PolledNode(self._fragment, move.lane, self._route, self._options, move.states)
-            move.states = {}
-            did = True
         if not self._catching_up(move) and move.waiting < HELD_BYTES and self._input.ready():
             rows = next(self._input)
-            self._count(rows)
+            self._measured.saw(rows)
             mine = move.before.route_words(self._keys.words(rows)) == self._node
             for lane, chosen in ((self._lane, mine), (move.lane, ~mine)):
                 if chosen.any():
                     move.hold(lane, 0, rows.filter(pa.array(chosen)))
-            if move.node is None:
+            if not move.ready:
                 move.held += int((~mine).sum())
             did = True
         self._tell_lane(self._lane)
         self._tell_lane(move.lane)
         did |= self._step(move, 0, self._main, self._lane)
-        if move.node is not None:
+        if move.ready:
             did |= self._step(move, 1, move.node, move.lane)
         elif move.abandoned and not move.over[1]:
             move.over[1] = True
@@ -238,7 +264,9 @@ class MovingOperators:
         elif not move.over[1]:
             move.out.set_low(1, min(move.lane.low, AT_END + self._fragment.first.to_bytes(2, "big")))
         if move.out.ready():
-            return _swapped(next(move.out)), True
+            batch = next(move.out)
+            move.went(batch)
+            return _swapped(batch), True
         if move.out.cut is not None:
             self.cut = move.out.cut
             for error in move.errors:
@@ -264,18 +292,21 @@ class MovingOperators:
             lane.drop()
             return True
         if batch is not None:
-            move.hold(move.out, which, _swapped(batch))
+            batch = _swapped(batch)
+            if which == 0:
+                move.waits(batch)
+            move.hold(move.out, which, batch)
         move.out.set_low(which, run.low())
         return did
 
     def _catching_up(self, move: _Arriving) -> bool:
         """The second run has nothing more to do: what both still have is finished first."""
-        return move.node is not None and not move.lane.ready()
+        return move.ready and not move.lane.ready()
 
     def _absorbed(self, move: _Arriving) -> bool:
         """The first run takes the second one's state over, where both have done all that they got."""
         second = move.node
-        if second is None or any(move.over) or self._input.cut is not None:
+        if not move.ready or any(move.over) or self._input.cut is not None:
             return False
         lanes_empty = not (self._lane.ready() or move.lane.ready() or move.out.ready())
         if not lanes_empty or move.waiting or not (self._main.idle() and second.idle()):
@@ -294,7 +325,7 @@ class MovingOperators:
         self.moved.append(
             Moved(
                 move.shift.number, move.shift.fragment, self._node, move.rows, move.bytes, move.held,
-                seconds,
+                seconds, move.unmoved_delay,
             )
         )  # fmt: skip
 
@@ -310,24 +341,33 @@ class MovingOperators:
         before, self._table = self._table, shift.after
         self._keys.switch(tag, shift.after)
         to = [dest for source, dest in sorted(shift.pairs) if source == self._node]
-        for dest, states in self._leaving(shift.after, to).items():
+        for dest, states in self._leaving(before, shift.after, to).items():
             self._send(dest, NodeState(shift.number, shift.fragment, self._node, states))
         sources = {source for source, dest in shift.pairs if dest == self._node}
         if not sources:
             self.moved.append(Moved(shift.number, shift.fragment, self._node))
             return True
-        self._move = _Arriving(shift, tag, before, sources)
+        self._move = _Arriving(shift, tag, before, sources, self._second)
         self._move.out.set_low(0, tag)
         for sender, state in self._early.pop(shift.number, []):
             self.arrive(sender, state)
         return True
 
-    def _leaving(self, after: Assignment, to: list[int]) -> dict[int, dict[str, list[pa.RecordBatch]]]:
+    def _second(self, lane: TagMerge) -> PolledNode:
+        """A run of the operators that knows no key yet."""
+        return PolledNode(self._fragment, lane, self._route, self._options)
+
+    def _leaving(
+        self, before: Assignment, after: Assignment, to: list[int]
+    ) -> dict[int, dict[str, list[pa.RecordBatch]]]:
         """Node -> the state of the keys that go to it; it is not here any more."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {dest: {} for dest in to}
+        named = self._going(before, after) if to else None
         for operator in self._stateful() if to else ():
-            keys = self._keys.of(operator.state_schema(), key_columns(self._fragment, operator.name))
-            for rows in self._main.state_of(operator):
+            at = key_columns(self._fragment, operator.name)
+            keys = self._keys.of(operator.state_schema(), at)
+            wanted = None if named is None else named_rows(operator, at, named)
+            for rows in self._main.state_of(operator, wanted):
                 nodes = after.route_words(keys.words(rows))
                 for dest in to:
                     chosen = nodes == dest
@@ -338,6 +378,13 @@ class MovingOperators:
                 for rows in states.get(operator.name, []):
                     self._main.give_away(operator, rows)
         return found
+
+    def _going(self, before: Assignment, after: Assignment) -> pa.RecordBatch | None:
+        """The columns of the keys that leave this node; None where they are not all known."""
+        words = changed_words(before, after)
+        if words is None:
+            return None
+        return self._measured.columns_of(words[before.route_words(words) == self._node])
 
     def arrive(self, sender: int, said: Parsed | NodeState) -> None:
         """State from another node."""
@@ -355,9 +402,14 @@ class MovingOperators:
             states = {}
             move.waits_for.discard(sender)
         for name, batches in states.items():
-            move.states.setdefault(name, []).extend(batches)
-            move.rows += sum(batch.num_rows for batch in batches)
-            move.bytes += sum(batch.nbytes for batch in batches)
+            operator = next(one for one in self._stateful() if one.name == name)
+            at = key_columns(self._fragment, name)
+            keys = self._keys.of(operator.state_schema(), at)
+            for rows in batches:
+                move.node.take_in(operator, rows)
+                self._measured.arrived(keys.words(rows), [rows.column(place) for place in at])
+                move.rows += rows.num_rows
+                move.bytes += rows.nbytes
 
     def abandon(self) -> None:
         """The state that is missing will not come: a node failed in front of the move."""
@@ -366,25 +418,29 @@ class MovingOperators:
 
     # ---------------------------------------------------------------------------------------- loads
 
-    def _count(self, rows: pa.RecordBatch) -> None:
-        self._batches += 1
-        self._all += rows.num_rows
-        if self._batches % SAMPLED == 1 or self._looked < self._all // (2 * SAMPLED):
-            self._looked += rows.num_rows
-            self._loads.append(np.unique(self._keys.words(rows), return_counts=True))
-
-    def loads(self, interval: int) -> Report:
-        """What the keys cost since the last call: a key's share of the node's time is that of its rows."""
-        keys = np.concatenate([np.zeros(0, np.uint64), *(words for words, _ in self._loads)])
-        counts = np.concatenate([np.zeros(0, np.int64), *(count for _, count in self._loads)])
-        words, at = np.unique(keys, return_inverse=True)
-        tuples = np.bincount(at, weights=counts, minlength=len(words)).astype(np.int64)
-        share = self._looked / self._all if self._looked else 1.0
-        seconds = (tuples * (self._busy * share / max(1, self._looked))).astype(np.float64)
-        self._loads, self._busy, self._all, self._looked = [], 0.0, 0, 0
-        return Report(
-            self._node, interval, words, tuples, seconds, np.ones(len(words), np.int64), sampled=share
+    def loads(self, interval: int) -> tuple[Report, Floats] | None:
+        """At a marker: what the keys cost since the last call (`MeasuredKeys.report`). None: call again,
+        behind `poll`: their state can be looked at when the rows in front are done.
+        """
+        idle = self._move is None
+        if idle and (self._lane.ready() or not self._main.idle()):
+            return None
+        found = self._measured.report(
+            interval, self._busy, self._table.table[0], self._state_rows if idle else None
         )
+        self._busy = 0.0
+        return found
+
+    def _state_rows(self, columns: pa.RecordBatch) -> list[tuple[Words, pa.RecordBatch]]:
+        """Keys and rows of the state of some keys, operator by operator that can be asked by key."""
+        found = []
+        for operator in self._stateful():
+            at = key_columns(self._fragment, operator.name)
+            named = named_rows(operator, at, columns)
+            if named is not None:
+                keys = self._keys.of(operator.state_schema(), at)
+                found += [(keys.words(rows), rows) for rows in self._main.state_of(operator, named)]
+        return found
 
     # ---------------------------------------------------------------------------------------- around
 
@@ -401,8 +457,7 @@ class MovingOperators:
     @property
     def works(self) -> bool:
         """As `PolledNode.works`."""
-        second = self._move.node if self._move is not None else None
-        return self._main.works or (second is not None and second.works)
+        return any(run.works for run in self._runs())
 
     @property
     def report(self) -> Any:
@@ -418,8 +473,7 @@ class MovingOperators:
         return [getattr(run, name) for run in self._runs()[1:]]
 
     def _runs(self) -> list[PolledNode]:
-        second = self._move.node if self._move is not None else None
-        return [self._main, *([second] if second is not None else [])]
+        return [self._main, *([self._move.node] if self._move is not None else [])]
 
     @staticmethod
     def _together(reports: list[Any]) -> Any:

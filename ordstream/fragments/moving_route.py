@@ -55,3 +55,13 @@ class MovingRoute:
         while len(self._tables) > 1 and tags[0].as_py() >= self._tables[1][0]:
             del self._tables[0]
         return nodes
+
+
+def changed_words(before: Assignment, after: Assignment) -> Words | None:
+    """The keys that change their node between two tables; None where any key may: their rings differ."""
+    rings = [(one.ring.members, one.ring.points, one.ring.seed) for one in (before, after)]
+    if rings[0] != rings[1]:
+        return None
+    words: Words = np.union1d(before.table[0], after.table[0])
+    moved: Words = words[before.route_words(words) != after.route_words(words)]
+    return moved

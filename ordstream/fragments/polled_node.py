@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import OperatorError
@@ -16,7 +14,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.ground.ordertags import AT_END, OrderTag, tags_of
+from ordstream.ground.ordertags import AT_END, OrderTag, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -25,8 +23,13 @@ if TYPE_CHECKING:
 
 #: Seconds for which a node without worker threads works before it looks at its sockets again, about: what it
 #: has so far leaves it then. It begins with so many rows.
-TURN_S = 0.01
+TURN_S = 0.005
 FIRST_ROWS = 64
+#: It works for at least so many times what the step around it takes: on a machine with much else to do a
+#: step may take longer than `TURN_S`, and rows one by one would take longer still.
+BESIDE = 10
+#: Rows that fit the core as they come, if their types do.
+FITTING_ROWS = 16_384
 
 
 class PolledNode(FragmentNode):
@@ -57,7 +60,8 @@ class PolledNode(FragmentNode):
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
         self._fed = 0  # rows that the core got in this step
-        self._row_s = TURN_S / FIRST_ROWS  # what a row takes, about
+        self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
+        self._step_s = 0.0  # what a step takes beside that
         self._asked = False  # a snapshot is under way in the core
         if states:
             options = {**options, "restore": _begin(fragment, states)}
@@ -95,7 +99,7 @@ class PolledNode(FragmentNode):
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
         rows = self._fitted.popleft()
-        most = max(1, int(TURN_S / self._row_s))
+        most = max(1, int(max(TURN_S, BESIDE * self._step_s) / self._row_s))
         if self._stream.workers == 0 and rows.num_rows > most:
             self._fitted.appendleft(rows.slice(most))
             rows = rows.slice(0, most)
@@ -106,6 +110,11 @@ class PolledNode(FragmentNode):
         from ordstream.node.source import batches
 
         columns = list(range(len(self._core_schema)))
+        if rows.num_rows <= FITTING_ROWS and rows.nbytes <= self._most:
+            given = rows.select(columns)
+            if given.schema.equals(self._core_schema):
+                self._fitted.append(rows)
+                return
         tags, start = tags_of(rows), 0
         for part in batches([rows.select(columns)], self._core_schema, (), self._most):
             arrays = [*part.columns, tags.slice(start, part.num_rows)]
@@ -113,12 +122,13 @@ class PolledNode(FragmentNode):
             self._fitted.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
             start += part.num_rows
 
+    def _check_order(self, tags: pa.Array) -> None:
+        """A merge gives sorted rows: what is left to see is that none comes late."""
+        if len(tags) and self._last is not None and tags[0].as_py() <= self._last:
+            check_ascending(tags, self._last, self._taken)
+
     #: Where the output ends, if not where the input does.
     cut: bytes | None = None
-
-    def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
-        assert self._route is not None
-        return self._route(rows, tags)
 
     # ---------------------------------------------------------------------------------------- its state
 
@@ -130,10 +140,10 @@ class PolledNode(FragmentNode):
             raise RuntimeError("the run has ended: its state is not there any more")
         return StateDoor(self._polled), self._polled.place_of(operator.name)
 
-    def state_of(self, operator: Operator) -> list[pa.RecordBatch]:
-        """Rows of an operator's state."""
+    def state_of(self, operator: Operator, keys: pa.RecordBatch | None = None) -> list[pa.RecordBatch]:
+        """Rows of an operator's state; `keys`: of these alone, rows of its `state_schema`."""
         door, place = self._door(operator)
-        found: list[pa.RecordBatch] = door.export(place, operator.state_schema())
+        found: list[pa.RecordBatch] = door.export(place, operator.state_schema(), keys=keys)
         return found
 
     def take_in(self, operator: Operator, rows: pa.RecordBatch) -> None:
@@ -188,8 +198,9 @@ class PolledNode(FragmentNode):
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
         if self._fed:
-            row_s = (time.perf_counter() - began) / self._fed
-            self._row_s = max(1e-9, (self._row_s + row_s) / 2)
+            took, worked = time.perf_counter() - began, self._polled.worked_s
+            self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)
+            self._step_s += (took - worked - self._step_s) / 8
         if batch is None:
             return None, progressed
         batch = self._tagged(batch)

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 #: Rows of a whole output batch (`partial=False`).
 OUTPUT_ROWS = 65_536
-#: Longest wait of the reading thread.
+#: Longest wait of the reading thread; and seconds for which rows that the reader may have wait for more.
 WAIT_S = 1.0
+HELD_S = 0.001
 
 
 class ProcessStream(Reader):
@@ -90,6 +91,8 @@ class ProcessStream(Reader):
         check_apart(tables, groupings)
         self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
         self._marking = marking_of(pipeline, options, self._topology, data)
+        if self._balancing is not None:
+            self._topology = with_routes(self._topology, self._balancing, self._marking)
         self._suppressed = options.get("emitted_through")
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False
@@ -108,7 +111,7 @@ class ProcessStream(Reader):
         self._cancelled = False
         self._exhausted = False
         self._held: list[pa.RecordBatch] = []
-        self._given_at = 0.0
+        self._given_at = self._held_since = 0.0
         self._started = self._seconds = 0.0
         self._report: Report | None = None
         self._offered = self._delivered = (
@@ -231,8 +234,9 @@ class ProcessStream(Reader):
                     return self._at_end(driver)
                 driver = again
                 continue
-            ready = self._ready(waiting=batch is None)
+            ready = self._ready(waiting=not driver.merge.ready())
             if ready is not None:
+                self._pool.mesh.write()  # what was sent goes before the reader does something else
                 return ready
             self._progress(driver.blocks.rows, driver.emitted_through.serial)
             if progressed or batch is not None:
@@ -256,14 +260,17 @@ class ProcessStream(Reader):
         if not self._held:
             return None
         whole = sum(batch.num_rows for batch in self._held) >= OUTPUT_ROWS
-        late = time.monotonic() - self._given_at >= self._partial_after
-        if not whole and not (waiting and self._partial and late):
+        now = time.monotonic()
+        self._held_since = self._held_since or now
+        late = now - self._given_at >= self._partial_after
+        if not whole and not (self._partial and late and (waiting or now - self._held_since >= HELD_S)):
             return None
-        self._given_at = time.monotonic()
+        self._given_at = now
         return self._all_held()
 
     def _all_held(self) -> pa.RecordBatch:
         held, self._held = self._held, []
+        self._held_since = 0.0
         return held[0] if len(held) == 1 else pa.concat_batches(held)
 
     def _again(self, driver: Driver) -> Driver | None:
@@ -462,6 +469,12 @@ def balancing_of(
 
     controllers = controllers_of(balance, fragments, processes)
     return Balancing(controllers, processes, interval or INTERVAL_ROWS), tables_of(controllers)
+
+
+def with_routes(topology: Topology, balancing: Balancing, marking: Marking | None) -> Topology:
+    """The topology with the route tables of the snapshot that the run goes on from."""
+    routes = {} if marking is None else marking.begin.routes
+    return replace(topology, tables=balancing.goes_on(topology.fragments, routes))
 
 
 def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, data: Any) -> Marking | None:

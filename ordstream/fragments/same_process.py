@@ -16,7 +16,7 @@ from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.live_node import DirectLink, LiveNode
 from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, placed
-from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of
+from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of, with_routes
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
@@ -208,6 +208,8 @@ def run_here(
     topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
     schema = with_tags(topology.fragments[-1].output, tags)
     marking = marking_of(pipeline, options, topology, data)
+    if balancing is not None:
+        topology = with_routes(topology, balancing, marking)
     whole = fragments is not None or marking is not None or bool(tables)
     early = combines(topology) if not whole and reads_twice(data) else None
     for one in (early, topology):

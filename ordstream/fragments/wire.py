@@ -150,12 +150,16 @@ class Mesh:
 
     # ---------------------------------------------------------------------------------------- receiving
 
+    def write(self) -> None:
+        """Write what can be written now."""
+        for process, peer in list(self._peers.items()):
+            self._write(process, peer)
+
     def turn(self, seconds: float | None) -> None:
         """Write what can be written; wait for something at most so long (None: until there is something),
         and take it.
         """
-        for process, peer in list(self._peers.items()):
-            self._write(process, peer)
+        self.write()
         for key, events in self._selector.select(seconds):
             if key.data is None:
                 os.read(self._wake_in, 4096)

@@ -1,8 +1,8 @@
 """What it means that rows run backwards: a check of whole batches that are said to be in order, and what an
 operator says of a row.
 
-Order is Arrow's and Spark's ascending order: columns compared left to right, NULL first, NaN last, strings
-by bytes.
+Order is Arrow's and Spark's: columns compared left to right, NaN above every number, strings by bytes.
+Ascending with NULL first, where a `SortKey` does not say otherwise.
 
 Every operator that relies on time compares each row with the row before it that it took in, of the row's key
 or, where it has one state, of all (docs/ordering.md lists them). The comparison is in `serial_base.py` and
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,31 @@ PUNCTUATE = "punctuate=od.every(...)"
 Bools = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class SortKey:
+    """One column of an order.
+
+    Attributes
+    ----------
+    column : str
+        Its name.
+    descending : bool
+    nulls_last : bool
+        NULL comes behind every value, whichever way these run.
+    """
+
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
 class OrderCheck:
     """Remembers the last row seen and compares each new batch with it, and its rows with each other.
 
     Parameters
     ----------
-    columns : sequence of str
-        Names of the columns that must ascend; equal rows may follow each other.
+    columns : sequence of str or SortKey
+        The columns that the rows are ordered by; equal rows may follow each other.
 
     Attributes
     ----------
@@ -42,8 +61,8 @@ class OrderCheck:
         Rows checked so far.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
+    def __init__(self, columns: Sequence[str | SortKey]) -> None:
+        self.keys = tuple(SortKey(one) if isinstance(one, str) else one for one in columns)
         self.rows = 0
         self._last: list[pa.Array] | None = None
 
@@ -59,25 +78,24 @@ class OrderCheck:
         start, self.rows = self.rows, self.rows + batch.num_rows
         if batch.num_rows == 0:
             return None
-        columns = [batch.column(name) for name in self.columns]
+        columns = [batch.column(key.column) for key in self.keys]
         first = [column.slice(0, 1) for column in columns]
-        if self._last is not None and _first_descent(self._last, first) is not None:
+        if self._last is not None and _first_descent(self._last, first, self.keys) is not None:
             return start
         self._last = [column.slice(batch.num_rows - 1) for column in columns]
-        descent = _first_descent(
-            [c.slice(0, batch.num_rows - 1) for c in columns], [c.slice(1) for c in columns]
-        )
+        before, after = [c.slice(0, batch.num_rows - 1) for c in columns], [c.slice(1) for c in columns]
+        descent = _first_descent(before, after, self.keys)
         return None if descent is None else start + 1 + descent
 
 
-def _first_descent(before: list[pa.Array], after: list[pa.Array]) -> int | None:
+def _first_descent(before: list[pa.Array], after: list[pa.Array], keys: Sequence[SortKey]) -> int | None:
     """Smallest i whose row in `before` sorts after the one in `after`."""
     if not before or len(before[0]) == 0:
         return None
     found: list[int] = []
     tied: Bools = np.ones(len(before[0]), dtype=bool)
-    for left, right in zip(before, after, strict=True):
-        less, equal = _compare(left, right)
+    for left, right, key in zip(before, after, keys, strict=True):
+        less, equal = _compare(left, right, key)
         descends = tied & ~(less | equal)
         if descends.any():
             found.append(int(np.argmax(descends)))
@@ -87,22 +105,24 @@ def _first_descent(before: list[pa.Array], after: list[pa.Array]) -> int | None:
     return min(found, default=None)
 
 
-def _compare(left: pa.Array, right: pa.Array) -> tuple[Bools, Bools]:
-    """Element-wise (left < right, left == right) in the order named at the top."""
+def _compare(left: pa.Array, right: pa.Array, key: SortKey) -> tuple[Bools, Bools]:
+    """Element-wise (left before right, left equals right) in the order named at the top."""
     if pa.types.is_boolean(left.type):
         left, right = left.cast(pa.int8()), right.cast(pa.int8())
     if left.null_count == 0 and right.null_count == 0 and pa.types.is_integer(left.type):
         a, b = left.to_numpy(), right.to_numpy()
-        return a < b, a == b
+        return (a > b if key.descending else a < b), a == b
     less, equal = _known(pc.less(left, right)), _known(pc.equal(left, right))
     left_null, right_null = _known(left.is_null()), _known(right.is_null())
-    less |= left_null & ~right_null
-    equal |= left_null & right_null
+    values = ~left_null & ~right_null
     if pa.types.is_floating(left.type):
         left_nan, right_nan = _known(pc.is_nan(left)), _known(pc.is_nan(right))
-        less |= right_nan & ~left_nan & ~left_null
-        less |= left_null & right_nan
+        less |= values & right_nan & ~left_nan
         equal |= left_nan & right_nan
+    if key.descending:
+        less = values & ~less & ~equal
+    less |= ~left_null & right_null if key.nulls_last else left_null & ~right_null
+    equal |= left_null & right_null
     return less, equal
 
 

@@ -3,7 +3,9 @@ across a cut, so that every node, and the end, can restore the order.
 
 Inside a pipeline that is cut, tags compare as bytes, and that order is the order of a sequential run:
 
-* a source tuple: 0, its serial in 8 bytes, most significant first;
+* a source tuple: 0, its serial in 8 bytes, most significant first; the first 15 bits that a positive number
+  has are not the serial's but number the *range* of the order that the tuple lies in, where a range is to be
+  found by its tag (`ordstream.spark.numbering`), else 0;
 * an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes,
   where an operator of the fragment can make several of one;
 * what the end of the stream makes an operator emit comes after all that, operator after operator in chain
@@ -34,6 +36,9 @@ TAG = "__ordstream_tag"
 TAG_NAMES = ("_serial", "_index")
 ORDINARY, AT_END = b"\x00", b"\x01"
 INDEX_LIMIT = 1 << 32
+SERIAL_BITS = 48  # of the 8 bytes; above them the number of the range
+MOST_RANGES = 1 << 15
+SERIAL_MASK = (1 << SERIAL_BITS) - 1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -98,17 +103,31 @@ def source_tags(serials: Int64s) -> pa.Array:
 
 def source_serial(tag: bytes) -> int | None:
     """The source tuple that caused a row; None: the end of the stream did."""
-    return int.from_bytes(tag[1:9], "big") if tag[:1] == ORDINARY else None
+    return int.from_bytes(tag[1:9], "big") & SERIAL_MASK if tag[:1] == ORDINARY else None
 
 
 def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Serial per tag, and whether the end of the stream caused it (its serial is 0 here)."""
+    places, at_end = _places(tags)
+    return places & SERIAL_MASK, at_end
+
+
+def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Number of the range that each row lies in, and whether the end of the stream caused it (its range is
+    0 here).
+    """
+    places, at_end = _places(tags)
+    return places >> SERIAL_BITS, at_end
+
+
+def _places(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """The 8 bytes behind the kind as numbers, and where the end of the stream is the cause; 0 there."""
     at_end = pc.equal(pc.binary_slice(tags, 0, 1), AT_END).to_numpy(zero_copy_only=False)
-    serials = np.zeros(len(tags), dtype=np.int64)
+    places = np.zeros(len(tags), dtype=np.int64)
     if not at_end.all():
         heads = pc.binary_slice(tags.filter(pa.array(~at_end)), 1, 9)
-        serials[~at_end] = np.frombuffer(heads.buffers()[2], dtype=">i8", count=len(heads))
-    return serials, at_end
+        places[~at_end] = np.frombuffer(heads.buffers()[2], dtype=">i8", count=len(heads))
+    return places, at_end
 
 
 def with_index(tags: pa.Array, index: Int64s) -> pa.Array:
@@ -158,13 +177,12 @@ def tags_of(rows: Any) -> Any:
 
 def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of several batches of one schema, by ascending tag, the last column."""
-    table = pa.Table.from_batches(batches)
-    tags = tags_of(table).combine_chunks()
+    rows = pa.concat_batches(batches)
+    tags = tags_of(rows)
     numbers = _as_numbers(tags)
     # NumPy's stable sort finds runs that are sorted already, and merges them.
     order = pc.sort_indices(tags) if numbers is None else pa.array(np.argsort(numbers, kind="stable"))
-    merged = table.take(order).combine_chunks().to_batches()
-    return merged[0] if merged else batches[0].slice(0, 0)
+    return rows.take(order)
 
 
 def _as_numbers(tags: pa.Array) -> Int64s | None:
@@ -205,6 +223,9 @@ class RunningIndex:
         if not n:
             return np.zeros(0, dtype=np.int64)
         index: Int64s
+        if int(serials[0]) != self._serial and (serials[1:] > serials[:-1]).all():  # one row of each
+            self._serial, self._index = int(serials[-1]), 0
+            return np.zeros(n, dtype=np.int64)
         changes = np.flatnonzero(serials[1:] != serials[:-1]) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
         index = np.arange(n, dtype=np.int64) - np.repeat(starts, np.diff(np.append(starts, n)))

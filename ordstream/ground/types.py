@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, unknown_column
+from ordstream.ground.datetimes import counter
+from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -152,7 +154,7 @@ def pipeline_schema(
 
     Parameters
     ----------
-    schema : pyarrow.Schema, or name to type
+    schema : pyarrow.Schema, name to type, or a Spark DataFrame or its schema
         A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
     where : str
         For error texts.
@@ -183,6 +185,8 @@ def pipeline_schema(
 
 def _schema_of(given: Any, where: str) -> pa.Schema:
     """A schema from another library's, a mapping, or pairs of name and type."""
+    if is_sparks(given):
+        return schema_of_spark(given, where)
     wanted = "expected a pyarrow.Schema or a mapping of name to type"
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         return pa.schema(given)  # such as Polars'
@@ -236,7 +240,19 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
 def key_type(type_: pa.DataType, column: str) -> None:
     """Raise SchemaError when a column of this type can't be a key."""
     if physical_type(type_, column).vm is None:
-        raise SchemaError(f"column {column!r}: {type_} can't be a key")
+        raise SchemaError(f"column {column!r}: {type_} can't be a key{in_smallest_units(type_, column)}")
+
+
+def in_smallest_units(type_: pa.DataType, column: str) -> str:
+    """What to do where a decimal can't be computed with: "", or the rest of a sentence."""
+    if not pat.is_decimal(type_):
+        return ""
+    factor = 10 ** max(0, type_.scale)
+    return (
+        "; a decimal is only carried. Count its smallest units, which is exact: give the source an int64 "
+        f"column of {column!r} times {factor} (in Spark: df.withColumn({column!r}, "
+        f"(F.col({column!r}) * {factor}).cast('bigint')))"
+    )
 
 
 # ---------------------------------------------------------------------------------------------- storage
@@ -353,6 +369,9 @@ def round_float32(value: float) -> float:
 def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value, type_, column)
+    count = counter(type_)(value)
+    if count is not None:
+        return count
     try:
         scalar = pa.scalar(value, type_)
         exact = isinstance(value, np.generic) or scalar.as_py() == value

@@ -52,6 +52,8 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
     for position, one in enumerate(physical.operators):
         operator = one.operator
         kernel = operator.kernel()
+        if one.lane:
+            kernel.work_on(one.lane)
         made.unmade[operator.name] = getattr(kernel, "unmade", ())
         if operator.sheds:
             made.sheds.append((operator, physical.operators[position + 1].operator.name, kernel))

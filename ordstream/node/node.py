@@ -35,6 +35,8 @@ from ordstream.node import source
 from ordstream.node.core_operators import core_operators
 from ordstream.node.core_options import core_options
 from ordstream.node.feeder import Feeder
+from ordstream.node.merge_log import MergeLog
+from ordstream.node.merging import MergedSources
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
@@ -46,6 +48,7 @@ from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.plan.clock import clock_of
 from ordstream.plan.final import final
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import OF_NEIGHBOURS
@@ -102,11 +105,14 @@ class Stream(Reader):
         Complete when the stream is exhausted or closed.
     """
 
+    merge_log: MergeLog | None = None  # of several sources: what was chosen
+
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
         plan: Plan = getattr(pipeline, "plan", pipeline)
         if settings.emit == "final":
             plan = final(plan)
+        plan = laid_out(plan)
         if settings.end == "suspend":
             refuse_suspend(plan)
         self._snapshots: Snapshotting | None = None
@@ -140,8 +146,9 @@ class Stream(Reader):
                 pa.field("_index", pa.int64())
             )
         self._source_schema = core_arrow.core_schema(plan.source)
-        self._live = source.is_live(data) and settings.feeder != "caller" and self.workers > 0
-        self._overloads = source.is_live(data)  # it gives tuples when they come, not when they are asked for
+        # it gives tuples when they come, not when they are asked for
+        self._overloads = data.live if isinstance(data, MergedSources) else source.is_live(data)
+        self._live = self._overloads and settings.feeder != "caller" and self.workers > 0
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core(begin)
         if self._snapshots is not None:

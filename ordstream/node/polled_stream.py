@@ -15,7 +15,7 @@ from ordstream.node.settings import Settings
 from ordstream.snapshots.snapshot import Snapshot
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
-PARTIAL_S = 0.02
+PARTIAL_S = 0.005
 
 
 def most_bytes(settings: Settings) -> int:
@@ -33,6 +33,9 @@ class PolledStream(Stream):
         As of `Stream`. `data` is an iterator whose batches the core takes as they are: of the source's
         schema, and each small enough (`most_bytes`).
     """
+
+    #: Seconds that the core worked in the last `poll` on this thread; and of these the CPU's.
+    worked_s = cpu_s = 0.0
 
     def poll(self, ready: Callable[[], bool]) -> tuple[pa.RecordBatch | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
@@ -63,13 +66,34 @@ class PolledStream(Stream):
             self._feeder.feed_one()
             there = ready()
         waited = not there or time.monotonic() - self._taken_at >= PARTIAL_S
-        if waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
-            core_run.want(self._rows_taken)
         if self.workers == 0:
-            core_run.work()
+            self._work(waited)
+        elif waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
+            core_run.want(self._rows_taken)
         batch = self._take()
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
+
+    def _work(self, waited: bool) -> None:
+        """Work off what the core was given; `waited`: what came of it shall be a batch although it is not
+        full. Asked for before, it would be the rows of the first chunk, and the next step would go on with
+        the second.
+        """
+        core_run: Any = self._core
+        began, cpu = time.perf_counter(), time.thread_time()
+        core_run.work()
+        if waited and not core_run.source_ended:  # as above
+            _, _, _, rows_out = core_run.progress()
+            if rows_out > self._rows_taken:
+                core_run.want(self._rows_taken)
+                core_run.work()
+        self.cpu_s, self.worked_s = time.thread_time() - cpu, time.perf_counter() - began
+
+    @property
+    def worked_off(self) -> bool:
+        """All rows that the core was given have left its operators."""
+        pushed, _, emitted, _ = self._core.progress()
+        return bool(pushed == emitted)
 
     @property
     def is_closed(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream.node.merge_log import MergeLog
 from ordstream.node.report import Report
 from ordstream.node.shedding import ShedOutcome, outcome
 from ordstream.snapshots.snapshot import Snapshot
@@ -26,6 +27,9 @@ class Result:
     snapshot : Snapshot or None
         The last one that was taken; of a run with end="suspend", the one at its end.
     """
+
+    #: Of several sources: what was chosen. None: there was one.
+    merge_log: MergeLog | None = None
 
     def __init__(
         self,

@@ -12,9 +12,12 @@ import pyarrow as pa
 
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards, stored
+from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
-from ordstream.plan.plan import Plan
+from ordstream.ground.user_code import place_of
+from ordstream.operators.operator import Operator
+from ordstream.plan.clock import clock_needed_by
+from ordstream.plan.plan import SOURCE, Plan
 
 # Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python
 # would raise.
@@ -70,11 +73,14 @@ def failure(
         error.__cause__ = OverflowError(message)
         return error
     if index < 0 and code == EARLIER:
-        error = SourceError(f"tuple {serial} of the source: {backwards(message, source, PUNCTUATE)}")
+        text = backwards(message, source, clock_needed_by(plan))
+        error = SourceError(f"tuple {serial} of the source: {text}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
-        error = SourceError(f"the source failed after {serial - 1} tuples: {told(cause)}")
+        place = place_of(cause)
+        text = f"the source failed after {serial - 1} tuples: {told(cause)}"
+        error = SourceError(f"{text}\n  at: {place}" if place else text)
     else:
         name = operators[index]
         position = next((k for k, operator in enumerate(plan.operators) if operator.name == name), None)
@@ -92,7 +98,8 @@ def failure(
             return cause
         if code == EARLIER and failed is not None:
             cause = ValueError(backwards(message, failed.input, failed.op, keyed=bool(failed.key)))
-        error = OperatorError(name, serial, row, message if cause is None else told(cause))
+        reason = message if cause is None else told(cause)
+        error = OperatorError(name, serial, row, reason, place_of(cause))
         if cause is None:
             cause = CAUSES.get(code, RuntimeError)(message)
     error.__cause__ = cause
@@ -136,14 +143,11 @@ class Unread:
         """The failing row with unread columns from the source row, or without them where the source does not
         give them; without columns that an operator did not make.
         """
-        position = {index: index for index in range(len(self.source))}  # operator's column -> source column
-        unmade: set[int] = set()
-        for before in self.plan.operators[:failed]:
-            passed = before.columns_passed()
-            position = {out: position[column] for out, column in passed.items() if column in position}
-            unmade = {out for out, column in passed.items() if column in unmade} | set(
-                self.unmade.get(before.name, ())
-            )
+        # per operator: its output's columns that are the source's, and those that were not made
+        passed = {SOURCE: ({index: index for index in range(len(self.source))}, set[int]())}
+        for place, before in enumerate(self.plan.operators[:failed]):
+            passed[place] = self._behind(before, [passed[one] for one in self.plan.producers(place)])
+        position, unmade = passed[self.plan.producers(failed)[0]]
         schema = self.plan.operators[failed].input
         row = {name: value for name, value in row.items() if schema.get_field_index(name) not in unmade}
         names = self.source.names
@@ -155,6 +159,20 @@ class Unread:
             row = row | {name: values[source] for name, source in missing.items()}
         absent = [name for name, source in missing.items() if source in self.absent]
         return {name: value for name, value in row.items() if name not in absent}
+
+    def _behind(
+        self, operator: Operator, inputs: Sequence[tuple[dict[int, int], set[int]]]
+    ) -> tuple[dict[int, int], set[int]]:
+        """What `completed` knows of an operator's output, from what it knows of its inputs."""
+        position: dict[int, int] = {}
+        unmade: set[int] = set(self.unmade.get(operator.name, ()))
+        for place, (columns, absent) in enumerate(inputs):
+            passed = operator.columns_passed_from(place)
+            here = {out: columns[column] for out, column in passed.items() if column in columns}
+            same = {out: column for out, column in here.items() if position.get(out) == column}
+            position = same if place else here
+            unmade |= {out for out, column in passed.items() if column in absent}
+        return position, unmade
 
 
 def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:

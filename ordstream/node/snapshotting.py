@@ -314,6 +314,7 @@ class Snapshotting:
         through: tuple[OrderTag, OrderTag],
         position: Callable[[int], Any],
         models: Mapping[str, bytes],
+        routes: Mapping[str, bytes] | None = None,
     ) -> None:
         """The reader met a marker: what the core exported for it becomes a snapshot.
 
@@ -327,7 +328,8 @@ class Snapshotting:
             The commit point there, and the tag of the last output of this run in front of it.
         position : callable
             Serial -> where the source stood.
-        models : mapping of str to bytes
+        models, routes : mapping of str to bytes
+            As of `Snapshot`.
         """
         began = time.perf_counter()
         parts: dict[int, list[pa.RecordBatch]] = {index: [] for index in self._schemas}
@@ -354,6 +356,7 @@ class Snapshotting:
             states,
             models,
             last_output if last_output.index >= 0 else self.begin.last_output,
+            routes or {},
         )
         with self._lock:
             self.last = snapshot

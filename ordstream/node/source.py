@@ -80,6 +80,9 @@ def batches(
 
 def _fitting(batch: pa.RecordBatch, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
     """The batch's rows as batches of `schema` of at most BATCH_ROWS rows and `most` bytes."""
+    if batch.schema.equals(schema):
+        yield from parts(batch, BATCH_ROWS, most)
+        return
     if not batch.num_rows:
         conform(batch, schema)  # its columns must fit as well
     for part in parts(batch, BATCH_ROWS, most):

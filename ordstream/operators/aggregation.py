@@ -1,7 +1,8 @@
 """Aggregations: values over the tuples of a key or a session, and what they mean.
 
-`sum`, `min`, `max`, `count`, `first`, `last`, `mean`, `var` and `std` make one; `bound_aggregations` binds
-several to a schema; `Accumulators` is what the reference of every operator with aggregations computes with.
+`sum`, `min`, `max`, `count`, `first`, `last`, `mean`, `var`, `std`, `count_distinct`, `median`, `quantile`,
+`collect`, `arg_min` and `arg_max` make one; `bound_aggregations` binds several to a schema; `Accumulators`
+is what the reference of every operator with aggregations computes with.
 """
 
 from __future__ import annotations
@@ -21,11 +22,27 @@ from ordstream.ground.types import (
     INT64_MAX,
     INT64_MIN,
     column_index,
+    in_smallest_units,
     is_fixed_number,
     is_temporal,
     physical_type,
 )
-from ordstream.operators.arguments import column_name, columns_of, condition, where_text
+from ordstream.operators.arguments import (
+    column_name,
+    columns_of,
+    condition,
+    given,
+    positive_int,
+    where_text,
+)
+from ordstream.operators.gathered import (
+    decides,
+    gathered_type,
+    gathered_value,
+    is_boolean,
+    is_gathered,
+    is_text,
+)
 from ordstream.reference.base import Row, true_of
 
 
@@ -40,22 +57,31 @@ class BoundAggregation(NamedTuple):
         Of the input; None: every row counts.
     where : BoundExpr or None
         Only rows where it is True.
+    by : int or None
+        Of `arg_min` and `arg_max`: the column that decides.
+    parameter : int, float or None
+        Of `collect`: how many; of `quantile`: which one.
     """
 
     function: str
     column: int | None
     where: BoundExpr | None
+    by: int | None = None
+    parameter: int | float | None = None
+
+    def gathered(self, text: bool) -> bool:
+        """Whether it keeps values; `text`: they are strings or bytes."""
+        return is_gathered(self.function, text)
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A value over the tuples of a key or a session; made by `sum`, `min`, `max`, `count`, `first`, `last`,
-    `mean`, `var`, `std`.
+    """A value over the tuples of a key, a window or a session; made by `sum`, `min` and the like.
 
     Attributes
     ----------
     function : str
-        "sum", "min", "max", "count", "first", "last", "mean", "var" or "std".
+        The name of the function that made it.
     column : str or None
         None only for `count()`: every row.
     name : str or None
@@ -68,6 +94,8 @@ class Aggregation:
     column: str | None
     name: str | None = None
     where: Expr | None = field(default=None, compare=False)
+    by: str | None = None
+    parameter: int | float | None = None
 
     def alias(self, name: str) -> Aggregation:
         """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
@@ -83,7 +111,8 @@ class Aggregation:
         """
         type_, index = self._bind_column(schema, where)
         program = None if self.where is None else condition(self.where, schema, where)
-        return type_, BoundAggregation(self.function, index, program)
+        by = None if self.by is None else column_index(schema, self.by, where)
+        return type_, BoundAggregation(self.function, index, program, by, self.parameter)
 
     def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
         if self.column is None:
@@ -94,11 +123,15 @@ class Aggregation:
             if physical_type(type_, self.column).vm is None:
                 raise SchemaError(f"{where}: count({self.column!r}): {type_} is not supported; use count()")
             return pa.int64(), index
+        if is_gathered(self.function, is_text(type_)):
+            by = None if self.by is None else schema.field(column_index(schema, self.by, where))
+            return gathered_type(self.function, schema.field(index), by, where), index
         numeric = is_fixed_number(type_) and (self.function in ("min", "max") or not is_temporal(type_))
-        if self.function in ("first", "last"):
-            numeric = is_fixed_number(type_) or pat.is_boolean(type_)
+        if self.function in ("first", "last", "min", "max"):
+            numeric = is_fixed_number(type_) or is_boolean(type_)
         if not numeric:
-            raise SchemaError(f"{where}: {self.function}({self.column!r}) is not defined for {type_}")
+            text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
+            raise SchemaError(text + in_smallest_units(type_, self.column))
         if self.function in ("mean", "var", "std"):
             return pa.float64(), index
         if self.function == "sum":
@@ -144,12 +177,14 @@ def sum(column: str, *, where: Expr | None = None) -> Aggregation:
 
 
 def min(column: str, *, where: Expr | None = None) -> Aggregation:
-    """Smallest non-null number, date or time so far; null of nothing. NaN loses against any number."""
+    """Smallest non-null value so far; null of nothing. NaN loses against any number, False is before True,
+    strings compare by their UTF-8 bytes.
+    """
     return Aggregation("min", column_name(column), where=where)
 
 
 def max(column: str, *, where: Expr | None = None) -> Aggregation:
-    """Largest non-null number, date or time so far; null of nothing. NaN loses against any number."""
+    """Largest non-null value so far; null of nothing. See `min`."""
     return Aggregation("max", column_name(column), where=where)
 
 
@@ -159,12 +194,12 @@ def count(column: str | None = None, *, where: Expr | None = None) -> Aggregatio
 
 
 def first(column: str, *, where: Expr | None = None) -> Aggregation:
-    """First non-null value (number, bool, date or time); null of nothing."""
+    """First non-null value (number, bool, date, time, string or bytes); null of nothing."""
     return Aggregation("first", column_name(column), where=where)
 
 
 def last(column: str, *, where: Expr | None = None) -> Aggregation:
-    """Latest non-null value (number, bool, date or time); null of nothing."""
+    """Latest non-null value (number, bool, date, time, string or bytes); null of nothing."""
     return Aggregation("last", column_name(column), where=where)
 
 
@@ -186,6 +221,56 @@ def std(column: str, *, where: Expr | None = None) -> Aggregation:
     return Aggregation("std", column_name(column), where=where)
 
 
+def count_distinct(column: str, *, where: Expr | None = None) -> Aggregation:
+    """Number of distinct non-null values, exactly; -0.0 equals 0.0, and NaN itself.
+
+    Keeps each distinct value: in `scan` and `aggregate` memory grows with them.
+    """
+    return Aggregation("count_distinct", column_name(column), where=where)
+
+
+def median(column: str, *, where: Expr | None = None) -> Aggregation:
+    """`quantile(column, 0.5)`."""
+    return Aggregation("median", column_name(column), where=where)
+
+
+def quantile(column: str, q: float, *, where: Expr | None = None) -> Aggregation:
+    """Quantile of the non-null numbers, exactly, as float64, by linear interpolation; null of nothing.
+
+    It is the value at place (n - 1)·q of the sorted values, as in NumPy, Polars ("linear") and DuckDB
+    (quantile_cont). NaN sorts last. Keeps all values: in `scan` and `aggregate` memory grows with the
+    stream, in windows with the window. Where each row shows it, a row costs a copy of up to all of them.
+
+    Parameters
+    ----------
+    q : float
+        From 0 to 1.
+    """
+    if isinstance(q, bool) or not 0 <= float(q) <= 1:
+        raise PlanError(f"quantile: q must be a number from 0 to 1, got {q!r}")
+    return Aggregation("quantile", column_name(column), where=where, parameter=float(q))
+
+
+def collect(column: str, n: int, *, where: Expr | None = None) -> Aggregation:
+    """List of the last `n` non-null values (numbers, bools, dates or times), oldest first; empty of none.
+
+    Lists of strings can't be carried, so strings are refused.
+    """
+    return Aggregation("collect", column_name(column), where=where, parameter=positive_int(n, "collect: n"))
+
+
+def arg_min(column: str, by: str, *, where: Expr | None = None) -> Aggregation:
+    """Value of `column` in the first row with the smallest `by`; rows where one of them is null are not
+    looked at. Null of nothing. Any types that can be compared, as in `min`.
+    """
+    return Aggregation("arg_min", column_name(column), where=where, by=column_name(by))
+
+
+def arg_max(column: str, by: str, *, where: Expr | None = None) -> Aggregation:
+    """Value of `column` in the first row with the largest `by`. See `arg_min`."""
+    return Aggregation("arg_max", column_name(column), where=where, by=column_name(by))
+
+
 # ------------------------------------------------------------------------------- what operators ask
 
 
@@ -194,18 +279,20 @@ def columns_of_aggregates(aggregates: Iterable[BoundAggregation]) -> set[int]:
     read: set[int] = set()
     for aggregate in aggregates:
         read |= columns_of(aggregate.where)
-        if aggregate.column is not None:
-            read.add(aggregate.column)
+        read |= given(aggregate.column, aggregate.by)
     return read
 
 
 def calls(names: Sequence[str], aggregates: Iterable[BoundAggregation]) -> str:
     """ "sum(x) where y > 0, count()", for `describe`; `names`: of the input columns."""
-    texts = [
-        f"{a.function}({'' if a.column is None else names[a.column]}{where_text(a.where)})"
-        for a in aggregates
-    ]
-    return ", ".join(texts)
+    return ", ".join(f"{a.function}({arguments_of(a, names)}{where_text(a.where)})" for a in aggregates)
+
+
+def arguments_of(aggregate: BoundAggregation, names: Sequence[str]) -> str:
+    """ "x", "x, by y" or "x, 3"; nothing where every row counts."""
+    texts = [names[index] for index in (aggregate.column,) if index is not None]
+    texts += [f"by {names[index]}" for index in (aggregate.by,) if index is not None]
+    return ", ".join([*texts, *(str(p) for p in (aggregate.parameter,) if p is not None)])
 
 
 # ------------------------------------------------------------------------------------------------ meaning
@@ -224,10 +311,14 @@ class Accumulators:
     def __init__(self, aggregates: Sequence[BoundAggregation], schema: pa.Schema) -> None:
         self.aggregates = aggregates
         self.types = [None if a.column is None else schema.field(a.column).type for a in aggregates]
+        self.gathered = [a.gathered(is_text(type_)) for a, type_ in zip(aggregates, self.types, strict=True)]
 
     def start(self) -> list[Any]:
         """Of no tuple."""
-        return [_start(a.function, type_) for a, type_ in zip(self.aggregates, self.types, strict=True)]
+        return [
+            () if gathered else _start(a.function, type_)
+            for a, type_, gathered in zip(self.aggregates, self.types, self.gathered, strict=True)
+        ]
 
     def chosen(self, row: Row) -> list[bool]:
         """For each aggregation whether it looks at the row. Raises what its condition raises."""
@@ -236,7 +327,14 @@ class Accumulators:
     def advance(self, before: list[Any], row: Row, chosen: list[bool]) -> list[Any]:
         """The state after one more row. Raises OverflowError."""
         after = []
-        for aggregate, accumulator, looks in zip(self.aggregates, before, chosen, strict=True):
+        for aggregate, accumulator, looks, gathered in zip(
+            self.aggregates, before, chosen, self.gathered, strict=True
+        ):
+            if gathered:
+                assert aggregate.column is not None
+                item = decides(row, aggregate.column, aggregate.by) if looks else None
+                after.append(accumulator if item is None else (*accumulator, item))
+                continue
             value = True if aggregate.column is None else row[aggregate.column]
             skips = value is None or not looks
             after.append(accumulator if skips else advance(aggregate.function, accumulator, value))
@@ -244,7 +342,10 @@ class Accumulators:
 
     def values(self, state: list[Any]) -> list[Any]:
         """What a state shows in the output."""
-        return [running_value(a.function, x) for a, x in zip(self.aggregates, state, strict=True)]
+        return [
+            gathered_value(a.function, a.parameter, x) if gathered else running_value(a.function, x)
+            for a, x, gathered in zip(self.aggregates, state, self.gathered, strict=True)
+        ]
 
 
 def _start(function: str, type_: pa.DataType | None) -> Any:

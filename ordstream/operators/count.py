@@ -128,6 +128,10 @@ class Count(Operator):
     def only_at_end(self) -> bool:
         return self.emit == "final"
 
+    @property
+    def emits_at_end(self) -> bool:
+        return self.emit == "final"
+
     def final(self) -> Operator:
         if self.window is not None:
             raise PlanError(

@@ -111,7 +111,7 @@ class _Parts:
 
     def value(self, aggregate: BoundAggregation) -> Expr:
         """What the aggregation shows, as an expression over the merged columns."""
-        function, column, where = aggregate
+        function, column, where = aggregate[:3]
         if function == "count":
             return self._column("count", column, where, "sum", pa.int64())
         assert column is not None

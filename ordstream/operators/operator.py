@@ -138,6 +138,8 @@ class Operator:
     reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
+    #: Has several inputs or outputs: moves rows between lanes, and takes whole units.
+    takes_units: ClassVar[bool] = False
 
     @property
     def kind(self) -> Kind:
@@ -160,6 +162,42 @@ class Operator:
     def can_snapshot(self) -> bool:
         """Its state, if any, can be written down: needed for checkpoints, migration and cuts."""
         return True
+
+    # ------------------------------------------------------------------------ several inputs and outputs
+
+    @property
+    def ports(self) -> int:
+        """How many streams of rows leave it; the rows of all have the schema `output`."""
+        return 1
+
+    @property
+    def places(self) -> int:
+        """How many streams of rows it takes; those of the first have the schema `input`."""
+        return 1
+
+    def lanes_taken(self) -> tuple[int, ...]:
+        """The lanes of its inputs, once it is `laid`."""
+        raise NotImplementedError(f"{type(self).__name__} has one input and one output")
+
+    def lanes_made(self) -> tuple[int, ...]:
+        """The lanes of its outputs, once it is `laid`."""
+        raise NotImplementedError(f"{type(self).__name__} has one input and one output")
+
+    def laid(self, lane: int, lanes: Sequence[int], point: int, keep: int) -> Self:
+        """The operator, of several ports or places, in a line with lanes (`ordstream.plan.lanes`).
+
+        Parameters
+        ----------
+        lane : int
+            Of its one input; with several places: of its output.
+        lanes : sequence of int
+            Of each port (-1: nobody takes it), or of each place.
+        point : int
+            Number of the branch point: of this one, or of that by which rows are put in order.
+        keep : int
+            With several places: number of the innermost branch point that a union behind asks for; -1: none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has one input and one output")
 
     # ------------------------------------------------------------------------------------------ what runs it
 
@@ -270,6 +308,10 @@ class Operator:
         """Output column -> input column, for output columns that are input columns unchanged."""
         return {}
 
+    def columns_passed_from(self, place: int) -> dict[int, int]:
+        """`columns_passed` as to one of its inputs."""
+        return self.columns_passed()
+
     def key_passed(self) -> dict[int, int]:
         """`columns_passed` of an operator whose output begins with its key."""
         return dict(enumerate(self.key))
@@ -341,6 +383,13 @@ class Operator:
         """It emits at the end of the stream only."""
         return False
 
+    @property
+    def emits_at_end(self) -> bool:
+        """The end of the stream may make it emit."""
+        from ordstream.reference.base import SerialOperator
+
+        return self.stateful and type(self.reference()).flush is not SerialOperator.flush
+
     def halves(self) -> Halves | None:
         """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,
         or not known to be.
@@ -360,6 +409,10 @@ class Operator:
         period in that column's unit (`ordstream.plan.clock`). None: it needs none.
         """
         return None
+
+    def with_clock(self, column: int | None) -> Self:
+        """The operator, which wants a clock, with another column of the source; None: without one."""
+        raise PlanError(f"operator {self.name!r} ({self.op}) takes the clock of one source only")
 
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)

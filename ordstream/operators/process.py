@@ -5,18 +5,30 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.types import pipeline_schema, state_class, state_schema, storage_type
+from ordstream.ground.duration import time_span
+from ordstream.ground.types import (
+    column_index,
+    pipeline_schema,
+    state_class,
+    state_schema,
+    storage_type,
+    to_python,
+    to_storage,
+    zero_of,
+)
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.codec import Codec
 from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.punctuation import Every, clock_at
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 from ordstream.udf.compiled_function import CompiledFunction
@@ -43,6 +55,15 @@ class Process(FunctionText):
     on_flush, on_time : callable or None
     version : str, int or None
         Which function a stored state is for.
+    timer : int or None
+        Field of the state that holds the time of the key's timer.
+    on_timer : callable or None
+    clock : int
+        With a timer: source column of the clock.
+    clock_column : int
+        With a timer: input column with the clock's values.
+    period : int
+        With a timer: the clock is looked at at multiples of it.
     """
 
     op: ClassVar[str] = "python_process"
@@ -57,6 +78,19 @@ class Process(FunctionText):
     on_flush: Function | None = None
     on_time: Function | None = None
     version: str | int | None = None
+    timer: int | None = None
+    on_timer: Function | None = None
+    clock: int = -1
+    clock_column: int = -1
+    period: int = 1
+
+    def clock_wanted(self) -> tuple[int, int] | None:
+        return None if self.timer is None else (self.clock, self.period)
+
+    def own_notes(self) -> list[str]:
+        if self.timer is None:
+            return []
+        return [f"timers fire by the clock, at multiples of {self.period}"]
 
     @property
     def can_snapshot(self) -> bool:
@@ -167,6 +201,9 @@ def bind_process(
     on_time: Any,
     compiled: bool,
     version: Any = None,
+    timer: Any = None,
+    on_timer: Any = None,
+    clock: Any = None,
 ) -> Operator:
     """The operator of `process`.
 
@@ -176,7 +213,8 @@ def bind_process(
         Functions, state or schema that can't be.
     """
     where = site.name
-    for what, function in (("fn", fn), ("on_flush", on_flush), ("on_time", on_time), ("init", init)):
+    given = {"fn": fn, "on_flush": on_flush, "on_time": on_time, "on_timer": on_timer, "init": init}
+    for what, function in given.items():
         native = what == "fn" and is_native(function)
         if native and not compiled:
             raise PlanError(f"{where}: {fn!r} is a compiled function: it needs compiled=True")
@@ -195,21 +233,99 @@ def bind_process(
     fields = site.fields(pipeline_schema(schema, f"{where}: schema"))
     functions = {"fn": fn, "state": state, "fan_out": most, "on_flush": on_flush, "on_time": on_time}
     functions["version"] = version
+    if timer is not None or on_timer is not None or clock is not None:
+        if compiled or not isinstance(state, pa.Schema) or on_time is not None:
+            raise PlanError(
+                f"{where}: a timer needs declared state (state={{'due': pa.int64()}}), and neither "
+                "compiled=True nor on_time"
+            )
+        functions |= timer_of(site, state, timer, on_timer, clock)
     if compiled:
         return CompiledProcess(**fields, **functions)
     return Process(**fields, **functions, init=SimpleNamespace if state is None and init is None else init)
 
 
+def timer_of(site: Site, state: pa.Schema, timer: Any, on_timer: Any, clock: Any) -> dict[str, Any]:
+    """What `Process` has of timers.
+
+    Raises
+    ------
+    PlanError, SchemaError
+        One of the three is missing, the field can't hold a time, or the clock is no column of the source.
+    """
+    where = site.name
+    if timer is None or on_timer is None or not isinstance(clock, Every):
+        raise PlanError(
+            f"{where}: timers need timer='field', on_timer=function and clock=od.every('ts', period)"
+        )
+    field = state.field(column_index(state, timer, f"{where}: timer"))
+    time_span(1, field, f"{where}: timer")  # it can hold time
+    column, period = clock.bind(site.schema)
+    source = clock_at(site.before, column)
+    if source is None:
+        raise PlanError(
+            f"{where}: clock={clock.column!r} is not the clock: it must be the column of the source, "
+            "unchanged on its way, that the windows in front choose too"
+        )
+    index = state.names.index(field.name)
+    told = {"timer": index, "on_timer": on_timer, "clock": source, "clock_column": column, "period": period}
+    return told
+
+
 class ProcessReference(Keyed, FunctionReference):
-    """A function of the user's, of each tuple and the state of its key."""
+    """A function of the user's, of each tuple and the state of its key.
+
+    A timer fires at the first mark at or after its time, by (time, key); its field is zero then. It must be
+    set behind its tuple's time, or behind the mark.
+    """
 
     def process(self, row: Row) -> list[Row]:
         key = self.key_of(row)
         rows: list[Row] = []
-        self.call(key, lambda state: self.fn(self.python_row(row), state, self.emitter(rows)))
+
+        def run(state: Any) -> Any:
+            before = self.due(state)
+            result = self.fn(self.python_row(row), state, self.emitter(rows))
+            if self.due(state) not in (0, before):
+                self.not_behind(self.due(state), self.not_null(row, self.operator.clock_column))
+            return result
+
+        self.call(key, run)
+        return rows
+
+    def due(self, state: Any) -> int:
+        """Time of a state's timer; 0: there is none."""
+        if self.compiled or self.operator.timer is None:
+            return 0
+        field = self.operator.state.field(self.operator.timer)
+        return int(to_storage(getattr(state, field.name), field.type, field.name))
+
+    def not_behind(self, due: int, now: int) -> None:
+        """ValueError where a timer is not behind a time."""
+        if due <= now:
+            raise ValueError(f"the timer at {due} is not behind {now}")
+
+    def fire(self, key: SortKey, due: int, mark: int) -> list[Row]:
+        """Call on_timer for a key."""
+        field = self.operator.state.field(self.operator.timer)
+        setattr(self.states[key], field.name, zero_of(field.type))
+        rows: list[Row] = []
+
+        def run(state: Any) -> Any:
+            at = to_python(due, field.type)
+            result = self.operator.on_timer(self.user_key(key), state, at, self.emitter(rows))
+            if self.due(state):
+                self.not_behind(self.due(state), mark)
+            return result
+
+        self.call(key, run)
         return rows
 
     def on_time(self, time: int) -> list[Step]:
+        if not self.compiled and self.operator.timer is not None:
+            mark = time // self.operator.period * self.operator.period
+            due = sorted((self.due(state), key) for key, state in self.states.items())
+            return [partial(self.fire, key, at, mark) for at, key in due if at and at <= mark]
         function = self.operator.on_time
         if function is None:
             return []

@@ -22,9 +22,10 @@ from ordstream.operators.aggregation import (
     spread,
 )
 from ordstream.operators.arguments import given
+from ordstream.operators.gathered import decides, gathered_value, is_text
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.punctuation import clock_at
-from ordstream.operators.state import state_rows
+from ordstream.operators.state import gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step, true_of
 
@@ -89,20 +90,31 @@ class Rolling(Operator):
     def clock_wanted(self) -> tuple[int, int] | None:
         return None if self.clock is None else (self.clock, self.window.length)
 
+    def with_clock(self, column: int | None) -> Self:
+        return self.changed(clock=column)
+
     def state_schema(self) -> pa.Schema | None:
         """The tuples of the window, oldest first, as lists side by side: their times (where there are), and
         per tuple and aggregation whether there is a value and the words that are kept. Of the first `front`
         tuples these are aggregates of that tuple and of all behind it up to the last of them. The tuples
-        from `visible` on have the time of the latest one and are not seen yet.
+        from `visible` on have the time of the latest one and are not seen yet. Aggregations that keep values
+        have these in columns of their own.
         """
         times = [pa.field("time", pa.list_(self.input.field(i).type)) for i in given(self.time)]
         counts = [pa.field("front", pa.int64()), pa.field("visible", pa.int64())]
         lists = [pa.field("there", pa.list_(pa.bool_())), pa.field("words", pa.list_(pa.int64()))]
-        return state_rows(self, [*counts, *times, *lists])
+        names = self.output.names[len(self.input) :]
+        objects = [
+            gathered_field(name)
+            for name, a in zip(names, self.aggregates, strict=True)
+            if a.column is not None and a.gathered(is_text(self.input.field(a.column).type))
+        ]
+        return state_rows(self, [*counts, *times, *lists, *objects])
 
     def state_identity(self) -> dict[str, str]:
         names = self.input.names
-        types = [str(self.input.field(a.column).type) for a in self.aggregates if a.column is not None]
+        columns = [i for a in self.aggregates for i in (a.column, a.by) if i is not None]
+        types = [str(self.input.field(i).type) for i in columns]
         return {**super().state_identity(), "columns": ", ".join(types) or ", ".join(names[:0]) or "none"}
 
     def columns_read(self) -> set[int]:
@@ -147,6 +159,8 @@ def merged(function: str, a: Any, b: Any) -> Any:
         mean = a[0] + delta * float(b[2]) / n
         squares = a[1] + b[1] + delta * delta * float(a[2]) * float(b[2]) / n
         return mean, squares, a[2] + b[2]
+    if function == "":  # its values are looked at one by one
+        return None
     if a is None or b is None:
         return b if a is None else a
     if function in ("first", "last"):
@@ -238,6 +252,7 @@ class RollingReference(Keyed):
             None if a.column is None else operator.input.field(a.column).type for a in operator.aggregates
         ]
         self.functions = [a.function for a in operator.aggregates]
+        self.gathered = [a.gathered(is_text(t)) for a, t in zip(operator.aggregates, types, strict=True)]
         self.exact = [
             a.function == "count" or (a.function in ("sum", "mean") and pat.is_integer(type_))
             for a, type_ in zip(operator.aggregates, types, strict=True)
@@ -247,13 +262,14 @@ class RollingReference(Keyed):
         operator = self.operator
         time = None if operator.time is None else self.not_null(row, operator.time)
         values = [
-            None if not true_of(a.where, row) else True if a.column is None else row[a.column]
-            for a in operator.aggregates
-        ]
+            None if not true_of(a.where, row) else True if a.column is None
+            else decides(row, a.column, a.by) if gathered else row[a.column]
+            for a, gathered in zip(operator.aggregates, self.gathered, strict=True)
+        ]  # fmt: skip
         key = self.key_of(row)
         state = self.states.get(key)
         if state is None:
-            state = Sliding(self.functions)
+            state = Sliding(["" if g else f for f, g in zip(self.functions, self.gathered, strict=True)])
         if time is not None:
             self.not_earlier(time, state.times()[-1] if state.times() else None, operator.time)
         after = self.advanced(state, time, values)
@@ -267,7 +283,7 @@ class RollingReference(Keyed):
     def advanced(self, before: Sliding, time: Any, values: list[Any]) -> Sliding:
         """The window of the next tuple."""
         operator, window = self.operator, self.operator.window
-        after = Sliding(self.functions, list(before.front), list(before.back), list(before.unseen))
+        after = Sliding(before.functions, list(before.front), list(before.back), list(before.unseen))
         after.total = before.total
         for j, value in enumerate(values):
             if self.exact[j] and self.functions[j] != "count" and value is not None and value > INT64_MAX:
@@ -298,6 +314,8 @@ class RollingReference(Keyed):
     def value(self, state: Sliding, j: int) -> Any:
         """What an aggregation shows."""
         function = self.functions[j]
+        if self.gathered[j]:
+            return gathered_value(function, self.operator.aggregates[j].parameter, state.seen(j))
         if not self.exact[j]:
             return running_value(function, state.shown(j))
         seen = state.seen(j)

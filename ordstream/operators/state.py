@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.operators.aggregation import BoundAggregation
+from ordstream.operators.aggregation import BoundAggregation, arguments_of
 from ordstream.operators.arguments import where_text
+from ordstream.operators.gathered import is_text
 from ordstream.operators.operator import AdaptState, Operator
 
 
@@ -31,11 +32,15 @@ def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
 
 def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation]) -> list[pa.Field]:
     """One column per aggregation, null where there is no value yet; of a mean the sum and the count, of
-    a variance mean, squared distances and count, of a count 0.
+    a variance mean, squared distances and count, of a count 0; of values that are kept their bytes.
     """
     names = operator.output.names[len(operator.output) - len(aggregates) :]
     fields = []
-    for name, (function, column, _) in zip(names, aggregates, strict=True):
+    for name, aggregate in zip(names, aggregates, strict=True):
+        function, column = aggregate.function, aggregate.column
+        if column is not None and aggregate.gathered(is_text(operator.input.field(column).type)):
+            fields.append(gathered_field(name))
+            continue
         type_ = pa.int64() if column is None else operator.input.field(column).type
         sums = pa.float64() if pat.is_floating(type_) else pa.int64()
         if function == "mean":
@@ -46,6 +51,11 @@ def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation
         else:
             fields.append(pa.field(name, {"count": pa.int64(), "sum": sums}.get(function, type_)))
     return fields
+
+
+def gathered_field(name: str) -> pa.Field:
+    """The state of an aggregation that keeps values: these, as bytes one after the other; null: none."""
+    return pa.field(f"{name}.values", pa.binary())
 
 
 class AggregateState(Operator):
@@ -62,7 +72,7 @@ class AggregateState(Operator):
         aggregates = self._aggregates
         names = self.output.names[len(self.output) - len(aggregates) :]
         texts = (
-            f"{name} = {a.function}({self._column_of(a)}){where_text(a.where)}"
+            f"{name} = {a.function}({self._columns_of(a)}){where_text(a.where)}"
             for name, a in zip(names, aggregates, strict=True)
         )
         numbered = {f"aggregate {place}": text for place, text in enumerate(texts, start=1)}
@@ -96,11 +106,8 @@ class AggregateState(Operator):
         aggregates: tuple[BoundAggregation, ...] = vars(self)["aggregates"]
         return aggregates
 
-    def _column_of(self, aggregate: BoundAggregation) -> str:
-        if aggregate.column is None:
-            return ""
-        field = self.input.field(aggregate.column)
-        return f"{field.name}: {field.type}"
+    def _columns_of(self, aggregate: BoundAggregation) -> str:
+        return arguments_of(aggregate, [f"{field.name}: {field.type}" for field in self.input])
 
 
 def check_state(operator: Operator, found: pa.Schema) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -20,9 +21,10 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
 )
 from ordstream.operators.arguments import emission
+from ordstream.operators.gathered import is_text
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.punctuation import clock_at
-from ordstream.operators.state import accumulator_fields, state_rows
+from ordstream.operators.state import accumulator_fields, gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 
@@ -33,13 +35,13 @@ Emit = Literal["close", "updates", "both"]
 class Window(Operator):
     """Output: key columns, start, end, one column per aggregate; with emit="both" then `closed`.
 
-    Of a tumbling window `start` belongs to it and `end` does not; of a session they are the times of its
-    first and its last tuple.
+    Of a tumbling or hopping window `start` belongs to it and `end` does not; of a session they are the times
+    of its first and its last tuple.
 
     Attributes
     ----------
     window : BoundWindow
-        "tumbling" or "session".
+        "tumbling", "hopping" or "session".
     time : int
     aggregates : tuple of BoundAggregation
     emit : "close", "updates" or "both"
@@ -90,21 +92,38 @@ class Window(Operator):
         )
 
     def kernel(self) -> Any:
+        if self.window.every:
+            from ordstream._core.kernels.hopping import HoppingKernel
+
+            return HoppingKernel(self)
         from ordstream._core.kernels.window import WindowKernel
 
         return WindowKernel(self)
 
     def reference(self) -> SerialOperator:
-        return WindowReference(self)
+        return HoppingReference(self) if self.window.every else WindowReference(self)
 
     def clock_wanted(self) -> tuple[int, int] | None:
-        return None if self.clock is None else (self.clock, max(self.window.length, 1))
+        return None if self.clock is None else (self.clock, self.window.marks)
+
+    def with_clock(self, column: int | None) -> Self:
+        return self.changed(clock=column)
 
     def state_schema(self) -> pa.Schema | None:
-        """The open window: start, time of the latest tuple, the aggregates."""
+        """The open window: start, time of the latest tuple, the aggregates.
+
+        Of hopping windows: start of the oldest open one, time of the latest tuple, then lists side by side,
+        of each window and aggregation whether there is a value, and the words that are kept; then per
+        aggregation that keeps values of each window how many bytes these are, and the bytes.
+        """
         first, time = len(self.key), self.input.field(self.time)
         own = [self.output.field(first), pa.field("last", time.type)]
-        return state_rows(self, own + self._accumulator_fields())
+        if not self.window.every:
+            return state_rows(self, own + self._accumulator_fields())
+        own += [pa.field("there", pa.list_(pa.bool_())), pa.field("words", pa.list_(pa.int64()))]
+        names = self.output.names[first + 2 :]
+        shown = zip(names, self._gathered(), strict=False)
+        return state_rows(self, own + [gathered_field(name) for name, gathered in shown if gathered])
 
     def _accumulator_fields(self) -> list[pa.Field]:
         shown = self
@@ -114,7 +133,18 @@ class Window(Operator):
 
     def state_identity(self) -> dict[str, str]:
         # when a window is shown is nothing that it depends on
-        return {**super().state_identity(), "parameters": f"window{self.by_key}{self._what()}"}
+        told = {"parameters": f"window{self.by_key}{self._what()}"}
+        columns = [i for a in self.aggregates for i in (a.column, a.by) if i is not None]
+        if self.window.every or any(self._gathered()):  # the columns of the state don't tell the types
+            told["columns"] = ", ".join(str(self.input.field(i).type) for i in columns) or "none"
+        return {**super().state_identity(), **told}
+
+    def _gathered(self) -> list[bool]:
+        """Of each aggregation whether it keeps values."""
+        return [
+            a.column is not None and a.gathered(is_text(self.input.field(a.column).type))
+            for a in self.aggregates
+        ]
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.time} | columns_of_aggregates(self.aggregates)
@@ -133,7 +163,7 @@ class Window(Operator):
         if self.clock is None:
             name = self.input.names[self.time]
             return [f"{name!r} is not the clock: a window closes at its key's next row, or at the end"]
-        return [f"closed by the clock, at multiples of {max(self.window.length, 1)}"]
+        return [f"closed by the clock, at multiples of {self.window.marks}"]
 
     def final(self) -> Operator:
         raise PlanError(
@@ -214,3 +244,82 @@ class WindowReference(Keyed):
         values = self.accumulators.values(window.accumulators)
         told = (closed,) if operator.emit == "both" else ()
         return (*self.key_values[key], window.start, end, *values, *told)
+
+
+class Hops(NamedTuple):
+    """The open windows of a key: the accumulators by start, ascending."""
+
+    last: int
+    windows: dict[int, list[Any]]
+
+
+class HoppingReference(Keyed):
+    """A key has an open window for each multiple of `every` whose window its latest tuple lies in.
+
+    Its next tuple closes those that end at its time or before; so does the clock, at the multiples of
+    `every`. Without an open window nothing is known of the key.
+    """
+
+    def __init__(self, operator: Window) -> None:
+        super().__init__(operator)
+        self.accumulators = Accumulators(operator.aggregates, operator.input)
+        self.limits = integer_range(operator.output.field(len(operator.key)).type)
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        time = self.not_null(row, operator.time)
+        chosen = self.accumulators.chosen(row)
+        key = self.key_of(row)
+        state = self.states.get(key)
+        self.not_earlier(time, None if state is None else state.last, operator.time)
+        open_ = {} if state is None else state.windows
+        after = {
+            start: self.accumulators.advance(open_.get(start) or self.accumulators.start(), row, chosen)
+            for start in self.starts(time)
+        }
+        closed = [self.shown(key, start, open_[start], True) for start in open_ if start not in after]
+        self.states[key] = Hops(time, after)
+        rows = [] if operator.emit == "updates" else closed
+        if operator.emit != "close":
+            rows += [self.shown(key, start, window, False) for start, window in after.items()]
+        return rows
+
+    def starts(self, time: int) -> list[int]:
+        """Starts of the windows that a time lies in."""
+        length, every = self.operator.window.length, self.operator.window.every
+        first, newest = ((time - length) // every + 1) * every, time // every * every
+        if first < self.limits[0] or newest + length > self.limits[1]:
+            raise OverflowError(f"the windows from {first} to {newest + length} are out of range")
+        return list(range(first, newest + 1, every))
+
+    def on_time(self, time: int) -> list[Step]:
+        if self.operator.clock is None:
+            return []
+        window = self.operator.window
+        now = time // window.every * window.every
+        due = [
+            (start + window.length, key, start)
+            for key, state in self.states.items()
+            for start in state.windows
+            if start + window.length <= now
+        ]
+        return [partial(self.close, key, start) for _, key, start in sorted(due)]
+
+    def flush(self) -> list[Step]:
+        return [lambda key=key: self.close_all(key) for key in self.ascending()]  # type: ignore[misc]
+
+    def close_all(self, key: SortKey) -> list[Row]:
+        return [row for start in list(self.states[key].windows) for row in self.close(key, start)]
+
+    def close(self, key: SortKey, start: int) -> list[Row]:
+        windows = self.states[key].windows
+        row = self.shown(key, start, windows.pop(start), True)
+        if not windows:
+            del self.states[key]
+        return [] if self.operator.emit == "updates" else [row]
+
+    def shown(self, key: SortKey, start: int, window: list[Any], closed: bool) -> Row:
+        operator = self.operator
+        told = (closed,) if operator.emit == "both" else ()
+        values = self.accumulators.values(window)
+        return (*self.key_values[key], start, start + operator.window.length, *values, *told)

@@ -21,36 +21,53 @@ class BoundWindow(NamedTuple):
     Attributes
     ----------
     kind : str
-        "tumbling", "session", "rolling" or "rows".
+        "tumbling", "hopping", "session", "rolling" or "rows".
     length : int
         Length, timeout, period, or number of rows.
     closed : str
         Of a rolling window: the ends that belong to it.
+    every : int
+        Of hopping windows: the distance of their starts; else 0.
     """
 
     kind: str
     length: int
     closed: Closed = "right"
+    every: int = 0
+
+    @property
+    def marks(self) -> int:
+        """The clock is looked at at multiples of this."""
+        return self.every or max(self.length, 1)
+
+    @property
+    def overlaps(self) -> int:
+        """How many windows a row lies in, at most."""
+        return -(-self.length // self.every) if self.every else 1
 
     def __str__(self) -> str:
+        if self.every:
+            return f"{self.kind} {self.length} every {self.every}"
         ends = f" closed {self.closed}" if self.kind == "rolling" and self.closed != "right" else ""
         return f"{self.kind} {self.length}{ends}"
 
 
 @dataclass(frozen=True)
 class WindowKind:
-    """A kind of window, made by `tumbling`, `session`, `rolling` or `rows`.
+    """A kind of window, made by `tumbling`, `hopping`, `session`, `rolling` or `rows`.
 
     Attributes
     ----------
     kind : str
     length : int, str or timedelta
     closed : str
+    every : int, str, timedelta or None
     """
 
     kind: str
     length: Any
     closed: Closed = "right"
+    every: Any = None
 
     @property
     def slides(self) -> bool:
@@ -76,11 +93,28 @@ class WindowKind:
         least = 0 if self.kind == "session" else 1
         if length < least:
             raise PlanError(f"{what}: the length must be at least {least}, got {self.length!r}")
-        return BoundWindow(self.kind, length, self.closed)
+        if self.every is None:
+            return BoundWindow(self.kind, length, self.closed)
+        every = time_span(self.every, field, f"{what}: every")
+        if not 1 <= every <= length:
+            raise PlanError(
+                f"{what}: every must be at least 1 and at most the length, so that each row lies in a "
+                f"window; got {self.every!r} for {self.length!r}"
+            )
+        window = BoundWindow(self.kind, length, every=every)
+        if window.overlaps > MOST_OVERLAPS:
+            raise PlanError(
+                f"{what}: a row would lie in {window.overlaps} windows, and {MOST_OVERLAPS} are the most: "
+                "od.rolling(...) has a window per row for the price of one"
+            )
+        return window
 
 
 #: Most rows of a window that is a number of rows.
 MOST_ROWS = 1 << 24
+
+#: Most hopping windows that a row lies in: each of them has its aggregates, per key.
+MOST_OVERLAPS = 1024
 
 
 def tumbling(length: Duration) -> WindowKind:
@@ -125,14 +159,14 @@ def rows(n: int) -> WindowKind:
 
 
 def hopping(length: Duration, *, every: Duration) -> WindowKind:
-    """Windows of `length` that begin at each multiple of `every`. Not there yet.
+    """Windows [k·every, k·every + length), from the time column's 0 on, which overlap.
 
-    Raises
-    ------
-    NotImplementedError
-        Always; with `every` equal to `length` it is `tumbling(length)`.
+    A row lies in length / every of them, and costs and keeps as much. `tumbling(length)` is the same as
+    `hopping(length, every=length)`, and cheaper.
+
+    Parameters
+    ----------
+    length, every : int, str or timedelta
+        `every` is at most `length`, which need not be a multiple of it.
     """
-    raise NotImplementedError(
-        "hopping windows are not there yet: use tumbling(...) for windows side by side, or rolling(...) for "
-        "a window per row"
-    )
+    return WindowKind("hopping", length, every=every)

@@ -20,6 +20,7 @@ from ordstream.operators.preceding import Preceding
 from ordstream.operators.regression import Regression
 from ordstream.operators.sessionize import Sessionize
 from ordstream.operators.top_values import TopValues
+from ordstream.pipeline.joins import KeyedJoins
 from ordstream.pipeline.stateful import StatefulOperators
 from ordstream.pipeline.synonyms import advice
 
@@ -33,7 +34,7 @@ KEYED = (
 )
 
 
-class KeyedPipeline(StatefulOperators):
+class KeyedPipeline(KeyedJoins, StatefulOperators):
     """What `key_by` returns: it waits for the operator that keeps one state per key."""
 
     def __init__(

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
-from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.duration import Duration
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
-from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import whole
 from ordstream.operators.arguments import condition, emission, flat, key_columns, nonempty, positive_int
 from ordstream.operators.assert_that import AssertThat
+from ordstream.operators.branch import Branch
 from ordstream.operators.filter import Filter, FilterFunction
 from ordstream.operators.inspect import Inspect
 from ordstream.operators.kept_rows import bind_deduplicate
@@ -39,7 +37,9 @@ from ordstream.operators.reorder import Late, Reorder
 from ordstream.operators.sample import Sample
 from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
+from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
+from ordstream.pipeline.runs import Runs, processes_of
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
 from ordstream.plan.explain import explain
@@ -47,14 +47,10 @@ from ordstream.plan.final import final
 from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import check_no_shed
 
-if TYPE_CHECKING:
-    from ordstream.node.node import Stream
-    from ordstream.node.result import Result
-
 __all__ = ["KeyedPipeline", "Pipeline"]
 
 
-class Pipeline(StatefulOperators):
+class Pipeline(Joins, Runs, StatefulOperators):
     """A chain of operators.
 
     A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a
@@ -62,8 +58,11 @@ class Pipeline(StatefulOperators):
 
     Parameters
     ----------
-    schema : pyarrow.Schema, or mapping of name to type
-        What a tuple of the source is. Dictionary-encoded strings count as strings.
+    schema : pyarrow.Schema, mapping of name to type, or a Spark DataFrame or its schema
+        What a tuple of the source is. Dictionary-encoded strings count as strings. Spark's timestamps have
+        the time zone of its session.
+    source : str, optional
+        Name of the source. Pipelines of several named sources come together by `od.union`.
 
     Raises
     ------
@@ -71,8 +70,9 @@ class Pipeline(StatefulOperators):
         A type that is not supported, or a name used twice.
     """
 
-    def __init__(self, schema: Any) -> None:
-        self._plan = Plan(pipeline_schema(schema, "Pipeline"))
+    def __init__(self, schema: Any, *, source: str | None = None) -> None:
+        name = None if source is None else nonempty(source, "Pipeline: source")
+        self._plan = Plan(pipeline_schema(schema, "Pipeline"), name=name)
 
     @classmethod
     def of(cls, plan: Plan) -> Pipeline:
@@ -96,10 +96,17 @@ class Pipeline(StatefulOperators):
 
     @property
     def source_schema(self) -> pa.Schema:
-        """Schema of the source."""
+        """Schema of the source; of several, that of the first one."""
         return self._plan.source
 
-    def explain(self, nodes: int | None = None, *, emit: Literal["updates", "final"] = "updates") -> str:
+    def explain(
+        self,
+        nodes: int | None = None,
+        *,
+        emit: Literal["updates", "final"] = "updates",
+        processes: int | str | None = None,
+        **options: Any,
+    ) -> str:
         """The stage table as text: what each operator does, its columns, and what limits it.
 
         Parameters
@@ -108,11 +115,16 @@ class Pipeline(StatefulOperators):
             Show where the pipeline is cut to run in so many.
         emit : "updates" or "final"
             As for `run`; "final" shows what is combined early.
+        processes : int or "auto", optional
+            As for `run`: the cut over so many processes, and what sends rows to them.
+        grouping, grouping_key, balance
+            As for `run`, with `processes`.
 
         Raises
         ------
         PlanError
-            `emit="final"`, and the last operator has no answer at the end.
+            `emit="final"`, and the last operator has no answer at the end; or as a run with these options
+            raises it.
         """
         from ordstream.fragments import fragmenting
 
@@ -120,6 +132,13 @@ class Pipeline(StatefulOperators):
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
             check_no_shed(self._plan, f"nodes={nodes}")
         shown = final(self._plan) if emit == "final" else self._plan
+        several = processes_of(given := {"processes": processes, **options}, self._plan.is_graph)
+        if several > 1 or given:
+            from ordstream.fragments import explaining
+
+            return explaining.explain(shown, several, given)
+        if nodes is not None and shown.is_graph:
+            return f"1 node: a graph is not cut\n{explain(shown)}"
         return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:
@@ -152,6 +171,22 @@ class Pipeline(StatefulOperators):
         if not callable(predicate):
             raise PlanError(f"{site.name}: an expression or a function is needed, got {predicate!r}")
         return self._then(FilterFunction.bind(site, predicate))
+
+    def branch(
+        self, predicate: Expr, *, name: str | None = None, on_error: OnError = "fail"
+    ) -> tuple[Pipeline, Pipeline]:
+        """The tuples for which the predicate is true, and the others (false or null): two pipelines.
+
+        Both go on from this one, in one run: `od.union` brings them together again, in this one's order, and
+        `run(outputs=...)` gives both.
+
+        Parameters
+        ----------
+        predicate : Expr
+            A boolean expression.
+        """
+        plan = self._plan.then(Branch.bind(self._site("branch", name, on_error), predicate))
+        return Pipeline.of(plan), Pipeline.of(plan.at_port(1))
 
     def map(
         self,
@@ -523,52 +558,6 @@ class Pipeline(StatefulOperators):
         """
         site = self._site("top_k", name, on_error)
         return self._then(TopK.bind(site, k, by, key, window=window, emit=emit, rank=rank))
-
-    # ---------------------------------------------------------------------------------------- running
-
-    @documented(stream=False, pipeline=False)
-    def run(self, data: Any, **options: Unpack[RunOptions]) -> Result:
-        """Run on this machine and return all output."""
-        from ordstream.node import node  # the compiled core, which writing a pipeline need not load
-
-        given: dict[str, Any] = {**options}
-        processes = _processes(given)
-        if processes == 1:
-            return node.run(self, data, **given)
-        from ordstream.fragments import process_stream
-
-        node.check_whole(given)
-        return process_stream.run(self, data, processes, given)
-
-    @documented(stream=True, pipeline=False)
-    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> Stream:
-        """Run on this machine: an iterator of output batches as they are ready."""
-        from ordstream.node import node  # as in `run`
-
-        given: dict[str, Any] = {**options}
-        processes = _processes(given)
-        if processes == 1:
-            return node.stream(self, data, **given)
-        from ordstream.fragments import process_stream
-
-        # read as a Stream is; what only one node has (markers, shed) it lacks
-        return cast("Stream", process_stream.stream(self, data, processes, given))
-
-
-def _processes(options: dict[str, Any]) -> int:
-    """Take out `processes`: how many."""
-    processes = options.pop("processes", None)
-    if processes is None:
-        for name in ("grouping", "grouping_key", "balance"):
-            if options.pop(name, None) is not None:
-                raise PlanError(f"{name} is for a run over several processes: give processes= too")
-        return 1
-    several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
-    if several == 1:  # there is nothing to choose
-        options.pop("grouping", None)
-        options.pop("grouping_key", None)
-        options.pop("balance", None)
-    return several
 
 
 def _named_column(column: Any, where: str) -> tuple[str, Expr]:

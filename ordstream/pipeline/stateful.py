@@ -21,10 +21,12 @@ from ordstream.operators.kept_rows import Head, Lead, Tail
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
+from ordstream.operators.punctuation import Every
 from ordstream.operators.window_kinds import WindowKind
 from ordstream.pipeline.running import RunningOperators
 from ordstream.pipeline.windowed import Windowed
 from ordstream.plan.plan import Plan
+from ordstream.plan.way import way
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -117,9 +119,9 @@ class StatefulOperators(RunningOperators):
         """Each tuple with values of the tuple n before it of the same key (SQL's LAG, Polars' `shift`).
         Output: input columns, then these.
 
-        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then `od.col("ts")
-        - od.col("previous_ts")` (or `diff`). A key's first n tuples have nulls; a null of the tuple before
-        is one too.
+        `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then
+        `od.col("ts") - od.col("previous_ts")`, a duration (or `diff`). A key's first n tuples have nulls; a
+        null of the tuple before is one too.
 
         Parameters
         ----------
@@ -247,6 +249,9 @@ class StatefulOperators(RunningOperators):
         on_time: Function | None = None,
         compiled: bool = False,
         version: str | int | None = None,
+        timer: str | None = None,
+        on_timer: Function | None = None,
+        clock: Every | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
@@ -278,6 +283,16 @@ class StatefulOperators(RunningOperators):
             Of what the functions and the codec make of a state. A stored state (a checkpoint) is taken in
             only where its version is this one; a function itself is not compared. Give another one when old
             states no longer fit.
+        timer : str, optional
+            A declared field (an integer, timestamp or date) with the time of the key's timer; zero: none.
+            `fn` sets it, behind its tuple's time, or takes it back.
+        on_timer : callable, optional
+            on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
+            by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be
+            set, behind the mark. What is left at the end of the stream does not fire; `on_flush` sees it.
+        clock : od.every(...), optional
+            With a timer: the column of the source that moves the clock, and how often it is looked at. No
+            `punctuate=` is needed.
         """
         bound = bind_process(
             self._site("process", name, on_error),
@@ -290,6 +305,9 @@ class StatefulOperators(RunningOperators):
             on_time=on_time,
             compiled=compiled,
             version=version,
+            timer=timer,
+            on_timer=on_timer,
+            clock=clock,
         )
         return self._then(bound)
 
@@ -311,7 +329,9 @@ class StatefulOperators(RunningOperators):
         if any(operator.name == chosen for operator in operators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
         checked = policy(on_error, chosen)
-        return Site(self._schema, chosen, self._key, self._partition, self._buckets, checked, operators)
+        return Site(
+            self._schema, chosen, self._key, self._partition, self._buckets, checked, way(self._plan)
+        )
 
     def _then(self, operator: Operator) -> Pipeline:
         """The pipeline with one more operator."""

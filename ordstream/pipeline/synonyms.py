@@ -46,9 +46,12 @@ SYNONYMS |= dict.fromkeys(
     "largest rows with top_k",
 )
 SYNONYMS |= dict.fromkeys(
-    ("join", "merge", "union", "unionByName", "concat", "split", "branch"),
-    "a pipeline is one chain, without branches, unions and joins; od.col(...).lookup(table) reads a dense "
-    "side table",
+    ("join", "merge", "lookup", "join_where", "merge_asof"),
+    "there are join_lookup(table, on=...) for a table that stays as it is, and for another pipeline "
+    "join_interval(other, on=..., within=(least, most)) and join_asof(other, on=...)",
+)
+SYNONYMS |= dict.fromkeys(
+    ("union", "unionByName", "concat"), "pipelines of one source are united by od.union(a, b)"
 )
 
 

@@ -28,8 +28,8 @@ class Windowed:
     ) -> None:
         if not isinstance(kind, WindowKind):
             raise PlanError(
-                f"window takes od.tumbling(...), od.session(...), od.rolling(...) or od.rows(...), got "
-                f"{kind!r}"
+                f"window takes od.tumbling(...), od.hopping(...), od.session(...), od.rolling(...) or "
+                f"od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
         self._site, self._then = site, then
@@ -44,8 +44,8 @@ class Windowed:
     ) -> Pipeline:
         """Aggregations over each window.
 
-        Output of tumbling windows and sessions: key columns, `start`, `end`, then these; with emit="both"
-        then `closed`. Of windows per row (`rolling`, `rows`): input columns, then these.
+        Output of tumbling and hopping windows and sessions: key columns, `start`, `end`, then these; with
+        emit="both" then `closed`. Of windows per row (`rolling`, `rows`): input columns, then these.
 
         Parameters
         ----------

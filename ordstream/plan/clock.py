@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from ordstream.errors import PlanError
+from ordstream.ground.ordercheck import PUNCTUATE
 from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
@@ -27,7 +28,8 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
     Raises
     ------
     PlanError
-        The run was told another column than that of the windows.
+        The run was told another column than that of the windows, or windows of several branches want
+        several.
     SchemaError
         As `Every.bind`.
     """
@@ -39,8 +41,20 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
             f"punctuate= names the column {names[given[0]]!r}, but the clock of the windows is "
             f"{names[wanted[0][0]]!r}: there is one clock; leave punctuate out"
         )
+    if any(column != wanted[0][0] for column, _ in wanted):
+        names = sorted({plan.source.names[column] for column, _ in wanted})
+        raise PlanError(
+            f"windows of several branches take their time from the columns {', '.join(names)}: there is one "
+            "clock. A column that is computed is none: its windows close at their key's next row"
+        )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
+
+
+def clock_needed_by(plan: Plan) -> str:
+    """Who needs the clock, for the error where the source runs backwards."""
+    windows = [operator.name for operator in plan.operators if operator.clock_wanted() is not None]
+    return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE
 
 
 def takes_marks(operator: Operator, punctuate: Every | None) -> bool:

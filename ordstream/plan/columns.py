@@ -29,16 +29,16 @@ def needed_outputs(plan: Plan) -> dict[int, tuple[Columns, Columns]]:
             nulls[position] |= set(range(width))
         if position == SOURCE:
             break
-        seen, tested = _needed_input(plan.operators[position], nulls[position])
-        for producer in plan.producers(position):
-            values[producer] |= seen
-            nulls[producer] |= tested
+        for edge in plan.inputs(position):
+            seen, tested = _needed_input(plan.operators[position], nulls[position], edge.place)
+            values[edge.producer] |= seen
+            nulls[edge.producer] |= tested
     return {position: (frozenset(values[position]), frozenset(nulls[position])) for position in values}
 
 
-def _needed_input(operator: Operator, needed: set[int]) -> tuple[set[int], set[int]]:
-    """What an operator needs of its input, as `needed_outputs`, where `needed` is wanted of its output."""
-    passed = operator.columns_passed()
+def _needed_input(operator: Operator, needed: set[int], place: int) -> tuple[set[int], set[int]]:
+    """What an operator needs of an input, as `needed_outputs`, where `needed` is wanted of its output."""
+    passed = operator.columns_passed_from(place)
     # A null test in front of this operator is forgotten here: values and nulls are told apart by the next
     # operator only.
     values = {passed[out] for out in needed if out in passed}
@@ -56,3 +56,35 @@ def used_source_columns(plan: Plan) -> tuple[bool, ...]:
     """
     _, needed = needed_outputs(plan)[SOURCE]
     return tuple(index in needed for index in range(len(plan.source)))
+
+
+def passed_source_columns(plan: Plan) -> dict[int, int]:
+    """Output columns that are a column of the source, unchanged: output index -> source index."""
+    return _origins(plan)[len(plan.operators) - 1]  # without operators: SOURCE
+
+
+def compared_source_columns(plan: Plan) -> frozenset[int]:
+    """Source columns whose values an operator itself looks at: keys, expressions, aggregations. Not those
+    that are only tested for null, passed on, or given to a function of the user's.
+    """
+    origins, compared = _origins(plan), set()
+    for position, operator in enumerate(plan.operators):
+        looks = set(operator.key)
+        if not operator.runs_user_code and operator.null_tests() is None:
+            looks |= operator.columns_read()
+        for producer in plan.producers(position):
+            compared |= {origins[producer][column] for column in looks if column in origins[producer]}
+    return frozenset(compared)
+
+
+def _origins(plan: Plan) -> dict[int, dict[int, int]]:
+    """For the source and each operator: which of its output columns are which column of the source."""
+    origins = {SOURCE: {index: index for index in range(len(plan.source))}}
+    for position, operator in enumerate(plan.operators):
+        from_all = [origins[producer] for producer in plan.producers(position)]
+        origins[position] = {
+            out: from_all[0][column]
+            for out, column in operator.columns_passed().items()
+            if column in from_all[0] and all(one.get(column) == from_all[0][column] for one in from_all)
+        }
+    return origins

@@ -9,7 +9,7 @@ their fragment of a plan; `explain` shows it; `run_serial` refuses what it refus
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError
 from ordstream.operators.operator import Operator
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import rewritten
 from ordstream.plan.shedding import check_protected
@@ -48,12 +49,15 @@ class PhysicalOperator:
         Ascending, in the key's storage: bucket i holds keys below bounds[i]. None: by hash.
     parallelism : int
         Most workers that can be in it at a time.
+    lane : int
+        That it works on, unless it takes whole units.
     """
 
     operator: Operator
     buckets: int
     bounds: Any
     parallelism: int
+    lane: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class PhysicalPlan:
     Attributes
     ----------
     plan : Plan
-        After its rewrites.
+        Laid out (`ordstream.plan.lanes`), after its rewrites.
     operators : tuple of PhysicalOperator
         In the order of the plan.
     used : tuple of bool
@@ -130,8 +134,12 @@ def physical(
     """
     if not unfinished:
         check_protected(plan)
-    plan = rewritten(plan, without)
-    operators = tuple(_spread(operator, workers, buckets, chunk_rows) for operator in plan.operators)
+    plan = rewritten(laid_out(plan), without)
+    lanes = plan.lanes or (0,) * len(plan.operators)
+    operators = tuple(
+        replace(_spread(operator, workers, buckets, chunk_rows), lane=lane)
+        for operator, lane in zip(plan.operators, lanes, strict=True)
+    )
     split = None
     if not operators or operators[0].buckets > 1:
         # A partitioned first operator needs its rows split: a stateless operator in front does it, in

@@ -1,17 +1,18 @@
 """Plan: what a pipeline lowers to, as a value: a source, operators, and the edges between them.
 
-A plan is a line today: each operator has one input and one output. It is addressed by edges all the same, so
-that a second input or output of an operator needs no other data structure.
+Most plans are a line: each operator has one input and one output. A branch has several outputs (*ports*), a
+union several inputs (*places*): such a plan is a graph, which `ordstream.plan.lanes` makes a line again.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from ordstream.errors import PlanError
 from ordstream.operators.operator import Operator
 
 #: The producer of the source's tuples in an `Edge`.
@@ -28,27 +29,63 @@ class Edge:
         Position of the operator that makes them; SOURCE: they are the source's.
     consumer : int
         Position of the operator that takes them, behind the producer's.
+    port : int
+        By which of its outputs they leave the producer; of SOURCE: which source.
+    place : int
+        Which of its inputs they are to the consumer.
     """
 
     producer: int
     consumer: int
+    port: int = 0
+    place: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of a plan.
+
+    Attributes
+    ----------
+    name : str or None
+        None: it is the only one.
+    schema : pyarrow.Schema
+    """
+
+    name: str | None
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A source, operators and edges. Immutable; two plans are the same only where they are one object.
 
+    Plans that go on from one share its operators: that is how `together` knows what they have in common.
+
     Attributes
     ----------
     source : pyarrow.Schema
     operators : tuple of Operator
-        Each behind all that it takes tuples of; names are unique.
+        Each behind all that it takes tuples of. The last one makes the output, and all others lead to it.
+        Names are unique in a line.
     edges : tuple of Edge
+    port : int
+        By which of the last operator's outputs the output leaves; without operators: which source it is.
+    name : str or None
+        Of the source.
+    sources : tuple of Source
+        Where there are several, merged by `ordstream.plan.sources`; `source` has no meaning then.
+    lanes : tuple of int
+        Per operator the lane that it works on (`ordstream.plan.lanes`); (): a line, or not laid out.
     """
 
     source: pa.Schema
     operators: tuple[Operator, ...] = ()
     edges: tuple[Edge, ...] = ()
+    port: int = 0
+    name: str | None = None
+    sources: tuple[Source, ...] = ()
+    lanes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for edge in self.edges:
@@ -66,16 +103,75 @@ class Plan:
     def then(self, operator: Operator) -> Plan:
         """The plan with one more operator behind the last."""
         position = len(self.operators)
-        return Plan(self.source, (*self.operators, operator), (*self.edges, Edge(position - 1, position)))
+        edge = Edge(position - 1, position, self.port)
+        return replace(self, operators=(*self.operators, operator), edges=(*self.edges, edge), port=0)
+
+    def at_port(self, port: int) -> Plan:
+        """The plan whose output is another of the last operator's outputs."""
+        return replace(self, port=port)
+
+    @classmethod
+    def together(cls, plans: Sequence[Plan], operator: Operator) -> Plan:
+        """The plan in which an operator of several inputs takes the outputs of plans, in their order.
+
+        What they share is there once. Operators come in the order of the first plan, then those of the
+        second that it has not, and so on.
+
+        Raises
+        ------
+        PlanError
+            They have different sources without names, or of one name.
+        """
+        sources: dict[str | None, Source] = {}
+        for plan in plans:
+            for source in plan.all_sources:
+                known = sources.setdefault(source.name, source)
+                if not known.schema.equals(source.schema) or (None in sources and len(sources) > 1):
+                    raise PlanError(_sources_differ(known, source, operator.name))
+        names = list(sources)
+        operators: list[Operator] = []
+        edges: list[Edge] = []
+        at: dict[int, int] = {}  # of an operator, by identity: its position
+        ends = []
+        for plan in plans:
+            port = [names.index(source.name) for source in plan.all_sources]
+            position = {SOURCE: SOURCE}
+            for old, one in enumerate(plan.operators):
+                if id(one) not in at:
+                    at[id(one)] = len(operators)
+                    operators.append(one)
+                    for edge in plan.edges:
+                        if edge.consumer == old:
+                            way = port[edge.port] if edge.producer == SOURCE else edge.port
+                            edges.append(Edge(position[edge.producer], at[id(one)], way, edge.place))
+                position[old] = at[id(one)]
+            ends.append(
+                (position[len(plan.operators) - 1], plan.port if plan.operators else port[plan.port])
+            )
+        consumer = len(operators)
+        edges += [Edge(end, consumer, port, place) for place, (end, port) in enumerate(ends)]
+        source = sources[names[0]]
+        several = tuple(sources.values()) if len(sources) > 1 else ()
+        return cls(source.schema, (*operators, operator), tuple(edges), 0, names[0], several)
+
+    @property
+    def all_sources(self) -> tuple[Source, ...]:
+        """The source, or the sources."""
+        return self.sources or (Source(self.name, self.source),)
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether an operator has several inputs or outputs."""
+        return any(operator.takes_units for operator in self.operators)
 
     def replaced(self, operators: Sequence[Operator]) -> Plan:
         """The same edges between other operators, as many."""
         if len(operators) != len(self.operators):
             raise ValueError(f"{len(operators)} operators in the place of {len(self.operators)}")
-        return Plan(self.source, tuple(operators), self.edges)
+        return replace(self, operators=tuple(operators))
 
     def part(self, first: int, stop: int) -> Plan:
-        """The operators from `first` to `stop` as a plan of its own, a line."""
+        """The operators from `first` to `stop` of a line as a plan of its own."""
         return Plan.line(self.schema_in_front(first), self.operators[first:stop])
 
     @property
@@ -88,8 +184,13 @@ class Plan:
         return self.operators[position].input if position < len(self.operators) else self.output
 
     def producers(self, position: int) -> list[int]:
-        """Where the tuples of an operator come from: positions, or SOURCE."""
-        return [edge.producer for edge in self.edges if edge.consumer == position]
+        """Where the tuples of an operator come from: positions, or SOURCE; by place."""
+        return [edge.producer for edge in self.inputs(position)]
+
+    def inputs(self, position: int) -> list[Edge]:
+        """The edges that lead to an operator, by place."""
+        found = [edge for edge in self.edges if edge.consumer == position]
+        return sorted(found, key=lambda edge: edge.place)
 
     def consumers(self, position: int) -> list[int]:
         """Where the tuples of an operator (or SOURCE) go; nowhere: they are output."""
@@ -108,3 +209,12 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {' -> '.join(operator.name for operator in self.operators) or 'without operators'}>"
+
+
+def _sources_differ(one: Source, other: Source, where: str) -> str:
+    if one.name is not None and one.name == other.name:
+        return f"{where}: two sources are named {one.name!r} and have different columns"
+    return (
+        f"{where}: its inputs have different sources: derive them from one Pipeline, or name the sources, "
+        "od.Pipeline(schema, source='clicks')"
+    )

@@ -55,6 +55,8 @@ def best_of_each_bucket(plan: Plan) -> Plan:
     if len(plan.operators) < 2:
         return plan
     *front, counted, last = plan.operators
+    if plan.only_consumer(len(front)) is not last or len(plan.inputs(len(front) + 1)) > 1:
+        return plan
     wanted = last.best_wanted()
     kept = None if wanted is None else counted.keeping_best(*wanted)
     return plan if kept is None else plan.replaced([*front, kept, last])

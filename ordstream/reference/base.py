@@ -62,6 +62,14 @@ class SerialOperator:
         """The rows that one input row causes. If it raises, the state is as before."""
         return [row]
 
+    def ports_of(self, row: Row) -> Sequence[int]:
+        """Of an operator with several outputs: which of them a row leaves by."""
+        return [0]
+
+    def united(self, place: int, row: Row) -> Row:
+        """Of an operator with several inputs: what a row of one of them becomes."""
+        return row
+
     def on_time(self, time: int) -> list[Step]:
         """What a time punctuation causes."""
         return []

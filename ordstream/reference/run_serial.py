@@ -1,7 +1,7 @@
 """The sequential reference: what every run of a pipeline must output, in values and in order.
 
 `run_serial` takes one tuple at a time from the source and follows it, and everything it causes, through the
-chain to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised.
+operators to the end before it looks at the next one. Nothing is chunked, shared, reordered or optimised.
 Whatever the number of workers, the chunk size, the scheduler or the partitioning, `Pipeline.run` gives the
 same rows in the same order; see `docs/ordering.md`. What a single operator means is in its file in
 `ordstream/operators`.
@@ -9,7 +9,8 @@ same rows in the same order; see `docs/ordering.md`. What a single operator mean
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,12 +18,17 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, PlanError, SourceError
-from ordstream.ground.ordercheck import PUNCTUATE, runs_backwards
-from ordstream.ground.ordertags import OrderTag
+from ordstream.ground.ordercheck import runs_backwards
+from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
-from ordstream.plan.clock import clock_of, takes_marks
+from ordstream.ground.user_code import place_of
+from ordstream.plan.clock import clock_needed_by, clock_of, takes_marks
+from ordstream.plan.lanes import laid_out
+from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
+from ordstream.plan.sources import wide_source, with_one_source
 from ordstream.reference.base import Row, SerialOperator
+from ordstream.reference.serial_graph import SerialGraph
 
 if TYPE_CHECKING:
     from ordstream.operators.punctuation import Every
@@ -68,12 +74,26 @@ class SerialResult:
     emitted_through: OrderTag = field(default_factory=lambda: OrderTag(0))
     _storage: list[Row] = field(default_factory=list, repr=False)
     _run: _SerialRun | None = field(default=None, repr=False)
+    _outputs: tuple[Output, ...] = field(default=(), repr=False)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """The output, as tuples of Python values (what pyarrow's `to_pylist` gives)."""
         types = self.schema.types
         return [tuple(map(to_python, row, types)) for row in self._storage]
+
+    @property
+    def outputs(self) -> dict[str, pa.Table]:
+        """Of a run with several outputs: the rows of each, and their tags in `_serial` and `_index`."""
+        found = {}
+        for number, output in enumerate(self._outputs):
+            chosen = [k for k, row in enumerate(self._storage) if row[0] == number]
+            columns = [[self._storage[k][at] for k in chosen] for at in output.columns]
+            arrays = [from_storage(c, f.type) for c, f in zip(columns, output.schema, strict=True)]
+            arrays += [pa.array([self.tags[k][i] for k in chosen], pa.int64()) for i in (0, 1)]
+            tags = [pa.field(name, pa.int64()) for name in TAG_NAMES]
+            found[output.name] = pa.Table.from_arrays(arrays, schema=pa.schema([*output.schema, *tags]))
+        return found
 
     @property
     def table(self) -> pa.Table:
@@ -92,6 +112,9 @@ def run_serial(
     shed_partition: int = 0,
     end: Literal["finish", "suspend"] = "finish",
     after: SerialResult | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    merge_by: str | None = None,
+    merge_log: pa.Table | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
@@ -115,6 +138,13 @@ def run_serial(
         A suspended one, which is used up: the data are the tuples behind its last one, of the same
         pipeline. The result's outputs are theirs alone.
 
+    outputs : mapping of str to Pipeline, optional
+        As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
+    merge_by : str, optional
+        As for a run; `data` is then a mapping of the sources' names to their data.
+    merge_log : pyarrow.Table, optional
+        As for a run: the tuples come as it says, and behind its end by `merge_by`.
+
     Returns
     -------
     SerialResult
@@ -128,13 +158,22 @@ def run_serial(
         The punctuation does not; a plan that no node takes (`ordstream.plan.physical`); end="suspend" where
         the last operator emits at the end only; `after` a result that was not suspended.
     """
-    physical(pipeline.plan, workers=0)
+    written: Plan = pipeline.plan
+    named: tuple[Output, ...] = ()
+    if outputs is not None:
+        written, named = with_outputs({name: one.plan for name, one in outputs.items()})
+    plan = laid_out(with_one_source(written, merge_by))
+    physical(plan, workers=0)
+    rows = (
+        _merged(written, data, merge_by, merge_log) if written.sources else _source_rows(plan.source, data)
+    )
     if end == "suspend":
-        refuse_suspend(pipeline.plan)
-    run = _begun(pipeline, time_punctuation, after)
+        refuse_suspend(plan)
+    run = _begun(written, plan, time_punctuation, after)
+    run.result._outputs = named
     run.shed_by(shed_log, shed_partition)
     try:
-        for serial, row in enumerate(_source_rows(pipeline.source_schema, data), start=run.completed + 1):
+        for serial, row in enumerate(rows, start=run.completed + 1):
             try:
                 time = None if run.clock is None else run.clock.tick(row)
             except ValueError as error:
@@ -143,7 +182,7 @@ def run_serial(
             run.begin(serial)
             if time is not None:
                 run.punctuate(time)  # this tuple shows the time: in front of its own outputs
-            run.feed(0, row)
+            run.caused(-1, [row])
             run.completed = serial
         else:
             if end == "suspend":
@@ -169,28 +208,31 @@ def refuse_suspend(plan: Plan) -> None:
         )
 
 
-def _begun(pipeline: Any, punctuation: Every | None, after: SerialResult | None) -> _SerialRun:
+def _begun(written: Plan, plan: Plan, punctuation: Every | None, after: SerialResult | None) -> _SerialRun:
     """A new run, or a suspended one that goes on."""
     if after is None:
-        told = clock_of(pipeline.plan, punctuation)
-        clock = None if told is None else _Clock(pipeline.source_schema, *told)
-        return _SerialRun(pipeline.plan, clock, punctuation)
+        told = clock_of(plan, punctuation)
+        clock = None if told is None else _Clock(plan.source, *told, clock_needed_by(plan))
+        return _SerialRun(written, plan, clock, punctuation)
     run, after._run = after._run, None
     if run is None:
         raise PlanError("after= takes the result of a run with end='suspend', once")
-    if run.plan is not pipeline.plan:
+    if run.written is not written:
         raise PlanError("after= is the result of another pipeline")
     run.result = SerialResult(run.plan.output)
     return run
 
 
 class _SerialRun:
-    """The chain of operators, and where in the source the run is."""
+    """The operators, and where in the source the run is."""
 
-    def __init__(self, plan: Plan, clock: _Clock | None, punctuation: Every | None) -> None:
-        self.plan, self.clock = plan, clock
+    def __init__(self, written: Plan, plan: Plan, clock: _Clock | None, punctuation: Every | None) -> None:
+        self.written, self.plan, self.clock = written, plan, clock
         self.operators = [operator.reference() for operator in plan.operators]
         self.takes_marks = [takes_marks(operator, punctuation) for operator in plan.operators]
+        self.graph: SerialGraph | None = None
+        if plan.is_graph:
+            self.graph = SerialGraph(plan, self.operators, self.attempt, OperatorError)
         self.result = SerialResult(plan.output)
         self.completed = 0  # the last serial whose tuple was followed to the end
         self.begin(serial=0)
@@ -207,6 +249,18 @@ class _SerialRun:
         for operator in self.operators:
             operator.begin(serial)
 
+    def caused(self, producer: int, rows: list[Row]) -> None:
+        """What an operator, or the source (-1), made by one cause: all that it leads to reaches the end."""
+        if self.graph is None:
+            for row in rows:
+                self.feed(producer + 1, row)
+            return
+        outputs, error = self.graph.spread(producer, rows)
+        for row in outputs:
+            self.feed(len(self.operators), row)
+        if error is not None:
+            raise error
+
     def feed(self, position: int, row: Row) -> None:
         """Give a row to an operator; all that it causes reaches the end before this returns."""
         if position == len(self.operators):
@@ -219,18 +273,16 @@ class _SerialRun:
             self.feed(position + 1, output)
 
     def punctuate(self, time: int) -> None:
-        """A time punctuation meets operators in chain order, behind what it made those before emit."""
+        """A time punctuation meets operators in their order, behind what it made those before emit."""
         for position, operator in enumerate(self.operators):
             for step in operator.on_time(time) if self.takes_marks[position] else ():
-                for output in self.attempt(operator, step):
-                    self.feed(position + 1, output)
+                self.caused(position, self.attempt(operator, step))
 
     def flush(self) -> None:
         """End of stream: each operator flushes after all its inputs, those from flushes included."""
         for position, operator in enumerate(self.operators):
             for step in operator.flush():
-                for output in self.attempt(operator, step):
-                    self.feed(position + 1, output)
+                self.caused(position, self.attempt(operator, step))
 
     def attempt(
         self, operator: SerialOperator, step: Callable[[], list[Row]], row: Row | None = None
@@ -248,16 +300,17 @@ class _SerialRun:
             if row is not None:
                 values = {f.name: to_python(v, f.type) for v, f in zip(row, failed.input, strict=True)}
             reason = f"{type(error).__name__}: {error}"
-            raise OperatorError(failed.name, self.serial, values, reason) from error
+            raise OperatorError(failed.name, self.serial, values, reason, place_of(error)) from error
 
 
 class _Clock:
     """Time punctuations: a pure function of the sequence of tuples."""
 
-    def __init__(self, schema: pa.Schema, column: int, period: int) -> None:
+    def __init__(self, schema: pa.Schema, column: int, period: int, needed_by: str) -> None:
         self.schema = schema
         self.column = column
         self.period = period
+        self.needed_by = needed_by
         self.latest: int | None = None
 
     def tick(self, row: Row) -> int | None:
@@ -268,7 +321,7 @@ class _Clock:
         if time is None:
             return None
         if before is not None and time < before:
-            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, PUNCTUATE))
+            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, self.needed_by))
         self.latest = time
         now = time // self.period
         return None if before is None or now == before // self.period else now * self.period
@@ -287,6 +340,34 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
                 raise SourceError(f"column {expected.name!r} is declared without nulls, the data has one")
             columns.append(values)
         yield from zip(*columns, strict=True)
+
+
+def _merged(plan: Plan, data: Any, merge_by: str | None, log: pa.Table | None = None) -> Iterator[Row]:
+    """The tuples of several sources as wide rows: as a log says, then the smallest of their next ones, ties
+    in the order of the data.
+    """
+    assert merge_by is not None
+    ways, wide = wide_source(plan)
+    numbers = {way.name: number for number, way in enumerate(ways)}
+    waiting = []
+    for name, one in data.items():
+        way = ways[numbers[name]]
+        rows = _source_rows(way.schema, one)
+        waiting.append(
+            (numbers[name], way.schema.get_field_index(merge_by), rows, [*itertools.islice(rows, 1)])
+        )
+    told = [] if log is None else log.to_pylist()
+    said = (entry["source"] for entry in told for _ in range(entry["rows"]))
+    while any(head for *_, head in waiting):
+        name = next(said, None)
+        number, _, rows, head = (
+            min((one for one in waiting if one[3]), key=lambda one: one[3][0][one[1]])
+            if name is None
+            else next(one for one in waiting if one[0] == numbers[name])
+        )
+        own = dict(zip(ways[number].columns, head.pop(), strict=True))
+        head.extend(itertools.islice(rows, 1))
+        yield (number, *(own.get(at) for at in range(1, len(wide))))
 
 
 def _batches(data: Any) -> Iterable[pa.RecordBatch]:

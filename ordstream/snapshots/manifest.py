@@ -90,9 +90,8 @@ class Manifest:
                 "latest_time": snapshot.latest_time,
                 "position": snapshot.position,
                 "states": {name: dict(state) for name, state in self.states.items()},
-                "models": {
-                    name: base64.b64encode(model).decode("ascii") for name, model in snapshot.models.items()
-                },
+                "models": _in_text(snapshot.models),
+                **({"routes": _in_text(snapshot.routes)} if snapshot.routes else {}),
             }
         )
 
@@ -129,12 +128,21 @@ class Manifest:
                 emitted_through=OrderTag(*content["emitted_through"]),
                 latest_time=content["latest_time"],
                 position=content["position"],
-                models={name: base64.b64decode(model) for name, model in content["models"].items()},
+                models=_from_text(content["models"]),
                 last_output=OrderTag(*content["last_output"]),
+                routes=_from_text(content.get("routes", {})),
             ),
             content["states"],
             hashlib.sha256(data).hexdigest(),
         )
+
+
+def _in_text(parts: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(part).decode("ascii") for name, part in parts.items()}
+
+
+def _from_text(parts: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: base64.b64decode(part) for name, part in parts.items()}
 
 
 def _check_position(position: Any) -> None:

@@ -101,6 +101,10 @@ class Snapshot:
     models : mapping of str to bytes
         Shed operator's name -> what it has learnt (`od.LAS` bytes). Approximate: learning goes on beside
         the order.
+    routes : mapping of str to bytes
+        First operator of the nodes -> the route table (`balance.mixed.Assignment` bytes) by which rows went
+        to node processes behind this tuple, of those whose keys may move. The states say nothing of nodes:
+        a run that moves no keys does not read it.
     last_output : OrderTag
         Tag of the last output in front of it, wherever that was; index -1: there was none.
     """
@@ -112,6 +116,7 @@ class Snapshot:
     states: Mapping[str, StateRows] = field(default_factory=dict)
     models: Mapping[str, bytes] = field(default_factory=dict)
     last_output: OrderTag = field(default_factory=lambda: OrderTag(0))
+    routes: Mapping[str, bytes] = field(default_factory=dict)
 
     def check_position(self) -> None:
         """CheckpointError where it does not say where a source stood that is to go there."""

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 
 from ordstream.errors import SourceError
 from ordstream.ground.types import is_list
+from ordstream.spark.kinds import fits, not_read
 
 ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
 
@@ -42,6 +43,8 @@ def read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
             "does: "
             "to TIMESTAMP_NTZ, TIMESTAMP or DATE, by spark.sql.session.timeZone"
         )
+    if not fits(given.type, column.type):
+        raise SourceError(not_read(column, str(given.type)))
     try:
         return cast_column(given, column.type)
     except pa.ArrowException as error:

@@ -4,9 +4,7 @@ executor.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,38 +19,61 @@ from ordstream.ground.types import names_beside
 from ordstream.node.settings import make_settings, refuse_state
 from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan.columns import used_source_columns
+from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
+from ordstream.plan.lanes import check_one_source
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
-from ordstream.spark.interrupt import interruptible
-from ordstream.spark.nodes import Layout, PerExecutor, make_layout, over_nodes
+from ordstream.spark.layout import (
+    LOG,
+    Layout,
+    PerExecutor,
+    executors_are_here,
+    make_layout,
+    must_be_alone,
+    one_state,
+    without_threads,
+)
+from ordstream.spark.nodes import over_nodes
+from ordstream.spark.numbering import Order, check_order
+from ordstream.spark.order import OrderBy, order_keys, order_names
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
-from ordstream.spark.schemas import spark_schema
-from ordstream.spark.session import PANDAS_NOTICE
+from ordstream.spark.quiet import without_notice
+from ordstream.spark.schemas import spark_schema, with_collations
+
+_told: set[str] = set()  # what a line of the log has said already
+
+#: How the output of several nodes lies, as `explain` says it.
+ORDER_TEXTS = {
+    "total": "        order tags restore the order of the output, over as many partitions as Spark sorts by",
+    "by_key": "        the output stays in the last nodes, in the order of each",
+    "none": "        the output stays in the last nodes, in any order",
+}
 
 
 def apply(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
     presorted: bool = False,
-    nodes: int | Literal["auto"] | None = None,
+    nodes: int | Literal["auto"] | None = "auto",
     nodes_per_executor: PerExecutor = "auto",
     emit: Literal["updates", "final"] | None = None,
     grouping: Grouping = "hash",
+    order: Order = "total",
     **options: Any,
 ) -> DataFrame:
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
     order.
 
-    The order is `order_by`, ascending with NULL first and NaN last. Rows equal in these columns follow their
+    The order is `order_by`, as Spark's own `orderBy` has it: a name is ascending with NULL first; NaN is
+    above every number. Rows equal in these columns follow their
     place in the source, (file, row index), where Spark knows it (Parquet), else the remaining columns of the
     pipeline's source, so that a task that is run again sees the same rows in the same order. Spark sorts;
     rows that are sorted already cost it one pass. The node checks the order of what arrives.
@@ -60,11 +81,14 @@ def apply(
     Parameters
     ----------
     pipeline : Pipeline
-        What to run; its source columns are found in `df` by name and cast.
+        What to run; its source columns are found in `df` by name, in the way of `spark.sql.caseSensitive`,
+        and cast within their kind (numbers, times, texts).
     df : DataFrame
         The input. Nothing runs before an action on the result.
-    order_by : str or sequence of str
-        Columns of `df`, which need not be columns of the pipeline's source. Empty: source order only.
+    order_by : str or Column, or sequence of these
+        Columns of `df`, which need not be columns of the pipeline's source: names, or Spark's columns with
+        their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``, ``F.lower("b")``). Empty: source
+        order only.
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
@@ -76,10 +100,12 @@ def apply(
         Leave out the sort: the rows of `df` come in order, one partition after the other. The node still
         checks `order_by` (over several nodes: within each partition, or where a key comes first within each
         node's rows); ties are taken as they come.
-    nodes : int or "auto", optional
+    nodes : int or "auto"
         More than one: the pipeline is cut where the key changes and each fragment runs in so many nodes on
-        all executors; the output is the same. "auto": as many as this Spark runs at a time. Default: one
-        node.
+        all executors; the output is the same. "auto": by Spark's estimate of the input's size, what can be
+        cut, and what the session is configured for (`explain` and a line of the log "ordstream.spark" say
+        what was chosen and why); one node for small inputs, which it costs least. Nodes for which no
+        executor is free wait for one. None: one node.
     nodes_per_executor : int or "auto"
         "auto": one node per executor, with a thread per core; one node per core, without threads, where
         plain Python functions do the work. Another task size than the session's needs stage-level profiles,
@@ -95,54 +121,91 @@ def apply(
         job's first rows, which pass the functions once more, or of earlier jobs, with a `Balancer`. "pkg",
         and DKG with variant "pkg": split the rows of a key, for operators whose partial results can be
         merged. A mapping of operator names to these: others by hash.
+    order : "total", "by_key" or "none"
+        Of the result over several nodes. "total": every row of a partition comes before all rows of the next
+        one, and they are sorted inside; `collect()`, `toArrow()`, `toLocalIterator()` and the files of
+        `write.parquet` have that order. "by_key": the rows of a key of the last keyed operator are in one
+        partition, in their order. "none": none. These two spare the last shuffle, and where the
+        pipeline has one key all but one; rows then get no serials, for errors neither. The rows are the
+        same.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``chunk_rows``, ...).
 
     Returns
     -------
     DataFrame
-        One partition, in order: `collect()`, `toArrow()` and `toLocalIterator()` keep it.
+        As `order` says; of one node, one partition, in order.
 
     Raises
     ------
     SchemaError
-        If a column is missing or has a type that Spark can't carry.
+        If a column is missing or has a type that Spark or the pipeline can't carry, or is of another kind
+        than the pipeline's; if the pipeline compares one that has a collation.
     PlanError
-        If an option is unknown or out of range, or the grouping doesn't fit the operators.
+        If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
+        what rows can't be compared by.
     """
     check_frame(df)
+    check_order(order)
+    check_one_source(pipeline.plan, "od.spark")
+    if (report is not None or progress is not None) and not executors_are_here(df.sparkSession):
+        _tell_once(
+            "report= and progress= hear only nodes in executors on the driver's host; Spark's own metrics "
+            "and its UI show the others"
+        )
     options = options | ({} if emit is None else {"emit": emit})
-    layout = _layout(df.sparkSession, pipeline, nodes, nodes_per_executor)
-    order = _names(order_by)
-    if layout is None:
+    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
+    names = order_names(order_by)
+    if layout.nodes == 1:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
-            resolve(grouping, fragmenting.fragments_of(plan), 1, order)
-        return _in_one_node(pipeline, df, order_by, workers, report, progress, presorted, "output", options)
-    function, _ = _function(pipeline, df, order, workers, report, progress, "output", options)
-    carried = carry(
-        df, function.source, _read(function) if grouping == "hash" else function.source.names, order
-    )
-    with _quiet():
+            resolve(grouping, fragmenting.fragments_of(plan), 1, names)
+        _tell(layout, without_threads(df.sparkSession, pipeline, layout) if workers is None else "")
+        return _in_one_node(
+            pipeline, df, order_by, workers, report, progress, presorted, "output", options, layout.profile
+        )
+    _tell(layout, "")
+    function, _ = _function(pipeline, df, names, workers, report, progress, "output", options)
+    read = _read(function) if grouping == "hash" else function.source.names
+    keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, read, keys, compared)
+    with without_notice():
         frame = over_nodes(
             pipeline,
             carried,
             layout,
-            order_by=order,
+            order_by=names,
             presorted=presorted,
             workers=workers,
             door=function.door,
             options=options,
             grouping=grouping,
+            order=order,
         )
-    return interruptible(frame)
+        return _interruptible(with_collations(frame, df, carried.places, pipeline.plan))
+
+
+def _tell(layout: Layout, idle: str) -> None:
+    """One line of the log on what was chosen; another one where cores have nothing to do."""
+    if layout.why:
+        noun = "node" if layout.nodes == 1 else "nodes"
+        LOG.info("%d %s (%s)%s", layout.nodes, noun, layout.why, layout.text)
+    if idle:
+        _tell_once(idle)
+
+
+def _tell_once(text: str) -> None:
+    """A line of the log, the first time only."""
+    if text not in _told:
+        _told.add(text)
+        LOG.warning("%s", text)
 
 
 def shed_log(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None = None,
     presorted: bool = False,
     **options: Any,
@@ -172,7 +235,7 @@ def shed_rows(
     pipeline: Pipeline,
     df: DataFrame,
     *,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     operator: str | None = None,
     workers: int | str | None = None,
     presorted: bool = False,
@@ -206,24 +269,29 @@ def shed_rows(
 def _in_one_node(
     pipeline: Pipeline,
     df: DataFrame,
-    order_by: str | Sequence[str],
+    order_by: OrderBy,
     workers: int | str | None,
     report: OnReport | Channel | None,
     progress: OnProgress | None,
     presorted: bool,
     part: str,
     options: dict[str, Any],
+    profile: Any = None,
 ) -> DataFrame:
     check_frame(df)
-    order = _names(order_by)
+    order = order_names(order_by)
     function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
-    carried = carry(df, function.source, _read(function), order)
+    compared = compared_source_columns(pipeline.plan)
+    carried = carry(df, function.source, _read(function), order_keys(order_by, df), compared)
     names = tuple(carried_name(number) for number in range(len(function.source)))
     # it is one partition, wherever Spark puts it
-    function = replace(function, partition=0, names=names, ordering=carried.ordering)
-    with _quiet():
+    function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
+    with without_notice():
         rows = carried.in_one_partition() if presorted else carried.sorted()
-        return interruptible(rows.mapInArrow(function, schema))
+        result = rows.mapInArrow(function, schema, profile=profile)
+        if part == "output":
+            result = with_collations(result, df, carried.places, pipeline.plan)
+        return _interruptible(result)
 
 
 def _function(
@@ -249,48 +317,13 @@ def _read(function: NodeFunction) -> list[str]:
     return [name for name in function.source.names if name not in function.unread]
 
 
-def _names(order_by: Any) -> tuple[str, ...]:
-    names = (
-        (order_by,)
-        if isinstance(order_by, str)
-        else tuple(order_by)
-        if isinstance(order_by, list | tuple)
-        else None
-    )
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
-    return names
+def _interruptible(frame: DataFrame) -> DataFrame:
+    """Spark Connect's client cancels by itself; the thin one has nothing of what the rest is made of."""
+    if not hasattr(frame, "_jdf"):
+        return frame
+    from ordstream.spark.interrupt import interruptible
 
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without PySpark's notice on pandas."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
-        yield
-
-
-def _layout(
-    spark: SparkSession, pipeline: Pipeline, nodes: int | str | None, per_executor: PerExecutor
-) -> Layout | None:
-    """How nodes lie on executors; None: one node. A pipeline that sheds runs in one.
-
-    Raises
-    ------
-    PlanError
-        It sheds, and more nodes are asked for; or an argument is out of range.
-    """
-    shedding = [operator.name for operator in sheds(pipeline.plan)]
-    if nodes in (None, 1) or (shedding and nodes == "auto"):
-        return None
-    layout = make_layout(spark, pipeline, nodes, per_executor)
-    if shedding and layout.nodes > 1:
-        raise PlanError(
-            f"{shedding[0]}: a pipeline that sheds runs in one node, since its log counts the serials of "
-            "one source: leave nodes out, "
-            "or run it once per partition (ordstream.spark.node_function)"
-        )
-    return None if layout.nodes == 1 else layout
+    return interruptible(frame)
 
 
 def explain(
@@ -301,7 +334,9 @@ def explain(
     nodes_per_executor: PerExecutor = "auto",
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
-    order_by: str | Sequence[str] = (),
+    order_by: OrderBy = (),
+    df: DataFrame | None = None,
+    order: Order = "total",
 ) -> str:
     """Tell how `apply` would run a pipeline: where it is cut, what chooses a row's node, what a node is.
 
@@ -310,8 +345,10 @@ def explain(
     pipeline : Pipeline
     spark : SparkSession, optional
         Default: the active one.
-    nodes, nodes_per_executor, emit, grouping, order_by
+    nodes, nodes_per_executor, emit, grouping, order_by, order
         As for `apply`.
+    df : DataFrame, optional
+        The input, by whose size "auto" chooses; without it the size counts as unknown.
 
     Raises
     ------
@@ -322,17 +359,29 @@ def explain(
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
+    check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
-    layout = _layout(session, pipeline, nodes, nodes_per_executor)
-    if layout is None and sheds(pipeline.plan):
+    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df)
+    if pipeline.plan.is_graph and layout.nodes == 1:
+        return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
+    if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
-    layout = layout or make_layout(session, pipeline, nodes, nodes_per_executor)
-    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, _names(order_by))
+    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}):
+        return f"1 node, since {layout.why}\n{pipeline.explain()}"
+    resolved = resolve(
+        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, order_names(order_by)
+    )
     spread = resolved.texts(layout.nodes)
-    return fragmenting.explain(
+    text = fragmenting.explain(
         pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread
     )
+    notes = [f"        chosen: {layout.why}"] if layout.why else []
+    first, *others = text.split("\n")
+    if layout.nodes > 1:
+        others[-1] = ORDER_TEXTS[order]
+        notes += [f"        {one}" for one in [one_state(resolved.fragments)] if one]
+    return "\n".join([first, *notes, *others])
 
 
 def node_function(

@@ -1,16 +1,20 @@
 """The user's columns inside a Spark job: under names of ours, in the types that the pipeline reads, in the
 order of the rows.
 
-Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one. So a
-frame's columns are renamed by position before anything else happens, and are called by their place from then
-on: d0, d1, ... those of the frame; c0, c1, ... those of a pipeline's or a fragment's source; o0, o1, ...
-those of `order_by` that are no c. Columns of ours (serial, tag, node) begin with ``__ordstream_``, which
-none of these does. The user's names come back with the output.
+Names. Spark takes a column's name apart (dots, backticks), and by default holds `A` and `a` for one
+(`names.py` says which column a name means). So a frame's columns are renamed by position before anything
+else happens, and are called by their place from then on: d0, d1, ... those of the frame; c0, c1, ... those
+of a pipeline's or a fragment's source; o0, o1, ... those of `order_by` that are no c. Columns of ours
+(serial, tag, node) begin with ``__ordstream_``, which none of these does. The user's names come back with
+the output.
 
 Times. A TIMESTAMP is an instant, a TIMESTAMP_NTZ the reading of a wall clock, a DATE a day of the calendar;
 a pipeline has the first as a timestamp with a zone, the second as one without. Where the frame has the one
 and the pipeline reads the other, Spark itself casts, by `spark.sql.session.timeZone`, before the rows leave
 it.
+
+Texts. A node compares texts by their bytes. What it only carries it gets as the plain text, whatever the
+collation.
 
 Order. A frame that is in order has it by (partition, position in the partition). Spark brings partitions
 together in any order, so rows are numbered first where they are.
@@ -18,15 +22,13 @@ together in any order, so rows are numbered first where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.errors import AnalysisException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -40,9 +42,14 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from ordstream.errors import PlanError, SchemaError, unknown_column
+from ordstream.errors import PlanError
+from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.types import is_list
 from ordstream.spark.executor import SERIAL, carried_name
+from ordstream.spark.names import find_column, is_case_sensitive
+from ordstream.spark.order import OrderKey, order_keys
+from ordstream.spark.quiet import unlogged
+from ordstream.spark.schemas import check_compared, check_reads, is_collated
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"
 
@@ -81,8 +88,12 @@ class Carried:
         All the user's columns, renamed: d0, d1, ...
     columns : dict
         What reaches the nodes: name inside the job -> expression over `frame`.
-    ordering : tuple of str
-        The columns of `order_by` among them.
+    keys : tuple of SortKey
+        The columns of `order_by` among them, with their directions.
+    texts : tuple of str
+        The same as the user knows them.
+    places : list of int
+        Of the source's columns in the user's frame.
     ties : tuple of str
         What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the
         pipeline's source, in its order, as they are carried, or those of `frame` where they are not.
@@ -90,8 +101,15 @@ class Carried:
 
     frame: DataFrame
     columns: dict[str, Column]
-    ordering: tuple[str, ...]
+    keys: tuple[SortKey, ...]
+    texts: tuple[str, ...]
     ties: tuple[str, ...]
+    places: list[int]
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """Names of the columns of `order_by`."""
+        return tuple(key.column for key in self.keys)
 
     def of(self, some: DataFrame) -> DataFrame:
         """The carried columns of some rows of `frame`."""
@@ -112,13 +130,8 @@ class Carried:
         numbered = rows.withColumn(SERIAL, F.monotonically_increasing_id())
         return _together(numbered).sortWithinPartitions(SERIAL).drop(SERIAL)
 
-    def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
-        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
-        column of the pipeline's source: in one partition, or over as many as Spark makes.
-
-        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried:
-        those equal in that are the same to the pipeline.
-        """
+    def with_keys(self, some: DataFrame | None = None) -> tuple[DataFrame, list[Column]]:
+        """Rows of `frame`, as they lie, with all that they are sorted by, and the keys of that sort."""
         frame = self.frame if some is None else some
         place = place_in_source(frame)
         tied = list(self.columns) if place else self.ties
@@ -129,15 +142,29 @@ class Carried:
             *(F.col(at).alias(name) for name, at in place.items()),
         )
         tied = [name for name in tied if name not in self.ordering and sortable(rows.schema[name].dataType)]
-        keys = [*self.ordering, *place, *tied]
-        by = [F.col(name).asc_nulls_first() for name in keys]
+        return rows, [_directed(key) for key in (*self.keys, *map(SortKey, (*place, *tied)))]
+
+    def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
+        """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
+        column of the pipeline's source: in one partition, or over as many as Spark makes.
+
+        Rows that share a place (a join or an explode made them of one row) are sorted by what is carried:
+        those equal in that are the same to the pipeline.
+        """
+        rows, by = self.with_keys(some)
         if everywhere:
             return (rows.orderBy(*by) if by else rows).select(*self.columns)
         together = _together(rows)
         return (together.sortWithinPartitions(*by) if by else together).select(*self.columns)
 
 
-def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Sequence[str]) -> Carried:
+def carry(
+    df: DataFrame,
+    source: pa.Schema,
+    read: Sequence[str],
+    order_by: Sequence[str | OrderKey],
+    compared: Collection[int] = (),
+) -> Carried:
     """What a job takes of a user's frame.
 
     Parameters
@@ -147,40 +174,64 @@ def carry(df: DataFrame, source: pa.Schema, read: Sequence[str], order_by: Seque
         Of the pipeline.
     read : sequence of str
         Columns of it that must reach the nodes. Those of `order_by` do as well, and one at least.
-    order_by : sequence of str
+    order_by : sequence of str or OrderKey
+    compared : collection of int
+        Columns of the source that the pipeline compares (`plan.columns.compared_source_columns`).
 
     Raises
     ------
     SchemaError
-        If a column is missing, or there are several of its name.
+        If a column is missing, or there are several of its name; if it is of a kind that the pipeline's
+        column is not, or has a collation and is compared.
+    PlanError
+        If rows can't be ordered by a column.
     """
-    names = list(df.columns)
-    for name in (*source.names, *order_by):
-        if name not in names:
-            raise unknown_column(name, names, "the DataFrame")
-        if names.count(name) > 1:
-            raise SchemaError(
-                f"the DataFrame has {names.count(name)} columns {name!r}; rename or drop all but one"
-            )
-    fields = df.schema.fields
-    frame = df.toDF(*(f"d{number}" for number in range(len(names))))
-    needed = {*read, *order_by} or {*source.names[:1]}
+    names, case_sensitive, fields = list(df.columns), is_case_sensitive(df), df.schema.fields
+    places = [find_column(name, names, case_sensitive, "the DataFrame") for name in source.names]
+    keys = [one if isinstance(one, OrderKey) else order_keys(one, df)[0] for one in order_by]
+    computed = [(k, key.computed) for k, key in enumerate(keys) if key.computed is not None]
+    frame = df.select("*", *(column.alias(f"o{k}") for k, column in computed)) if computed else df
+    frame = frame.toDF(*(f"d{number}" for number in range(len(names))), *(f"o{k}" for k, _ in computed))
+    if any(is_collated(field.dataType) for field in fields):
+        plain = [_plain(F.col(f"d{k}"), field.dataType).alias(f"d{k}") for k, field in enumerate(fields)]
+        frame = frame.select(*plain, *(f"o{k}" for k, _ in computed))
+    ordered = {key.place for key in keys}
+    needed = {*read} or ({*source.names[:1]} if not keys else set())
     columns: dict[str, Column] = {}
-    carried: dict[str, str] = {}  # user's column -> its name in the job, where its values are the frame's
-    for number, column in enumerate(source):
-        if column.name in needed:
-            place = names.index(column.name)
+    carried: dict[int, str] = {}  # place in the frame -> name in the job, where the values are the frame's
+    for number, (place, column) in enumerate(zip(places, source, strict=True)):
+        if column.name in needed or place in ordered:
+            check_reads(fields[place], column)
+            if number in compared:
+                check_compared(fields[place])
             given, kind = F.col(f"d{place}"), _read_as(fields[place].dataType, column.type)
             columns[carried_name(number)] = given if kind is None else given.cast(kind)
             if kind is None:
-                carried[column.name] = carried_name(number)
-    for number, name in enumerate(order_by):
+                carried[place] = carried_name(number)
+    for number, key in enumerate(keys):
         # rows are ordered by what the frame has, not by what the pipeline reads it as
-        if name not in carried:
-            carried[name] = f"o{number}"
-            columns[f"o{number}"] = F.col(f"d{names.index(name)}")
-    ties = tuple(carried.get(name) or f"d{names.index(name)}" for name in source.names)
-    return Carried(frame, columns, tuple(carried[name] for name in order_by), ties)
+        if key.place is None:
+            columns[f"o{number}"] = F.col(f"o{number}")
+        elif key.place not in carried:
+            carried[key.place] = f"o{number}"
+            columns[f"o{number}"] = F.col(f"d{key.place}")
+    ties = tuple(carried.get(place) or f"d{place}" for place in places)
+    sort = tuple(
+        SortKey(f"o{k}" if key.place is None else carried[key.place], key.descending, key.nulls_last)
+        for k, key in enumerate(keys)
+    )
+    return Carried(frame, columns, sort, tuple(map(str, keys)), ties, places)
+
+
+def _plain(column: Column, kind: DataType) -> Column:
+    return F.collate(column, "UTF8_BINARY") if is_collated(kind) else column
+
+
+def _directed(key: SortKey) -> Column:
+    column = F.col(key.column)
+    if key.descending:
+        return column.desc_nulls_last() if key.nulls_last else column.desc_nulls_first()
+    return column.asc_nulls_last() if key.nulls_last else column.asc_nulls_first()
 
 
 def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
@@ -253,26 +304,13 @@ def slots(spark: SparkSession) -> int | None:
 def place_in_source(frame: DataFrame) -> dict[str, str]:
     """Names for, and expressions of, the file and the row within it, where the source has them."""
     place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
-    with _unlogged():
+    with unlogged():
         try:
             # asking for the schema makes Spark look them up
             frame.select(*place.values()).schema  # noqa: B018
         except AnalysisException:
             return {}
     return place
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
-    # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later
-    # analysis error of the session would be a TypeError.
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def sortable(kind: DataType) -> bool:

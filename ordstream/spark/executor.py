@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
-import socket
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from ordstream.errors import SourceError
-from ordstream.fragments.exchange import NODE, Route
+from ordstream.errors import OperatorError, SourceError
+from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.ground.ordercheck import OrderCheck
-from ordstream.ground.ordertags import TAG, RunningIndex, source_serials, source_tags
+from ordstream.ground.ordercheck import OrderCheck, SortKey
+from ordstream.ground.ordertags import SERIAL_MASK, TAG, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import align, batches_of_rows, read_column
 from ordstream.spark.progress import Door, Reporter, TaskKey
 from ordstream.spark.shipped import Shipped
+from ordstream.spark.watchdog import Watchdog, task_socket
 
 if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
@@ -46,10 +41,12 @@ ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed operators
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
 # function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
-WATCH_SECONDS = 0.3  # between two looks at the connection to Spark
-GRACE_SECONDS = 10.0  # for a cancelled node to end before its worker is ended
 
-ESTABLISHED = "01"  # TCP states as /proc/net/tcp writes them
+ROW_MASK = (1 << 33) - 1  # of `monotonically_increasing_id`: the row of the partition
+NO_SERIALS = (
+    "(the serial counts this task's rows: rows get those of the source with order='total' only, which finds "
+    "this row by its own)"
+)
 
 
 def carried_name(number: int) -> str:
@@ -105,7 +102,7 @@ class NodeFunction(Shipped):
     part: str = "output"
     partition: int | None = None
     names: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
+    ordering: tuple[str | SortKey, ...] = ()
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the node's output: record batches for record batches, tuples for rows.
@@ -221,11 +218,12 @@ class FragmentFunction(Shipped):
     ----------
     fragment : Fragment
         Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their
-        serial (from 0) instead: in any order to the first fragment, unless it checks theirs.
+        serial (from 0) instead: in any order to the first fragment, unless it checks theirs. Without either,
+        they are in order, and those of no other node need be compared with them.
     number : int
         Of the fragment, from 1; for the report.
-    route : Route or None
-        Where rows go from here; None: this is the last fragment.
+    route : Route, RangeRoute or None
+        Where rows go from here; None: nowhere.
     output : pyarrow.Schema
         Columns that Spark expects: the fragment's, the tag and, with a route, the node.
     order_by, ordering : tuple of str
@@ -242,11 +240,13 @@ class FragmentFunction(Shipped):
     unread : tuple of str
         Columns of the fragment's source that neither it nor a later one reads. They need not arrive at the
         first fragment, are null behind it then, and not shown in a failing row.
+    dense : bool
+        The rows' serials are those of the source, so that errors may name them.
     """
 
     fragment: Fragment
     number: int
-    route: Route | None
+    route: Route | RangeRoute | None
     output: pa.Schema
     order_by: tuple[str, ...] = ()
     workers: int | str | None = None
@@ -256,9 +256,10 @@ class FragmentFunction(Shipped):
     tell_keys: Tell | None = None
     learns: DKG | None = None
     unread: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
+    ordering: tuple[str | SortKey, ...] = ()
     weighs: bool = False
     costs: ExecutionTimes | None = None
+    dense: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output with its tags.
@@ -275,8 +276,17 @@ class FragmentFunction(Shipped):
         if route is not None and self.learns is not None:
             learner = self.learns.learner(route.nodes)
             route = _LearningRoute(route, learner, self.weighs, self.costs)
+        elif isinstance(route, RangeRoute):
+            route = replace(route, own=_task_key(TaskContext.get()).partition)
         node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
-        yield from _watched(node, self.output, self.door, {"fragment": self.number})
+        try:
+            yield from _watched(node, self.output, self.door, {"fragment": self.number})
+        except OperatorError as error:
+            if self.dense:
+                raise
+            reason = f"{error.reason} {NO_SERIALS}"
+            serial = error.serial & ROW_MASK
+            raise OperatorError(error.operator, serial, error.row, reason) from error.__cause__
         if self.tell_times is not None:
             for times in node.models.values():
                 self.tell_times(times.to_bytes())
@@ -292,20 +302,16 @@ class FragmentFunction(Shipped):
             try:
                 row = check.first_violation(batch)
                 columns = [self._column(batch, number, column) for number, column in enumerate(source)]
-                tags = _tags_of(batch)
+                tags, serials = _tags_of(batch, before)
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit fragment {self.number}: {error}") from error
             if self.ordering and batch.num_rows:
-                serials = batch.column(SERIAL)
                 if row is not None:
                     at = row - before
-                    raise _out_of_order(
-                        serials[at].as_py() + 1,
-                        serials[at - 1].as_py() + 1 if at else last,
-                        self.order_by,
-                        "source",
-                    )
-                last = serials[-1].as_py() + 1
+                    where, mask = ("source", SERIAL_MASK) if self.dense else ("partition", ROW_MASK)
+                    other = int(serials[at - 1]) if at else last
+                    raise _out_of_order(int(serials[at]) & mask, other & mask, self.order_by, where)
+                last = int(serials[-1])
             yield pa.RecordBatch.from_arrays([*columns, tags], schema=tagged)
 
     def _column(self, batch: pa.RecordBatch, number: int, column: pa.Field) -> pa.Array:
@@ -345,7 +351,7 @@ class _LearningRoute:
     ) -> None:
         self._route, self.learner, self._weighs, self._costs = route, learner, weighs, costs
 
-    def __call__(self, batch: pa.RecordBatch) -> Any:
+    def __call__(self, batch: pa.RecordBatch, tags: pa.Array | None = None) -> Any:
         from ordstream.balance.memory import weights
 
         keys = self._route.keys(batch)
@@ -421,7 +427,8 @@ class TimeFunction(Shipped):
 class RestoreFunction(Shipped):
     """The last step of a cut pipeline where order tags are asked for: (_serial, _index) in place of the tag.
 
-    The first row has an empty tag and, as its first int64 column `_serial`, the number of source tuples.
+    Each partition has all rows of its serials, and the last one of the source's is with what the end of the
+    stream causes. The column `_serial` of the job has, in every row, the number of source tuples.
 
     Parameters
     ----------
@@ -433,14 +440,11 @@ class RestoreFunction(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in their order."""
-        running, last = RunningIndex(), 0
+        running = RunningIndex()
         for batch in batches:
-            if batch.num_rows and not batch.column(TAG)[0].as_py():
-                last = batch.column(SERIAL)[0].as_py()
-                batch = batch.slice(1)
             if batch.num_rows:
                 serials, at_end = source_serials(batch.column(TAG))
-                serials[at_end] = last
+                serials[at_end] = batch.column(SERIAL)[0].as_py()
                 columns = [batch.column(column.name) for column in self.schema]
                 yield pa.RecordBatch.from_arrays(
                     [*columns, pa.array(serials), pa.array(running(serials))],
@@ -448,10 +452,17 @@ class RestoreFunction(Shipped):
                 )
 
 
-def _tags_of(batch: pa.RecordBatch) -> pa.Array:
+def _tags_of(batch: pa.RecordBatch, before: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The tags of arriving rows, and their serials (from 1) where they are the source's; `before`: rows that
+    came before.
+    """
     if batch.schema.get_field_index(TAG) >= 0:
-        return batch.column(TAG)
-    return source_tags(batch.column(SERIAL).to_numpy() + 1)
+        return batch.column(TAG), np.zeros(0, dtype=np.int64)
+    if batch.schema.get_field_index(SERIAL) < 0:
+        positions = np.arange(before + 1, before + batch.num_rows + 1, dtype=np.int64)
+        return source_tags(positions), positions
+    places = batch.column(SERIAL).to_numpy() + 1
+    return source_tags(places), places & SERIAL_MASK
 
 
 def _watched(
@@ -493,85 +504,6 @@ def _task_key(context: TaskContext | None) -> TaskKey:
     if context is None:
         return TaskKey(0, 0, 0)
     return TaskKey(context.stageId(), context.partitionId(), context.attemptNumber())
-
-
-class Watchdog:
-    """Cancels the node when Spark has closed the task's connection; ends the process if the node doesn't
-    end.
-
-    Spark's end of a cancelled task is not seen by a node that is busy: the end of the connection queues
-    behind unread rows. So a thread looks at the peer's TCP state. Linux only; elsewhere, and outside a Spark
-    worker, it does nothing.
-
-    Parameters
-    ----------
-    connection : socket or None
-        The worker's connection to Spark.
-    """
-
-    def __init__(self, connection: socket.socket | None) -> None:
-        self._connection = connection
-        self._cancel: Any = None
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="ordstream-watchdog", daemon=True)
-
-    def __enter__(self) -> Watchdog:
-        """Return the watchdog; it starts when it has something to guard."""
-        return self
-
-    def guard(self, cancel: Any) -> None:
-        """Start to watch; `cancel` is called at most once, from the watching thread."""
-        self._cancel = cancel
-        if self._connection is not None and sys.platform == "linux":
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        """Stop watching."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        assert self._connection is not None
-        while not self._stopped.wait(WATCH_SECONDS):
-            if not _is_closed(self._connection):
-                continue
-            self._cancel()
-            if not self._stopped.wait(GRACE_SECONDS):
-                os._exit(1)  # Spark starts a fresh worker for the next task
-            return
-
-
-def task_socket() -> socket.socket | None:
-    """Find the connection of the Python worker this runs in: a local of pyspark.daemon.worker."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        found = frame.f_locals.get("sock") if frame.f_code.co_name == "worker" else None
-        if isinstance(found, socket.socket):
-            return found
-        frame = frame.f_back
-    return None
-
-
-def _is_closed(connection: socket.socket) -> bool:
-    """Tell whether the other side has closed; False where that can't be known."""
-    try:
-        if connection.family == socket.AF_UNIX:
-            poll = select.poll()
-            poll.register(connection, select.POLLRDHUP | select.POLLHUP)
-            return bool(poll.poll(0))
-        ours, theirs = connection.getsockname()[1], connection.getpeername()[1]
-        for table in ("/proc/net/tcp6", "/proc/net/tcp"):
-            for line in Path(table).read_text().splitlines()[1:]:
-                local, remote, state = line.split()[1:4]
-                if (
-                    int(local.rpartition(":")[2], 16) == theirs
-                    and int(remote.rpartition(":")[2], 16) == ours
-                ):
-                    return state != ESTABLISHED
-    except OSError:
-        return False
-    return False
 
 
 def _processed(node: Any) -> int:

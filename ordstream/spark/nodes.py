@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
@@ -40,16 +40,17 @@ from ordstream.balance.dkg import DKG, DKGLearner
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments import fragmenting
-from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
+from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.balancer import unbounded
-from ordstream.spark.columns import Carried, user_names
+from ordstream.spark.columns import Carried, sortable, user_names
 from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
 from ordstream.spark.grouping import (
     Choice,
@@ -63,115 +64,13 @@ from ordstream.spark.grouping import (
     scheduled,
     with_costs,
 )
+from ordstream.spark.layout import Layout
+from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
 
 # Consecutive rows that go to one node where the source's rows are spread by no key.
 BLOCK_ROWS = 1_024
-
-PerExecutor = int | Literal["auto"]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How nodes lie on executors.
-
-    Attributes
-    ----------
-    nodes : int
-        Of every keyed fragment.
-    cpus : int
-        Processors of a node's task.
-    profile : ResourceProfile or None
-        Stage-level resources, where the session's own task size is another.
-    text : str
-        One line for `explain`.
-    """
-
-    nodes: int
-    cpus: int
-    profile: Any
-    text: str
-
-
-def make_layout(
-    spark: SparkSession, pipeline: Pipeline, nodes: int | str, per_executor: PerExecutor
-) -> Layout:
-    """Decide the number of nodes and the processors of each.
-
-    Raises
-    ------
-    PlanError
-        If `nodes` or `per_executor` is neither "auto" nor a whole number from 1.
-    """
-    _check("nodes", nodes)
-    _check("nodes_per_executor", per_executor)
-    session_cpus, executors, cores = _resources(spark)
-    python = fragmenting.uses_python(pipeline.plan)
-    if per_executor == "auto":
-        each = cores if python else 1
-        why = "plain Python functions: one node per core" if python else "one node per executor"
-    else:
-        each = int(per_executor)
-        why = f"{each} nodes per executor"
-    cpus = max(1, cores // each)
-    profile = None
-    if cpus != session_cpus:
-        if _has_profiles(spark):
-            profile = _profile(cpus)
-        else:
-            wish = f"{why} needs spark.task.cpus={cpus}, as local_session(node_cores={cpus}) sets"
-            cpus = session_cpus
-            each = max(1, cores // cpus)
-            why = (
-                f"{each} per executor, since tasks of this session hold {cpus} of its {cores} cores ({wish})"
-            )
-    count = executors * each if nodes == "auto" else int(nodes)
-    threads = "on the task's own thread" if cpus == 1 else f"{cpus} threads"
-    return Layout(count, cpus, profile, f": {why}; a node works {threads}")
-
-
-def _check(name: str, value: Any) -> None:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise PlanError(f"{name} must be 'auto' or a whole number from 1, got {value!r}")
-
-
-def _resources(spark: SparkSession) -> tuple[int, int, int]:
-    """(processors of a task, executors, cores of an executor), as far as this session tells."""
-    try:
-        context = spark.sparkContext
-        conf = context.getConf()
-        jsc = context._jsc.sc()
-        slots = int(jsc.maxNumConcurrentTasks(jsc.resourceProfileManager().resourceProfileFromId(0)))
-    except Exception:  # Spark Connect: no context to ask
-        return 1, 1, 1
-    cpus = int(conf.get("spark.task.cpus", "1") or 1)
-    total = max(1, slots * cpus)
-    master = conf.get("spark.master", "") or ""
-    if master.startswith("local-cluster["):
-        cores = int(master[len("local-cluster[") : -1].split(",")[1])
-    elif master.startswith("local"):
-        cores = max(int(context.defaultParallelism), cpus)
-    else:
-        cores = int(conf.get("spark.executor.cores", str(cpus)) or cpus)
-    return cpus, max(1, total // cores), cores
-
-
-def _has_profiles(spark: SparkSession) -> bool:
-    try:
-        conf = spark.sparkContext.getConf()
-    except Exception:  # Spark Connect
-        return False
-    master = conf.get("spark.master", "") or ""
-    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        return False
-    return master.startswith(("local-cluster", "spark://", "yarn", "k8s"))
-
-
-def _profile(cpus: int) -> Any:
-    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
-
-    return ResourceProfileBuilder().require(TaskResourceRequests().cpus(cpus)).build
 
 
 def over_nodes(
@@ -185,6 +84,7 @@ def over_nodes(
     door: Door | None,
     options: dict[str, Any],
     grouping: Grouping = "hash",
+    order: Order = "total",
 ) -> DataFrame:
     """Run a pipeline over nodes; the arguments are those of `apply`.
 
@@ -195,73 +95,89 @@ def over_nodes(
     presorted : bool
         They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes
         first.
-
-    Returns
-    -------
-    DataFrame
-        One partition, in order.
     """
-    ordered = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
-    if not hasattr(ordered, "zipWithIndex"):
+    if not hasattr(carried.frame, "zipWithIndex"):
         raise PlanError(
             "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
         )
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
+    _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
     fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices
     del chosen["workers"]
     if workers is None and layout.cpus == 1:
         workers = 0
-    spark = ordered.sparkSession
+    spark = carried.frame.sparkSession
     for balancer in {choice.balancer for choice in choices.values() if choice.balancer is not None}:
         mine = [choice for choice in choices.values() if choice.balancer is balancer]
         balancer._begin(spark, [one.operator for one in mine if one.measured])
     fragments = tuple(
         with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
-    rows = ordered.zipWithIndex(SERIAL)
-    hashed = len(fragments) > 1 and not fragments[0].operators and _hashes_alike(rows, fragments[1])
-    checked = (tuple(order_by), carried.ordering) if presorted else ((), ())
-    job = Job(fragments, choices, layout, *checked, workers, chosen, door, direct=hashed and not choices)
-    for number in range(2, len(fragments) + 1):
-        choice = choices.get(number - 1)
-        if choice is None:
-            continue
-        if choice.learns(layout.nodes):
-            learner, by_hash = job.learn(
-                number, sample_of(carried.frame, choice), carried, presorted, hashed and number == 2
-            )
-            if choice.balancer is not None:
-                choice.balancer._learnt(choice.operator, learner)
-            if hash_is_as_good(choice, learner, by_hash, layout.nodes, "a hash of the key, as before"):
-                del choices[number - 1]
-                continue
-            job.groupings[number] = learner.build()
-        else:
-            job.groupings[number] = choice.key_map(layout.nodes)
-    job.direct = hashed and not choices
-    if 0 in choices and choices[0].learns_times():
-        job.learn_times(carried)
-    numbered, rows = rows, job.through(rows, len(fragments))
-    schema = carriers(fragments[-1].output, last=True)
-    one = fragments[-1].nodes(layout.nodes) == 1 and fragments[-1].key is not None
-    names = fragments[-1].output.names
-    if not tags:
-        return user_names(rows if one else rows.repartition(1).sortWithinPartitions(TAG), names)
-    count = numbered.agg(F.count("*").alias(SERIAL)).withColumn(TAG, F.lit(b""))
-    tagged = rows.withColumn(SERIAL, F.lit(None).cast(LongType())).unionByName(
-        count, allowMissingColumns=True
-    )
-    output = StructType(schema.fields[:-1])
-    result = StructType(
-        [
-            StructField(name, one.dataType, one.nullable)
-            for name, one in zip(names, output.fields, strict=True)
-        ]
-    )
+    checked = (carried.texts, carried.keys) if presorted else ((), ())
+    job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
+    job.decide(carried, presorted)
+    if not job.dense:
+        return user_names(job.unordered(carried, presorted), job.fragments[-1].output.names)
+    return _in_order(job, carried, presorted, tags)
+
+
+def _check_result(fragments: Sequence[Fragment], order: Order, tags: bool) -> None:
+    """Raise PlanError for a result that there is not."""
+    if order == "total":
+        return
+    if tags:
+        raise PlanError(f"tags=True counts the rows in front of a row: it can't be had with order={order!r}")
+    if order == "by_key" and fragments[-1].key is None:
+        raise PlanError(
+            "order='by_key' keeps the rows of a key of the last keyed operator together; this pipeline has "
+            "none: order='none', or 'total'"
+        )
+
+
+def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFrame:
+    """The pipeline's output in its order: partition i before partition i + 1, sorted inside."""
+    last, spark = job.fragments[-1], carried.frame.sparkSession
+    stays = not job.moves or (last.nodes(job.layout.nodes) == 1 and last.key is not None)
+    operators = [operator for one in job.fragments for operator in one.operators]
+    only_at_end = any(operator.only_at_end for operator in operators)
+    ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
+    count = row_count(carried) if tags else None
+    rows = numbered(carried, presorted, ranges, count)
+    if stays:
+        rows = job.through(rows, len(job.fragments))
+    elif tags or not any(operator.emits_at_end for operator in operators):
+        # with tags, what the end causes is counted on behind the outputs of the last row, in their partition
+        rows = job.through(rows, len(job.fragments), RangeRoute(ranges, ranges - 1))
+        rows = rows.repartitionById(ranges, F.col(NODE)).drop(NODE).sortWithinPartitions(TAG)
+    else:
+        rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
+    if count is None:
+        return user_names(rows, last.output.names)
+    output = StructType(carriers(last.output, last=True).fields[:-1])
+    fields = zip(last.output.names, output.fields, strict=True)
+    result = StructType([StructField(name, one.dataType, one.nullable) for name, one in fields])
     result = result.add("_serial", LongType()).add("_index", LongType())
     restore = RestoreFunction(to_arrow_schema(output, timezone="UTC"))
-    return tagged.repartition(1).sortWithinPartitions(TAG).mapInArrow(restore, result)
+    return rows.withColumn(SERIAL, count).mapInArrow(restore, result)
+
+
+def _end_in_order(job: Job, rows: DataFrame, ranges: int) -> DataFrame:
+    """The output in order where the end of the stream may cause rows, which are in no range; `ranges`: 0
+    where all are such rows.
+
+    Those are brought together by node first, and Spark takes its sample from that shuffle's files: the nodes
+    run once.
+    """
+    nodes = job.layout.nodes
+    rows = job.through(rows, len(job.fragments), RangeRoute(max(ranges, 1), ranges, nodes))
+    rows = rows.repartitionById(ranges + nodes, F.col(NODE))
+    if ranges == 0:
+        return rows.orderBy(TAG)
+    # A condition that Spark can't move in front of the shuffle: both halves read the same files of it.
+    place = F.when(F.spark_partition_id() >= 0, F.col(NODE))
+    ordinary, at_end = rows.where(place < ranges), rows.where(place >= ranges)
+    return ordinary.sortWithinPartitions(TAG).union(at_end.orderBy(TAG))
 
 
 def _measures(choice: Choice | None) -> bool:
@@ -271,26 +187,94 @@ def _measures(choice: Choice | None) -> bool:
 
 @dataclass
 class Job:
-    """The fragments of one job and what they run with; `groupings`: of keyed fragments, by number from
-    1, where not the hash; `times`: what POSG learnt from a first slice.
+    """The fragments of one job and what they run with.
+
+    Attributes
+    ----------
+    ordering : tuple of SortKey
+        The columns of `order_by` under their names in the job.
+    dense : bool
+        Rows have serials; else what only compares as these do.
+    direct : bool
+        Nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own.
+    groupings : dict
+        Of keyed fragments, by number from 1, where not the hash.
+    times : ExecutionTimes or None
+        What POSG learnt from a first slice.
     """
 
     fragments: tuple[Fragment, ...]
     choices: dict[int, Choice]
     layout: Layout
     order_by: tuple[str, ...]
-    ordering: tuple[str, ...]  # the same columns under their names in the job
+    ordering: tuple[SortKey, ...]
     workers: int | str | None
     options: dict[str, Any]
     door: Door | None
-    # nothing runs in front of the first key, and Spark sends the rows to their nodes by a hash of its own
-    direct: bool
+    dense: bool = True
+    direct: bool = False
     groupings: dict[int, Any] = field(default_factory=dict)
     times: ExecutionTimes | None = None
 
-    def through(self, rows: DataFrame, last: int) -> DataFrame:
+    def decide(self, carried: Carried, presorted: bool) -> None:
+        """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""
+        nodes, choices = self.layout.nodes, self.choices
+        hashed = len(self.fragments) > 1 and not self.fragments[0].operators
+        hashed = hashed and _hashes_alike(carried.as_it_is(), self.fragments[1])
+        for number in range(2, len(self.fragments) + 1):
+            choice = choices.get(number - 1)
+            if choice is None:
+                continue
+            if choice.learns(nodes):
+                sample = sample_of(carried.frame, choice)
+                learner, by_hash = self.learn(number, sample, carried, presorted, hashed and number == 2)
+                if choice.balancer is not None:
+                    choice.balancer._learnt(choice.operator, learner)
+                if hash_is_as_good(choice, learner, by_hash, nodes, "a hash of the key, as before"):
+                    del choices[number - 1]
+                    continue
+                self.groupings[number] = learner.build()
+            else:
+                self.groupings[number] = choice.key_map(nodes)
+        self.direct = hashed and not choices
+        if 0 in choices and choices[0].learns_times():
+            self.learn_times(carried)
+
+    @property
+    def moves(self) -> bool:
+        """Rows are not where the source's were when they leave the last fragment."""
+        return (
+            len(self.fragments) > 1 or 0 in self.choices or fragmenting.uses_python(self.fragments[0].plan)
+        )
+
+    def unordered(self, carried: Carried, presorted: bool) -> DataFrame:
+        """The output, without its order: each node's own. Where one key leads, the rows go to their nodes
+        before anything is sorted.
+        """
+        fragments, nodes = self.fragments, self.layout.nodes
+        if not self.moves:
+            return self.in_nodes(carried.as_it_is(), 1, None)
+        if len(fragments) == 1 and not self.choices:
+            # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
+            # have then.
+            rows, _ = carried.with_keys()
+            seen = [F.col(field.name) for field in rows.schema.fields if sortable(field.dataType)]
+            rows = rows.withColumn(NODE, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
+            spread = rows.repartitionById(nodes, F.col(NODE))
+            unchecked = replace(self, order_by=(), ordering=())
+            return unchecked.in_nodes(spread.select(*carried.columns), 1, None)
+        short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
+        if short is None or not _hashes_alike(carried.as_it_is(), short[1]):
+            return self.through(placed(carried, presorted), len(fragments))
+        rows, by = carried.with_keys()
+        alone = replace(self, fragments=short, direct=True)
+        rows = rows.withColumn(NODE, _node(short[1], nodes)).repartitionById(nodes, F.col(NODE))
+        rows = rows.drop(NODE).sortWithinPartitions(*by).select(*carried.columns)
+        return alone.in_nodes(rows, 2, None)
+
+    def through(self, rows: DataFrame, last: int, route: RangeRoute | None = None) -> DataFrame:
         """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
-        their node.
+        their node. `route`: where those of the pipeline's output go.
         """
         nodes = self.layout.nodes
         for number, fragment in enumerate(self.fragments[:last], 1):
@@ -299,18 +283,21 @@ class Job:
                 continue
             rows = self._arriving(rows, number)
             following = self.fragments[number] if number < len(self.fragments) else None
-            route = None
+            onward: Route | RangeRoute | None = route
             if following is not None:
-                route = Route(
-                    fragment.output,
-                    following.key or (),
-                    following.nodes(nodes),
-                    self.groupings.get(number + 1),
-                )
-            schema = carriers(fragment.output, last=following is None)
-            function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
-            rows = rows.mapInArrow(function, schema, profile=self.layout.profile)
+                grouping = self.groupings.get(number + 1)
+                onward = Route(fragment.output, following.key or (), following.nodes(nodes), grouping)
+            rows = self.in_nodes(rows, number, onward)
         return rows
+
+    def in_nodes(self, rows: DataFrame, number: int, route: Route | RangeRoute | None) -> DataFrame:
+        """Rows that lie where fragment `number` takes them through its nodes."""
+        is_last = number == len(self.fragments)
+        schema = carriers(self.fragments[number - 1].output, last=is_last)
+        if is_last and route is not None:
+            schema = schema.add(NODE, "integer", False)
+        function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
+        return rows.mapInArrow(function, schema, profile=self.layout.profile)
 
     def learn(
         self, number: int, sample: DataFrame, carried: Carried, presorted: bool, sparks_hash: bool
@@ -379,7 +366,9 @@ class Job:
         by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)
         return rows.sortWithinPartitions(SERIAL) if by_place else rows
 
-    def _function(self, number: int, route: Route | None, output: pa.Schema) -> FragmentFunction:
+    def _function(
+        self, number: int, route: Route | RangeRoute | None, output: pa.Schema
+    ) -> FragmentFunction:
         measured, following = self.choices.get(number - 1), self.choices.get(number)
         times = keys = learns = costs = None
         weighs = False
@@ -411,6 +400,7 @@ class Job:
             learns=learns,
             weighs=weighs,
             costs=costs,
+            dense=self.dense,
         )
 
 
@@ -420,6 +410,25 @@ def _node(fragment: Fragment, nodes: int) -> Column:
         return F.lit(0)
     key = [F.col(carried_name(index)) for index in fragment.key]
     return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
+
+
+def _front_in_nodes(fragments: Sequence[Fragment]) -> tuple[Fragment, ...] | None:
+    """The fragments with the stateless operators in front in the nodes of the first key; None: they don't
+    pass it on as it comes, or there is none.
+    """
+    front, keyed = fragments[:2]
+    if fragmenting.uses_python(front.plan):
+        return None  # functions are spread evenly, not by keys
+    places = {index: index for index in range(len(front.source))}
+    for operator in front.operators:
+        passed = operator.columns_passed()
+        places = {out: places[column] for out, column in passed.items() if column in places}
+    if not keyed.key or not all(index in places for index in keyed.key):
+        return None
+    plan = Plan.line(front.source, (*front.operators, *keyed.operators))
+    key = tuple(places[index] for index in keyed.key)
+    empty = Fragment(Plan.line(front.source, ()), front.first, None)
+    return empty, Fragment(plan, front.first, key, keyed.ordered), *fragments[2:]
 
 
 def _hashes_alike(rows: DataFrame, fragment: Fragment) -> bool:

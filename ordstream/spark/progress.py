@@ -3,8 +3,13 @@ loopback TCP connection.
 
 Spark's accumulators reach the driver only when a task ends, so a node says itself how far it is. The driver
 listens on 127.0.0.1; a node opens one connection per task attempt, proves that it knows the secret it was
-shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON. A node that can't
-reach the driver (an executor on another host) works on without.
+shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON.
+
+A node on another host than the driver's knows that from the door, says so once in its executor's log, and
+works on without: whoever listens on that port of its own host is somebody else, and gets neither the secret
+nor the node's time. There a cancelled node is ended by Spark (it closes the task's connection, which the
+watchdog sees, or kills the worker after two to three seconds), and `report` and `progress` hear nothing:
+`apply` says so where executors may lie elsewhere.
 
 The other way go single bytes. The driver knows the node; it has taken the node's report, for which the node
 waits at its end, so that the report is there when Spark has the task's result; the node's stage is over,
@@ -22,10 +27,12 @@ import secrets
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ordstream.node.merged_report import last_attempts
@@ -56,6 +63,7 @@ class Door(NamedTuple):
     port: int
     channel: int
     secret: str
+    host: str
 
 
 OnProgress = Callable[[int], None]
@@ -152,7 +160,7 @@ class Listener:
             if channel.number == 0:
                 channel.number, self._next = self._next, self._next + 1
             self._channels[channel.number] = channel
-            return Door(self._socket.getsockname()[1], channel.number, channel.secret)
+            return Door(self._socket.getsockname()[1], channel.number, channel.secret, this_host())
 
     def close(self, door: Door) -> None:
         """Stop to listen for the nodes of a channel."""
@@ -343,8 +351,26 @@ class Reporter:
         return True
 
 
+def this_host() -> str:
+    """What tells this loopback interface from every other one: the machine, as it was started, and the
+    container.
+    """
+    with contextlib.suppress(OSError):
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{started} {Path('/proc/self/ns/net').readlink()}"
+    return socket.gethostname()
+
+
+_said: set[str] = set()  # hosts of drivers, once each in the life of a worker
+
+
 def _connect(door: Door | None, key: TaskKey) -> socket.socket | None:
     if door is None:
+        return None
+    if door.host != this_host():
+        if door.host not in _said:
+            _said.add(door.host)
+            print("ordstream: the driver is on another host: no live reports from here", file=sys.stderr)
         return None
     try:
         connection = socket.create_connection((HOST, door.port), timeout=SEND_SECONDS)

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.spark.interrupt import repair, without_traces
+from ordstream.spark.quiet import PANDAS_NOTICE
 
-PANDAS_NOTICE = "PySpark does not yet fully support pandas"
 NOISE = (b"WARNING: Using incubator modules",)
 
 _hushed = threading.Event()

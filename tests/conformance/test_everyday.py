@@ -11,7 +11,18 @@ import pytest
 from ordstream.operators.operator import Operator
 
 ROOT = Path(__file__).parents[2]
-JOBS = ("filter_and_map", "running_total", "deduplicate", "difference", "last_three", "fraud_rule")
+JOBS = (
+    "filter_and_map",
+    "running_total",
+    "deduplicate",
+    "difference",
+    "last_three",
+    "fraud_rule",
+    "enrichment",
+    "two_sources",
+    "enrichment",
+    "join_within",
+)
 
 
 @pytest.fixture

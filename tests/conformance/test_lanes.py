@@ -1,6 +1,4 @@
-"""A graph as one line with lanes gives the rows of a serial run, in its order. Branch and union are
-doubles.
-"""
+"""A graph gives the rows of a serial run, in its order: branches and unions on the lanes of one line."""
 
 from __future__ import annotations
 
@@ -8,9 +6,8 @@ import random
 
 import pytest
 from lane_graphs import (
-    LAYOUT,
     SCHEMA,
-    Line,
+    SEEN,
     Op,
     Split,
     on_core,
@@ -21,9 +18,8 @@ from lane_graphs import (
 )
 
 import ordstream as od
-from ordstream import node
+from ordstream._core.ground.chunk import layout_of
 from ordstream._core.kernels.identity import IdentityKernel
-from ordstream._core.lab.testing_lanes import UniteKernel
 from ordstream.testing import run_serial
 
 WAYS = [(workers, chunk_rows) for workers in (0, 1, 2, 4) for chunk_rows in (1, 7, "auto")]
@@ -49,6 +45,7 @@ def test_union_of_branch_is_the_input(before, split):
 
 
 def test_random_graphs():
+    SEEN.clear()
     seen = {"split": 0, "nested": 0, "copies": 0, "failed": 0, "flush": 0, "rows": 0}
     for seed in range(50):
         rng = random.Random(seed)
@@ -73,6 +70,23 @@ def test_random_graphs():
             got = on_core(graph, rows, workers=workers, chunk_rows=chunk_rows, seed=seed, **options)
             assert got == expected, (seed, workers, chunk_rows, options, graph)
     assert min(seen.values()) >= 2, seen
+    wanted = ["ties", "self-union", "empty lanes", "flush rows through a union", "failed in a copy"]
+    wanted += ["failed in the first lane", "failed in a further lane"]
+    assert all(SEEN[what] for what in wanted), SEEN
+
+
+def test_a_flush_between_two_branch_points():
+    """A union of three at once: what the flush made has passed only the second branch point."""
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("v") % 2 == 0)
+    flushed = Op("flushing", 3).pipeline(miss)
+    expected = od.union(hit, flushed).run(table_of(ROWS), workers=0).table
+    assert expected.num_rows > len(ROWS) + 10
+    one, other = flushed.branch(od.col("v") % 3 == 0)
+    for pipeline in (od.union(hit, one, other), od.union(hit, od.union(one, other))):
+        assert run_serial(pipeline, table_of(ROWS)).table.equals(expected)
+        for workers, chunk_rows in WAYS:
+            found = pipeline.run(table_of(ROWS), workers=workers, chunk_rows=chunk_rows).table
+            assert found.equals(expected), (workers, chunk_rows)
 
 
 def test_ties_come_in_the_order_of_the_call():
@@ -96,19 +110,14 @@ def test_a_failing_row_ends_every_lane_at_its_place(lane):
         assert on_core(graph, rows, workers=workers, chunk_rows=chunk_rows) == expected
 
 
-def test_rows_of_a_lane_that_is_not_written_end_with_their_unit():
-    class Open(Line):
-        @property
-        def plan(self):
-            return super().plan.part(0, 1)  # the branch without its union
-
-    with node.stream(Open([Split([[], []])]), table_of(ROWS), workers=2, chunk_rows=1) as stream:
-        out = [row["v"] for batch in stream for row in batch.to_pylist()]
-    assert out == [v for _, v in ROWS if v % 2 == 0]
+def test_rows_of_a_way_that_nobody_takes_end_there():
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("v") % 2 == 0)
+    for pipeline, rest in ((hit, 0), (miss, 1)):
+        out = pipeline.run(table_of(ROWS), workers=2, chunk_rows=1).table["v"].to_pylist()
+        assert out == [v for _, v in ROWS if v % 2 == rest]
 
 
 @pytest.mark.parametrize("lanes", [(), (-1,), (64,), (0, 1)])
 def test_lanes_that_a_kernel_cannot_work_on(lanes):
     with pytest.raises(ValueError, match="works on one lane, from 0 to 63, or takes whole units"):
-        IdentityKernel(LAYOUT).work_on(*lanes)
-    UniteKernel(LAYOUT, [0, 63], 0, 0).work_on(0, 1)
+        IdentityKernel(layout_of(SCHEMA)).work_on(*lanes)

@@ -9,7 +9,6 @@ import threading
 import pyarrow as pa
 import pytest
 from process_functions import SOURCE, build, dies, lives, rows
-from random_moves import RandomMoves
 
 import ordstream as od
 from ordstream.fragments import processes
@@ -149,48 +148,3 @@ def test_a_process_that_is_killed_and_the_stream_begun_again(tmp_path):
     assert len(lost) == 2
     assert all("of 2 (pid " in text and "SIGKILL" in text for text in lost)
     agrees(batches, stream.schema, expected)
-
-
-def test_keys_that_move_between_processes_and_one_of_them_killed(tmp_path):
-    """Killed when a move is put into the order, and while nodes tell that they are done. The run that
-    begins anew gives the same output, and moves keys too.
-    """
-    pipeline, table = updates(), rows(12_000)
-    expected, batches, through, lost, moved = run_serial(pipeline, table), [], None, [], 0
-    folder = tmp_path / "c"
-    for attempt in range(3):
-        options = {
-            "tags": True, "checkpoint": folder, "every": 2_000, "emitted_through": through,
-            "balance": {1: RandomMoves(attempt, 2), 2: RandomMoves(attempt + 9, 2)},
-        }  # fmt: skip
-        stream = ProcessStream(pipeline, table, 2, options, block_rows=200, channel_bytes=10_000)
-        balancing = stream._balancing
-        balancing._interval = balancing._next = 500
-        if attempt < 2:
-            kills_at(stream, attempt)
-        try:
-            with stream:
-                for batch in stream:
-                    batches.append(batch)
-                    through = stream.emitted_through
-        except od.NodeLost as error:
-            lost.append(str(error))
-        moved += len(stream.moves)
-    assert len(lost) == 2
-    assert moved > 0
-    agrees(batches, stream.schema, expected)
-
-
-def kills_at(stream, step):
-    """Have the second move of a run end in a kill at one of its steps."""
-    balancing = stream._balancing
-    name = ("begin", "_moved")[step]
-    original = getattr(balancing, name)
-
-    def killing(*arguments):
-        found = original(*arguments)
-        if balancing.figures:
-            os.kill(stream._pool._processes[1].pid, signal.SIGKILL)
-        return found
-
-    setattr(balancing, name, killing)

@@ -76,6 +76,16 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     )
 
 
+def test_a_side_table_travels_with_the_pipeline(two):
+    names = pa.table({"item": ["é0", "é3", "é0", None], "name": ["x", "y", "z", "no"], "n": [1, 2, 3, 4]})
+    behind = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).join_lookup(names, "item", "left")
+    pipeline = behind.key_by("name").scan(at=od.last("seen"))
+    expected = run_serial(pipeline, rows())
+    result = spread(pipeline, rows(), two, tags=True)
+    assert result.table.drop(["_serial", "_index"]).equals(expected.table)
+    assert tags_of(result) == expected.tags
+
+
 def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
     """Also of what the flush skips, in whichever process, and where the last tuple gives nothing of its
     own.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from property.drawn_expressions import named
+from property.drawn_expressions import named, plain_number
 from property.drawn_options import can_be_time, settled
 
 from ordstream.errors import PlanError
+from ordstream.ground.types import physical_type
+from ordstream.operators.gathered import is_text
 from ordstream.plan.clock import clock_of
 
-KINDS = ("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)")
+KINDS = (
+    *("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)"),
+    *("od.hopping(3, every=1)", "od.hopping(40, every=20)", "od.hopping(7, every=3)"),
+)
 
 
 class Windows:
@@ -56,6 +61,21 @@ class Windows:
             late = self.pick(("", ", late='drop'", ", late='drop'", ", late='adjust'"))
             time, slack = self.pick(times), self.pick((0, 1, 3, 40))
             self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
+
+
+def gathered_calls(schema: Any) -> list[tuple[str, str]]:
+    """(function, arguments) of aggregations that keep values."""
+    numbers = named(schema, plain_number)
+    compared = named(schema, lambda t: physical_type(t, "").vm is not None)
+    texts = named(schema, is_text)
+    listed = [name for name in compared if name not in texts]
+    calls = [("count_distinct", repr(name)) for name in compared]
+    calls += [(end, repr(name)) for name in texts for end in ("first", "last", "min", "max")]
+    calls += [("median", repr(name)) for name in numbers]
+    calls += [("quantile", f"{name!r}, {q}") for name in numbers for q in (0.3, 1)]
+    calls += [("collect", f"{name!r}, {n}") for name in listed for n in (1, 3)]
+    pairs = zip(compared, [*compared[1:], *compared[:1]], strict=True)
+    return calls + [(end, f"{a!r}, {b!r}") for a, b in pairs for end in ("arg_min", "arg_max")]
 
 
 def agreed(pipeline: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -23,11 +23,12 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
+from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES as _RAISES
 from property.drawn_rows import RowOperators
 from property.drawn_values import batches, schemas, tables
-from property.drawn_windows import Windows, agreed
+from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
 from ordstream.ground.types import (
@@ -35,12 +36,15 @@ from ordstream.ground.types import (
     is_list,
     is_temporal,
 )
+from ordstream.operators.time_joins import Sides
 
 #: What the text of a pipeline may name.
 NAMESPACE: dict[str, Any] = {
     "od": od,
     "pa": pa,
     "f": functions,
+    "table_for": table_for,
+    "Sides": Sides,
     "nan": math.nan,
     "inf": math.inf,
     "datetime": datetime,
@@ -51,7 +55,7 @@ NAMESPACE: dict[str, Any] = {
 
 
 @dataclass
-class Chain(Windows, RowOperators):
+class Chain(Windows, RowOperators, Joins):
     """A pipeline under construction, and its text."""
 
     draw: Any
@@ -228,8 +232,8 @@ class Chain(Windows, RowOperators):
         else:
             self.add(f"{key}.aggregate({calls}, emit={self.pick(('updates', 'final'))!r}{self.policy()})")
 
-    def aggregations(self, taken: set[str]) -> list[tuple[str, str]]:
-        """(name, aggregation), some with a condition."""
+    def aggregations(self, taken: set[str], gathers: bool = True) -> list[tuple[str, str]]:
+        """(name, aggregation), some with a condition; `gathers`: also such as keep values."""
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
@@ -238,6 +242,8 @@ class Chain(Windows, RowOperators):
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
+        if gathers:
+            calls += gathered_calls(self.schema)
         chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
         parts, expressions = [], Expressions(self.draw, self.schema)
         for function, column in chosen:
@@ -262,7 +268,9 @@ class Chain(Windows, RowOperators):
             time, timeout = self.time(times), self.pick((0, 1, 3, 50))
             aggregate = ""
             if self.draw(st.booleans()):
-                given = ", ".join(f"{n!r}: {call}" for n, call in self.aggregations(made | set(names)))
+                given = ", ".join(
+                    f"{n!r}: {call}" for n, call in self.aggregations(made | set(names), False)
+                )
                 aggregate = f", aggregate={{{given}}}"
             self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{aggregate}{self.policy()})")
 
@@ -411,7 +419,7 @@ class Chain(Windows, RowOperators):
 _KEEP_ORDER = (
     *("filter", "python_filter", "project", "scan", "lag", "forward_fill", "assert_ordered", "rolling"),
     *("pairs", "explode", "pair_up", "preceding"),
-    *("head", "deduplicate", "assert_that", "sample", "inspect"),
+    *("head", "deduplicate", "assert_that", "sample", "inspect", "join_lookup", "join_asof"),
 )
 
 
@@ -480,6 +488,9 @@ BUILTIN += (
     "window",
     "rolling",
     "reorder",
+    "join_lookup",
+    "join_interval",
+    "join_asof",
 )
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")

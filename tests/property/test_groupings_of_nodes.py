@@ -13,9 +13,11 @@ import ordstream as od
 from ordstream.balance.baselines import Modulo
 from ordstream.errors import OperatorError
 from ordstream.fragments import polled_node, proactive
+from ordstream.fragments.channels import Outbox
 from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.spreading import LearntMap
+from ordstream.node import polled_stream
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("item", pa.string()), ("n", pa.int64())])
@@ -59,6 +61,8 @@ class Clock:
 
     def perf_counter(self):
         return self.now
+
+    monotonic = thread_time = perf_counter
 
 
 @pytest.fixture
@@ -221,7 +225,8 @@ def test_one_process_has_nothing_to_choose():
 def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
     """Without worker threads it works for a turn's time, not for as long as rows are there."""
     clock = Clock()
-    monkeypatch.setattr(polled_node, "time", clock)
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
     worked = []
 
     def work(row):
@@ -244,3 +249,53 @@ def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):
     in_turns = [count for count in steps if count]
     assert max(in_turns) <= polled_node.FIRST_ROWS
     assert set(in_turns[-200:]) == {1}
+
+
+def test_batches_do_not_shrink_where_a_step_takes_longer_than_a_turn(monkeypatch):
+    """As on a machine with much else to do: rows one by one would take as many times the step."""
+    clock = Clock()
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
+    steps, poll = [], polled_stream.PolledStream.poll
+
+    def slow(stream, ready):
+        clock.now += 0.05
+        return poll(stream, ready)
+
+    def work(row):
+        clock.now += 0.001
+        steps[-1] += 1
+        return (row.item, row.n)
+
+    whole = LiveNode.step
+
+    def step(node):
+        steps.append(0)
+        return whole(node)
+
+    monkeypatch.setattr(polled_stream.PolledStream, "poll", slow)
+    monkeypatch.setattr(LiveNode, "step", step)
+    pipeline, table = od.Pipeline(SOURCE).map(work, schema=SOURCE), rows(6_000)
+    found = run_here(pipeline, table, 2, {}).table
+    largest = max(steps)
+    assert found.equals(run_serial(pipeline, table).table)
+    assert largest >= 400
+
+
+def test_what_a_turn_makes_is_one_batch(monkeypatch):
+    """And not one per chunk of the core, of which each has a row of a function that takes long."""
+    clock = Clock()
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
+    offered, offer = [], Outbox.offer
+
+    def counting(out, batch, nodes=0):
+        offered.append(batch.num_rows)
+        offer(out, batch, nodes)
+
+    monkeypatch.setattr(Outbox, "offer", counting)
+    pipeline, table = od.Pipeline(SOURCE).map(lambda row: (row.item, row.n), schema=SOURCE), rows(2_000)
+    options = {"chunk_rows": 10}
+    assert run_here(pipeline, table, 2, options).table.equals(run_serial(pipeline, table).table)
+    assert offered[0] == 2_000  # the caller's block
+    assert len(offered) < 10

@@ -145,7 +145,7 @@ def test_wrong_columns_order_and_options_are_named(spark):
         apply(running(), named.select("*", "n"), order_by="ts")
     with pytest.raises(od.PlanError, match="schedular"):
         apply(running(), named, order_by="ts", schedular="ct")
-    for wrong in (named.ts, [named.ts], 5):
+    for wrong in (5, [named.ts, 5], None, {"ts"}):
         with pytest.raises(od.PlanError, match="order_by takes the name of a column"):
             apply(running(), named, order_by=wrong)
     with pytest.raises(od.PlanError, match="a Spark DataFrame is needed, got Table"):

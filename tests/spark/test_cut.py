@@ -62,6 +62,17 @@ def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, se
         assert sum(r["rows_out"] for r in channel.latest.values() if r["fragment"] == 4) == len(serial.tags)
 
 
+def test_a_side_table_travels_to_the_executors(spark, files):
+    names = pa.table({"item": ["é0", "é3", "é0", None], "name": ["x", "ключ", None, "no"], "fee": range(4)})
+    counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    pipeline = counted.join_lookup(names, "item", "left").key_by("name").scan(least=od.min("n"))
+    expected = run_serial(pipeline, stream(range(ROWS)))
+    frame = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=2, tags=True)
+    found = frame.toArrow()
+    assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
+    assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == expected.tags
+
+
 @pytest.mark.parametrize("act", [fail, kill])
 def test_number_and_order_of_files_and_partitions_and_a_retry_change_nothing(spark, tmp_path, act):
     pipeline = chain(lambda p: p.map(once(str(tmp_path / "flag"), act), schema=SOURCE))

@@ -2,17 +2,10 @@
 tests/spark_tools.py.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import spark_cancel
 import spark_tools
-
-import ordstream as od
+from spark_tools import in_own_executors
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -22,23 +15,7 @@ LONGEST_AFTER_CANCEL = 5.0
 
 
 def test_executors_that_are_processes_of_their_own(java, tmp_path):
-    import pyspark
-
-    home = tmp_path / "spark"  # a standalone executor writes to $SPARK_HOME/work
-    home.mkdir()
-    for name in ("bin", "sbin", "jars", "python", "data", "licenses"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    paths = [
-        str(Path(file).parent)
-        for file in (Path(od.__file__).parent, spark_tools.__file__, spark_cancel.__file__)
-    ]
-    environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, spark_tools.__file__, str(tmp_path)]
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
+    found = in_own_executors(spark_tools.__file__, tmp_path, spark_cancel.__file__)
     for nodes in (2, 3):
         assert found[f"equal {nodes}"]
         assert found[f"tags {nodes}"]

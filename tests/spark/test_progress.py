@@ -194,3 +194,16 @@ def test_of_two_attempts_the_last_report_counts(channel):
     for attempt, partition in ((0, 0), (1, 0), (0, 1)):
         channel.take(TaskKey(1, partition, attempt), {"report": {"tuples": 10 * attempt + partition}})
     assert channel.latest == {TaskKey(1, 0, 1): {"tuples": 10}, TaskKey(1, 1, 0): {"tuples": 1}}
+
+
+def test_a_node_on_another_host_connects_to_nobody_and_says_so_once(channel, door, monkeypatch, capfd):
+    strangers = []
+    monkeypatch.setattr(socket, "create_connection", lambda *given, **named: strangers.append(given))
+    monkeypatch.setattr(progress, "_said", set())
+    elsewhere = door._replace(host="another")
+    for _ in range(2):
+        reporter = Reporter(elsewhere, KEY, lambda: 5)
+        reporter.finish({"tuples": 5})
+        reporter.close()
+    assert not strangers
+    assert capfd.readouterr().err.count("no live reports from here") == 1

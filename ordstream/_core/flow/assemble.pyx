@@ -357,9 +357,17 @@ cdef Chunk* give_up(Worker* w, Chunk* out) noexcept nogil:
     return NULL
 
 
+cdef inline bint is_behind(const KeySpec* keys, const Chunk* part, int64_t i, const char* cut,
+                           int64_t cut_time) noexcept nogil:
+    """Whether a row comes at (cut_time, cut) or behind it."""
+    if part.flush_key[i] == NULL or part.flush_time[i] < cut_time:
+        return False
+    return part.flush_time[i] > cut_time or key_compare(keys, part.flush_key[i], cut) >= 0
+
+
 cdef inline int64_t flush_rows(Worker* w, const Chunk* c, const KeySpec* keys, const char* cut,
-                               OrdFlushRow* rows) noexcept nogil:
-    """What the parts emitted, part by part, but for keys from `cut` on. How many, or -1: stopped."""
+                               int64_t cut_time, OrdFlushRow* rows) noexcept nogil:
+    """What the parts emitted before (`cut_time`, `cut`), part by part. How many, or -1: stopped."""
     cdef int64_t total = 0
     cdef int64_t i
     cdef int32_t k
@@ -371,8 +379,7 @@ cdef inline int64_t flush_rows(Worker* w, const Chunk* c, const KeySpec* keys, c
         for i in range(part.n):
             if stop_due(w, i):
                 return -1
-            if (cut != NULL and part.flush_key[i] != NULL
-                    and key_compare(keys, part.flush_key[i], cut) >= 0):
+            if cut != NULL and is_behind(keys, part, i, cut, cut_time):
                 continue
             rows[total].time = part.flush_time[i] if part.flush_time != NULL else 0
             rows[total].key = part.flush_key[i] if part.flush_key != NULL else NULL
@@ -451,12 +458,12 @@ cdef inline bint number_steps(Worker* w, const KeySpec* keys, const OrdFlushRow*
 
 
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
-                        const char* cut, StepLog* steps) noexcept nogil:
+                        const char* cut, int64_t cut_time, StepLog* steps) noexcept nogil:
     """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission
     index).
 
-    Rows of keys from `cut` on are left out (NULL: none): a bucket failed at that key. With `steps` each key
-    is logged, and out.origin[i] is the number of row i's step (0 without).
+    Rows from (`cut_time`, `cut`) on are left out (NULL: none): a bucket failed at that key. With `steps`
+    each key is logged, and out.origin[i] is the number of row i's step (0 without).
 
     Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what
     the parts made is still theirs. `keys` NULL (a stateful operator): emission order is kept. Cost: O(n log
@@ -481,7 +488,7 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
         rows = <OrdFlushRow*> chunk_alloc(w, out, total * <int64_t> sizeof(OrdFlushRow))
         if rows == NULL:
             return give_up(w, out)
-        total = flush_rows(w, c, keys, cut, rows)
+        total = flush_rows(w, c, keys, cut, cut_time, rows)
         if total < 0 or (keys != NULL and not sort_flush(w, keys, rows, total)):
             return give_up(w, out)
         for j in range(layout.ncols):

@@ -20,6 +20,18 @@ cdef inline int32_t place_at(const Chunk* c, int32_t slot, const Fork* at) noexc
     return slot
 
 
+cdef int mark_flush(Worker* w, Chunk* out) noexcept nogil:
+    """What a punctuation made an operator emit begins here: a union behind of lanes that were divided before
+    this operator orders these rows by their slot. 0, or -1: no memory."""
+    out.fork = <Fork*> chunk_alloc(w, out, sizeof(Fork))
+    if out.fork == NULL:
+        return -1
+    out.fork.outer = NULL
+    out.fork.place = NULL
+    out.fork.branch = FLUSHED
+    return 0
+
+
 cdef const Fork* common_fork(const Chunk* a, const Chunk* b) noexcept nogil:
     """Innermost branch point that the rows of both chunks have passed, or NULL."""
     cdef const Fork* f = a.fork

@@ -7,6 +7,7 @@ from ordstream._core.flow.delivery cimport (
     expect_release, fail_unit, inherit, operator_send, out_of_memory, send_held, send_or_hold,
 )
 from ordstream._core.flow.exports cimport export_state
+from ordstream._core.flow.lanes cimport mark_flush
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
@@ -68,15 +69,18 @@ cdef Failure* first_failure(Chunk* c) noexcept nogil:
     return first
 
 
-cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noexcept nogil:
-    """Take the failure at the smallest key among a punctuation's parts, and drop the others. `cut` gets that
-    key; NULL where the operator has no keys."""
+cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut,
+                                  int64_t* cut_time) noexcept nogil:
+    """Take the failure at the smallest (time, key) among a punctuation's parts, and drop the others. `cut`
+    gets that key; NULL where the operator has no keys."""
     cdef Failure* first = NULL
     cdef Failure* f
     cdef Chunk* out
     cdef const char* key
+    cdef int64_t time
     cdef int32_t k
     cut[0] = NULL
+    cut_time[0] = 0
     for k in range(c.nparts):
         f = c.parts[k].failure
         if f == NULL:
@@ -85,12 +89,15 @@ cdef Failure* first_flush_failure(Operator* op, Chunk* c, const char** cut) noex
         out = c.parts[k].out
         # A punctuate that fails writes the key that failed behind its last row.
         key = NULL
+        time = 0
         if out != NULL and out.flush_key != NULL and out.n < out.capacity:
             key = out.flush_key[out.n]
-        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL
-                             and key_compare(op.keys, key, cut[0]) < 0):
+            time = out.flush_time[out.n]
+        if first == NULL or (op.keys != NULL and key != NULL and cut[0] != NULL and time <= cut_time[0]
+                             and (time < cut_time[0] or key_compare(op.keys, key, cut[0]) < 0)):
             first, f = f, first
             cut[0] = key
+            cut_time[0] = time
         if f != NULL:
             if f.exc != NULL:
                 drop_exception(f.exc)
@@ -248,6 +255,14 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     send_or_hold(op, w, ticket, out, slice)
 
 
+cdef inline bint divided_behind(const Operator* op) noexcept nogil:
+    """Whether an operator behind moves rows between lanes. Cost: a look at each; once per punctuation."""
+    cdef const Operator* to = op.next
+    while to != NULL and not to.kernel.units:
+        to = to.next
+    return to != NULL
+
+
 cdef inline int16_t lane_of(const Operator* op) noexcept nogil:
     """The lane of an operator that works on one."""
     cdef int16_t lane = 0
@@ -261,7 +276,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     itself."""
     cdef Chunk* out = NULL
     cdef const char* cut = NULL
-    cdef Failure* failure = first_flush_failure(op, c, &cut)
+    cdef int64_t cut_time = 0
+    cdef Failure* failure = first_flush_failure(op, c, &cut, &cut_time)
     cdef int64_t ticket = c.ticket
     cdef bint logged
     cdef int32_t k
@@ -271,7 +287,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             break
     if out != NULL:
         logged = op.run.steps != 0 and c.kind == END_OF_STREAM
-        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, &op.steps if logged else NULL)
+        out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, cut_time,
+                          &op.steps if logged else NULL)
         if out == NULL and load_relaxed(&op.run.stop) != 0:
             drop_failure(failure)
             drop_parts(w, c)
@@ -296,6 +313,9 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
         out.first_serial = c.last_serial
         out.last_serial = c.last_serial
         out.lane = lane_of(op)
+        if op.lanes and divided_behind(op) and mark_flush(w, out) != 0:
+            out_of_memory(op)
+            return
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1

@@ -89,6 +89,23 @@ cdef inline int32_t* copied_rows(Worker* w, const Chunk* c) noexcept nogil:
     return rows
 
 
+cdef inline int64_t rows_beside(const Operator* op, const Chunk* c, bint made) noexcept nogil:
+    """Rows that an operator takes of a unit beside those of `c`; `made`: that it has moved to other lanes."""
+    cdef const Chunk* b = c.beside
+    cdef int64_t rows = 0
+    cdef bint divides = op.reads & (op.reads - 1) == 0      # one input: what it made passed one branch
+    cdef bint counts
+    while b != NULL:
+        if made:
+            counts = divides and b.fork == c.fork
+        else:
+            counts = op.reads >> b.lane & 1
+        if counts:
+            rows += b.n
+        b = b.beside
+    return rows
+
+
 cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Run a stateless kernel on a chunk. Returns the unit to send."""
     cdef Chunk* out
@@ -109,6 +126,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
                 out_of_memory(op)
         return c
     slice.tuples_in += c.n
+    if op.kernel.units:
+        slice.tuples_in += rows_beside(op, c, False)
     scratch_reset(w)
     bytes = op.kernel.input.ncols * <int64_t> sizeof(Column)
     cols = <Column*> scratch_alloc(w, bytes)
@@ -148,6 +167,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         out_of_memory(op)
         out.n = 0
     slice.tuples_out += out.n
+    if op.kernel.units:
+        slice.tuples_out += rows_beside(op, out, True)
     return out
 
 

@@ -3,22 +3,30 @@
 scan gives the input row with the running values; aggregate gives key columns and values, per row or at the
 end of the stream. With no key they are stateful (SF) operators with a single state. Contract: kernel.pxd
 (b), (c).
+
+Values are written in place. With objects (gathered.pxd) what is shown may be bytes, which are copied for
+each row; parts of one chunk are processed by several workers and can't share its arena, so every part makes
+rows of its own then (`apart`).
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, Block, Chunk, Column, Failure, Worker, chunk_alloc,
-    failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, PT_LIST, PT_VIEW, Block, Chunk, Column, Failure, LayoutOwner,
+    Worker, chunk_alloc, chunk_reserve, failure_set,
 )
 from ordstream._core.state.fold cimport (
-    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store,
+    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row,
     fold_there, fold_value,
 )
-from ordstream._core.state.fold_rows cimport fold_read, fold_write
+from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_write
+from ordstream._core.state.gathered cimport gathered_forget, gathered_forget_all, gathered_row
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport (
     Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
+from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record,
     keyed_state,
@@ -35,7 +43,10 @@ cdef struct AggregateContext:
     const Fold* fold
     int32_t first          # column of the first running value: columns of the input
     int32_t conditions     # column of the first condition's bytes, behind the running values
-    int32_t emits          # 1: running values are written for every row
+    int32_t emits          # 1: running values are written for every row, in place
+    int32_t apart          # 1: into rows of their own
+    int32_t before         # output columns in front of the values
+    int32_t* carry         # of rows apart: all input columns; NULL: the key columns are in front
 
 
 cdef void* aggregate_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -62,6 +73,26 @@ cdef int aggregate_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             col.valid = <uint8_t*> chunk_alloc(w, c, c.slots + 1)
             if col.valid == NULL:
                 return -1
+    return 0
+
+
+cdef int put_row(const AggregateContext* x, Kernel* k, Worker* w, const Chunk* c, int32_t row,
+                 const char* s, Chunk* out, int32_t ahead) noexcept nogil:
+    """Append a row with the values that include it. `ahead`: rows to make room for where there is none. 0,
+    or -1: no memory."""
+    cdef int32_t index = out.n
+    if index == out.capacity and chunk_reserve(w, out, k.output, ahead) != 0:
+        return -1
+    if x.carry != NULL:
+        if carry_values(x.carry, x.before, k.output, w, c, out, row, 1) != 0:
+            return -1
+    elif x.keys != NULL and key_put(x.keys, s - x.keys.size, w, out, index) != 0:
+        return -1
+    if fold_store(x.fold, s, w, out, x.before, index) != 0:
+        return -1
+    out.origin[index] = row
+    out.n = index + 1
+    out.slots = out.n
     return 0
 
 
@@ -110,8 +141,15 @@ cdef int32_t aggregate_process(
             if fold.any_checked and fold_overflows(fold, s, &block, i):
                 failure_set(f, rows[k0 + i], FAIL_OVERFLOW, failure_text(FAIL_OVERFLOW))
                 return k0 + i
+            if fold.gathers and gathered_row(fold, s, c, rows[k0 + i], block.used, i, &b.held) != 0:
+                failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
             fold_row(fold, s, &block, i)
-            if x.emits:
+            if x.apart:
+                if put_row(x, k, w, c, rows[k0 + i], s, out, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0:
+                    failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                    return k0 + i
+            elif x.emits:
                 row = rows[k0 + i]
                 for j in range(fold.n):
                     put_word(c.cols[x.first + j].data, fold.accumulators[j].result, row,
@@ -205,10 +243,20 @@ cdef int write_fold(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t
 cdef int32_t read_fold(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
                        Failure* f) noexcept nogil:
     cdef int32_t column = k.state_keys.ncols if k.state_keys != NULL else 0
-    return fold_read((<AggregateContext*> k.ctx).fold, k.state, rows, column, slot, state, f)
+    return fold_read((<AggregateContext*> k.ctx).fold, k.state, rows, column, slot, state,
+                     &(<Bucket*> bucket).held, f)
 
 
-cdef StateCalls FOLD = StateCalls(alive=any_row, write=write_fold, read=read_fold, drop=NULL)
+cdef void drop_fold(Kernel* k, void* bucket, char* state) noexcept nogil:
+    gathered_forget((<AggregateContext*> k.ctx).fold, state, &(<Bucket*> bucket).held)
+
+
+cdef void aggregate_free(Kernel* k, void* state) noexcept nogil:
+    gathered_forget_all((<AggregateContext*> k.ctx).fold, <Bucket*> state, 0)
+    free_bucket(k, state)
+
+
+cdef StateCalls FOLD = StateCalls(alive=any_row, write=write_fold, read=read_fold, drop=drop_fold)
 
 
 cdef int32_t aggregate_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
@@ -248,21 +296,40 @@ cdef class FoldKernel(KernelOwner):
         self.context.fold = &self.fold.fold
         self.context.first = self.kernel.input.ncols
         self.context.conditions = self.context.first + self.fold.fold.n
+        self.context.before = before
         self.kernel.ctx = <void*> &self.context
         self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.extra_cols = 2 * self.fold.fold.n
         self.kernel.prepare = aggregate_prepare
         self.kernel.process = aggregate_process
         self.kernel.bucket_new = aggregate_new
-        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_free = aggregate_free
         self.kernel.bucket_bytes = bytes_of_bucket
         owner_state(self, operator, aggregate_export, aggregate_install, aggregate_remove)
         return 0
 
-    cdef int emit_updates(self) except -1:
-        self.context.emits = 1
-        self.kernel.in_place = 1
+    cdef int emit_updates(self, bint passes) except -1:
+        """A row per tuple; `passes`: with the input's columns in front."""
+        cdef LayoutOwner layout = self.input_layout
+        cdef int32_t j
+        if self.fold.fold.gathers == 0:
+            self.context.emits = 1
+            self.kernel.in_place = 1
+            return 0
+        self.context.apart = 1
+        if not passes:
+            return 0
+        self.context.carry = <int32_t*> calloc(self.context.first + 1, sizeof(int32_t))
+        if self.context.carry == NULL:
+            raise MemoryError
+        for j in range(self.context.first):
+            self.context.carry[j] = j
+            if layout.layout.type[j] == PT_VIEW or layout.layout.type[j] == PT_LIST:
+                self.kernel.keeps_views = 1
         return 0
+
+    def __dealloc__(self):
+        free(self.context.carry)
 
 
 cdef class ScanKernel(FoldKernel):
@@ -270,8 +337,9 @@ cdef class ScanKernel(FoldKernel):
 
     def __init__(self, operator):
         self.setup(operator, len(operator.input))
-        self.emit_updates()
-        self.kernel.finish = scan_finish
+        self.emit_updates(True)
+        if self.kernel.in_place:
+            self.kernel.finish = scan_finish
 
 
 cdef class AggregateKernel(FoldKernel):
@@ -280,6 +348,7 @@ cdef class AggregateKernel(FoldKernel):
     def __init__(self, operator):
         self.setup(operator, len(operator.key))
         if operator.emit == "updates":
-            self.emit_updates()
-            self.kernel.finish = aggregate_finish
+            self.emit_updates(False)
+            if self.kernel.in_place:
+                self.kernel.finish = aggregate_finish
         self.kernel.punctuate = aggregate_punctuate

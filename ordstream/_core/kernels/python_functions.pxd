@@ -20,6 +20,7 @@ from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
+from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
 from ordstream._core.state.python_values cimport RowReader, RowWriter
 
@@ -91,6 +92,7 @@ cdef class ProcessKernel(KernelOwner):
     cdef RowReader reader
     cdef RowWriter writer
     cdef PythonStates states
+    cdef Timers timers         # None: there are none
     cdef PythonRows as_rows    # None: the state is not declared, and stays
     cdef object key_spec       # KeySpecOwner, None for SF
     cdef int64_t state_bytes   # of one state, a guess

@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.atomics cimport add_relaxed, load_relaxed
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve, failure_new,
-    failure_set, row_slot, scratch_alloc, slot_serial,
+    FAIL_MEMORY, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve,
+    failure_new, failure_set, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
@@ -16,6 +16,7 @@ from ordstream._core.state.keyed_state cimport (
 )
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, State, StateSpec
+from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
 from ordstream._core.state.state_rows cimport owner_state
 
@@ -242,6 +243,10 @@ cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
                           Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd."""
     cdef PythonBucket* b = <PythonBucket*> state
+    if punctuation.kind == TIME and (<ProcessKernel> k.ctx).timers is not None:
+        with gil:
+            return (<ProcessKernel> k.ctx).timers.fire(
+                (<ProcessKernel> k.ctx).states, k, w, b, punctuation, out, f)
     with gil:
         return (<ProcessKernel> k.ctx).states.punctuate(
             k, w, b, &b.keyed if k.kind == PS else NULL, <char*> &b.single, punctuation, out, f)
@@ -263,7 +268,7 @@ cdef void* python_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
     try:
-        states = []
+        states, timers = [], []
     except BaseException:
         return False
     if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8,
@@ -271,6 +276,9 @@ cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
         return False
     Py_INCREF(states)
     b.states = <void*> states
+    Py_INCREF(timers)
+    b.timers = <void*> timers
+    b.timers_known = 1
     return True
 
 
@@ -281,6 +289,7 @@ cdef void python_bucket_free(Kernel* k, void* state) noexcept nogil:
         return
     with gil:
         Py_DECREF(<object> <PyObject*> b.states)
+        Py_DECREF(<object> <PyObject*> b.timers)
     if k.kind == PS:
         keyed_free(&b.keyed)
     free(b)
@@ -305,6 +314,7 @@ cdef int32_t python_export(Kernel* k, Worker* w, void* state, StateCursor* curso
 cdef int32_t python_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
                             Failure* f) noexcept nogil:
     """Take such rows in. Contract: kernel.pxd (f), python_rows.pxd (c)."""
+    (<PythonBucket*> state).timers_known = 0
     with gil:
         return (<ProcessKernel> k.ctx).as_rows.install_rows(k, <PythonBucket*> state, rows, slots, n, f)
 
@@ -312,6 +322,7 @@ cdef int32_t python_install(Kernel* k, Worker* w, void* state, Chunk* rows, cons
 cdef int32_t python_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
                            Failure* f) noexcept nogil:
     """Forget keys. Contract: kernel.pxd (f)."""
+    (<PythonBucket*> state).timers_known = 0
     with gil:
         return (<ProcessKernel> k.ctx).as_rows.remove_rows(k, <PythonBucket*> state, keys, slots, n)
 
@@ -389,6 +400,9 @@ cdef class ProcessKernel(KernelOwner):
         self.kernel.bucket_bytes = python_bucket_bytes
         if self.states.on_flush is not None or self.states.on_time is not None:
             self.kernel.punctuate = python_punctuate
+        if operator.timer is not None:
+            self.timers = Timers(operator, self.input_layout.types[operator.clock_column])
+            self.kernel.punctuate = python_punctuate
         if operator.state is not None:
             self.as_rows = PythonRows(operator, self.states.spec)
             owner_state(self, operator, python_export, python_install, python_remove)
@@ -443,6 +457,7 @@ cdef class ProcessKernel(KernelOwner):
         cdef int64_t position = record[0]
         cdef list states = <list> b.states
         cdef bint skips = self.kernel.on_error == ON_ERROR_SKIP
+        cdef int64_t armed = 0
         before = None
         emit.origin = slot
         try:
@@ -454,14 +469,19 @@ cdef class ProcessKernel(KernelOwner):
                     before = self.states.preserve(state)
             else:
                 state = self.states.new_state()
+            timer = None if self.timers is None else (<State> state).values[self.timers.field]
             result = self.fn(row, state, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
                                 f"{result!r}")
+            if self.timers is not None:
+                armed = self.timers.armed(<State> state, timer, c, slot)
             if not position:
                 states.append(state)
                 record[0] = len(states)
                 b.count += 1
+            if armed:
+                self.timers.put(b, armed, record)
             return True
         except BaseException as error:
             out.n = start

@@ -16,35 +16,37 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport load_relaxed
+from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_STATE, PT_U64, TIME, Block, Chunk, Column, Failure,
-    View, Worker, chunk_alloc, failure_set,
+    FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_LIST, PT_U64, PT_VIEW, TIME, Block, Chunk, Column, Failure,
+    LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set, scratch_alloc,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
-from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock, FoldOwner, fold_begin, fold_load,
-    fold_prepare, fold_spreads, fold_value, loaded_value,
+    F_COUNT, F_GATHER, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock, FoldOwner, fold_begin,
+    fold_load, fold_prepare, fold_spreads, fold_value, loaded_value,
 )
-from ordstream._core.state.keyed_bucket cimport Bucket, put_word
+from ordstream._core.state.gathered cimport (
+    GATHERED_UNDO, gathered_put, gathered_store, gathered_window,
+)
+from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_rows cimport keyed_settle
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpecOwner, LookupAhead, keyed_bytes, keyed_free, keyed_init, keyed_lookup_block,
     keyed_state,
 )
 from ordstream._core.state.leaving cimport LEAVES, keys_leave
-from ordstream._core.state.row_values cimport list_room, row_list, row_null, row_value, value_at
 from ordstream._core.state.sliding cimport (
     FIRST_ROOM, TOTAL_WORDS, RollingBucket, RollingContext, Slide, Word, copy_words, entry_at, forget,
     merge, resize, see, time_at, total_of, wide_add, wide_take,
 )
-from ordstream._core.state.state_columns cimport own_column, put_valid
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
+from ordstream._core.state.sliding_rows cimport (
+    drop_objects, drop_ring, rolling_export, rolling_install, rolling_remove,
 )
+from ordstream._core.state.state_rows cimport owner_state
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -106,8 +108,29 @@ cdef bint overflows(const RollingContext* x, Slide* s, const FoldBlock* block, i
     return False
 
 
-cdef inline void append(const RollingContext* x, Slide* s, const FoldBlock* block, int32_t i,
-                        int64_t now) noexcept nogil:
+cdef inline int add_objects(const RollingContext* x, RollingBucket* b, Slide* s, const Chunk* c,
+                            int32_t row, const FoldBlock* block, int32_t i, char* added) noexcept nogil:
+    """Add row i of the block to the aggregations that are objects, where it waits to be seen; `added`: to
+    which. 0, or -1: no memory, nothing changed."""
+    cdef int32_t j
+    cdef int32_t other
+    cdef int32_t more
+    memset(added, 0, <size_t> x.fold.n)
+    for j in range(x.fold.n):
+        if not x.words[j].boxed or (block.used[j] != NULL and block.used[j][i] == 0):
+            continue
+        more = gathered_put(&x.fold.accumulators[j], <void**> total_of(s, j), c, row, &b.base.held)
+        if more < 0:
+            for other in range(x.fold.n):
+                if added[other]:
+                    gathered_window(<void*> total_of(s, other)[0], GATHERED_UNDO, &b.base.held)
+            return -1
+        added[j] = <char> more
+    return 0
+
+
+cdef inline void append(const RollingContext* x, RollingBucket* b, Slide* s, const FoldBlock* block,
+                        int32_t i, int64_t now, const char* added) noexcept nogil:
     """Put row i of the block into the ring, which has room."""
     cdef char* entry = entry_at(x, s, s.n)
     cdef int64_t* words = <int64_t*> entry
@@ -116,18 +139,20 @@ cdef inline void append(const RollingContext* x, Slide* s, const FoldBlock* bloc
         words[j] = 0
     words[0] = now
     for j in range(x.fold.n):
-        if block.used[j] == NULL or block.used[j][i] != 0:
+        if x.words[j].boxed:
+            entry[x.flags + j] = added[j]
+        elif block.used[j] == NULL or block.used[j][i] != 0:
             entry[x.flags + j] = 1
             if x.fold.accumulators[j].function != F_COUNT:
                 (<int64_t*> (entry + x.words[j].offset))[0] = loaded_value(block, j, i)
     s.n += 1
     if x.ends_at_row:
         s.seen += 1
-        see(x, s, entry)
+        see(x, b, s, entry)
 
 
-cdef inline void show(const RollingContext* x, Slide* s, Chunk* c, int32_t row) noexcept nogil:
-    """Write the values of a window behind its row."""
+cdef inline int show(const RollingContext* x, Slide* s, Worker* w, Chunk* c, int32_t row) noexcept nogil:
+    """Write the values of a window behind its row. 0, or -1: no memory."""
     cdef const Accumulator* a
     cdef const char* oldest = entry_at(x, s, 0) if s.front else NULL
     cdef int64_t* total
@@ -137,6 +162,10 @@ cdef inline void show(const RollingContext* x, Slide* s, Chunk* c, int32_t row) 
     for j in range(x.fold.n):
         a = &x.fold.accumulators[j]
         total = total_of(s, j)
+        if x.words[j].boxed:
+            if gathered_store(a, <void*> total[0], w, c, x.first + j, row) != 0:
+                return -1
+            continue
         if x.words[j].exact:
             there = total[2] > 0
             words[0] = total[2] if a.function == F_COUNT else total[0]
@@ -155,7 +184,25 @@ cdef inline void show(const RollingContext* x, Slide* s, Chunk* c, int32_t row) 
         put_word(c.cols[x.first + j].data, a.result, row,
                  fold_value(a, <const char*> words - a.offset) if there else 0)
         if a.may_be_null:
+            if c.cols[x.first + j].valid == NULL:            # of rows apart
+                if there:
+                    continue
+                if chunk_set_valid(w, c, x.first + j) != 0:
+                    return -1
             c.cols[x.first + j].valid[row] = there
+    return 0
+
+
+cdef int show_apart(const RollingContext* x, Kernel* k, Worker* w, Slide* s, const Chunk* c, int32_t row,
+                    Chunk* out) noexcept nogil:
+    """Append a row with the values of its window. 0, or -1: no memory."""
+    if out.n == out.capacity and chunk_reserve(w, out, k.output, LOOKUP_BLOCK) != 0:
+        return -1
+    if carry_values(x.carry, x.first, k.output, w, c, out, row, 1) != 0 or show(x, s, w, out, out.n) != 0:
+        return -1
+    out.n += 1
+    out.slots = out.n
+    return 0
 
 
 cdef int rolling_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -165,6 +212,8 @@ cdef int rolling_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t j
     if fold_prepare(x.fold, w, c, x.conditions) != 0:
         return -1
+    if x.carry != NULL:
+        return 0
     for j in range(x.fold.n):
         col = &c.cols[x.first + j]
         col.valid = NULL
@@ -184,8 +233,9 @@ cdef int rolling_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef inline int32_t slide_row(const RollingContext* x, RollingBucket* b, Slide* s, Chunk* c, int32_t row,
-                              const FoldBlock* block, int32_t i, int64_t now) noexcept nogil:
+cdef inline int32_t slide_row(const RollingContext* x, RollingBucket* b, Slide* s, const Chunk* c,
+                              int32_t row, const FoldBlock* block, int32_t i, int64_t now,
+                              char* added) noexcept nogil:
     """Move a key's window to row i of the block. 0, or the FailureCode: nothing changed."""
     cdef int64_t seen
     cdef int64_t gone
@@ -195,15 +245,16 @@ cdef inline int32_t slide_row(const RollingContext* x, RollingBucket* b, Slide* 
     if s.n == s.room and gone == 0:
         if resize(x, b, s, 2 * s.room if s.room else <int64_t> FIRST_ROOM) != 0:
             return FAIL_MEMORY
+    if x.fold.gathers and add_objects(x, b, s, c, row, block, i, added) != 0:
+        return FAIL_MEMORY
     while s.seen < seen:
-        see(x, s, entry_at(x, s, s.seen))
+        see(x, b, s, entry_at(x, s, s.seen))
         s.seen += 1
     if gone:
-        forget(x, s, gone)
+        forget(x, b, s, gone)
         if s.room > 4 * FIRST_ROOM and 8 * s.n < s.room:
             resize(x, b, s, s.room // 2)                     # without memory it stays
-    append(x, s, block, i, now)
-    show(x, s, c, row)
+    append(x, b, s, block, i, now, added)
     return 0
 
 
@@ -226,6 +277,7 @@ cdef int32_t rolling_process(
     cdef Slide* s = <Slide*> b.base.single
     cdef Block* scratch
     cdef char* top
+    cdef char* added
     cdef int64_t now = 0
     cdef int32_t k0 = 0
     cdef int32_t m
@@ -234,7 +286,8 @@ cdef int32_t rolling_process(
     cdef int32_t clean                                       # rows of the block in front of a null time
     cdef int32_t end                                         # of these, rows before a failing condition
     cdef int32_t code
-    if fold_begin(x.fold, w, &block) != 0:
+    added = scratch_alloc(w, x.fold.n + 1)
+    if added == NULL or fold_begin(x.fold, w, &block) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
     scratch = w.scratch.current
@@ -266,7 +319,12 @@ cdef int32_t rolling_process(
                 if s.n and now < time_at(x, s, s.n - 1):
                     failure_earlier(f, row, x.time, now, time_at(x, s, s.n - 1))
                     return k0 + i
-            code = slide_row(x, b, s, c, row, &block, i, now)
+            code = slide_row(x, b, s, c, row, &block, i, now, added)
+            if code == 0:
+                if x.carry == NULL:
+                    show(x, s, w, c, row)                    # in place: what it needs is there
+                elif show_apart(x, k, w, s, c, row, out) != 0:
+                    code = FAIL_MEMORY
             if code != 0:
                 failure_set(f, row, code, failure_text(code))
                 return k0 + i
@@ -303,23 +361,17 @@ cdef void* rolling_new(Kernel* k, int32_t bucket) noexcept nogil:
     return NULL
 
 
-cdef void drop_ring(Kernel* k, void* bucket, char* state) noexcept nogil:
-    """Give the memory of a ring back; the state is zeroed."""
-    cdef const RollingContext* x = <const RollingContext*> k.ctx
-    cdef Slide* s = <Slide*> state
-    free(s.entries)
-    (<RollingBucket*> bucket).ring_bytes -= s.room * x.entry
-    memset(s, 0, sizeof(Slide) + <size_t> x.fold.n * 8 * TOTAL_WORDS)
-
-
 cdef void rolling_free(Kernel* k, void* state) noexcept nogil:
+    cdef const RollingContext* x = <const RollingContext*> k.ctx
     cdef RollingBucket* b = <RollingBucket*> state
     cdef int64_t i
     if b.base.single != NULL:
+        drop_objects(x, b, <Slide*> b.base.single)
         free((<Slide*> b.base.single).entries)
         free(b.base.single)
     else:
         for i in range(b.base.keyed.count):
+            drop_objects(x, b, <Slide*> keyed_state(&b.base.keyed, i))
             free((<Slide*> keyed_state(&b.base.keyed, i)).entries)
         keyed_free(&b.base.keyed)
     free(b)
@@ -328,8 +380,9 @@ cdef void rolling_free(Kernel* k, void* state) noexcept nogil:
 cdef int64_t rolling_bytes(Kernel* k, void* state) noexcept nogil:
     cdef RollingBucket* b = <RollingBucket*> state
     if b.base.single != NULL:
-        return b.base.state_size + b.ring_bytes
-    return keyed_bytes(&b.base.keyed) + load_relaxed(&b.base.pool.bytes) + b.ring_bytes   # no partner
+        return b.base.state_size + b.ring_bytes + b.base.held
+    return (keyed_bytes(&b.base.keyed) + load_relaxed(&b.base.pool.bytes)      # no partner
+            + b.ring_bytes + b.base.held)
 
 
 cdef inline bint is_over(const RollingContext* x, int64_t latest, int64_t mark) noexcept nogil:
@@ -385,143 +438,6 @@ cdef int rolling_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
     return 0
 
 
-# -------------------------------------------------------------------------------- state as rows
-
-
-cdef bint any_row(Kernel* k, const char* state) noexcept nogil:
-    return (<const Slide*> state).n > 0
-
-
-cdef int write_ring(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
-    cdef const RollingContext* x = <const RollingContext*> k.ctx
-    cdef const Slide* s = <const Slide*> state
-    cdef char* to
-    cdef int32_t column = own_column(k)
-    cdef int64_t i
-    (<int64_t*> out.cols[column].data)[index] = s.front
-    (<int64_t*> out.cols[column + 1].data)[index] = s.seen
-    if put_valid(w, out, column, index, True) != 0 or put_valid(w, out, column + 1, index, True) != 0:
-        return -1
-    column += 2
-    if x.time >= 0:
-        to = list_room(w, out, column, index, s.n, WIDTHS[x.time_type])
-        if to == NULL:
-            return -1
-        for i in range(s.n):
-            put_word(to, x.time_type, i, time_at(x, s, i))
-        column += 1
-    to = list_room(w, out, column, index, s.n * x.fold.n, 1)
-    if to == NULL:
-        return -1
-    for i in range(s.n):
-        memcpy(to + i * x.fold.n, entry_at(x, s, i) + x.flags, x.fold.n)
-    to = list_room(w, out, column + 1, index, s.n * x.nwords, 8)
-    if to == NULL:
-        return -1
-    for i in range(s.n):
-        memcpy(to + i * x.nwords * 8, entry_at(x, s, i) + 8, <size_t> x.nwords * 8)
-    return 0
-
-
-cdef const char* read_entries(const RollingContext* x, const Chunk* rows, int32_t column, int32_t slot,
-                              Slide* s) noexcept nogil:
-    """Fill the entries of a ring, s.n of them, from a row. NULL, or what no ring has."""
-    cdef const View* times = row_list(rows, column, slot) if x.time >= 0 else NULL
-    cdef const View* there
-    cdef const View* words
-    cdef char* entry
-    cdef int64_t i
-    if x.time >= 0:
-        column += 1
-    there = row_list(rows, column, slot)
-    words = row_list(rows, column + 1, slot)
-    if there == NULL or words == NULL or there.size != s.n * x.fold.n or words.size != s.n * x.nwords or (
-            x.time >= 0 and times == NULL):
-        return "the lists of a window are null, or not of one length"
-    for i in range(s.n):
-        entry = entry_at(x, s, i)
-        memset(entry, 0, x.entry)
-        if x.time >= 0:
-            (<int64_t*> entry)[0] = value_at(x.time_type, times.data, <int32_t> i)
-            if i and time_at(x, s, i) < time_at(x, s, i - 1):
-                return "the times of a window run backwards"
-        memcpy(entry + 8, words.data + i * x.nwords * 8, <size_t> x.nwords * 8)
-        memcpy(entry + x.flags, there.data + i * x.fold.n, x.fold.n)
-    return NULL
-
-
-cdef int64_t rows_of(const RollingContext* x, const Chunk* rows, int32_t column,
-                     int32_t slot) noexcept nogil:
-    """How many rows a stored window has; -1: it is none."""
-    cdef const View* l = row_list(rows, column + 2, slot)
-    if l == NULL:
-        return -1
-    return l.size if x.time >= 0 else l.size // x.fold.n
-
-
-cdef int32_t read_ring(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
-                       Failure* f) noexcept nogil:
-    cdef const RollingContext* x = <const RollingContext*> k.ctx
-    cdef RollingBucket* b = <RollingBucket*> bucket
-    cdef Slide* s = <Slide*> state
-    cdef int32_t column = own_column(k)
-    cdef int64_t n = rows_of(x, rows, column, slot)
-    cdef int64_t room = FIRST_ROOM
-    cdef int64_t i
-    cdef int32_t j
-    cdef const char* wrong
-    drop_ring(k, bucket, state)                              # room that a key without rows may have
-    if n < 1 or row_null(rows, column, slot) or row_null(rows, column + 1, slot):
-        failure_set(f, slot, FAIL_STATE, "a window is null, or has no row")
-        return FAIL_STATE
-    while room < n:
-        room *= 2
-    if resize(x, b, s, room) != 0:
-        failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-        return FAIL_MEMORY
-    s.n = n
-    s.front = row_value(k.state, rows, column, slot)
-    s.seen = row_value(k.state, rows, column + 1, slot)
-    wrong = read_entries(x, rows, column + 2, slot, s)
-    if not 0 <= s.front <= s.seen <= n or (x.ends_at_row and s.seen != n):
-        wrong = "more rows of a window are in front, or seen, than there are"
-    if wrong != NULL:
-        drop_ring(k, bucket, state)
-        failure_set(f, slot, FAIL_STATE, wrong)
-        return FAIL_STATE
-    for i in range(s.front, s.seen):
-        see(x, s, entry_at(x, s, i))
-    for i in range(s.front):                                 # only what can be undone: the rest is there
-        for j in range(x.fold.n):
-            if x.words[j].exact and entry_at(x, s, i)[x.flags + j]:
-                wide_add(total_of(s, j), (<const int64_t*> (entry_at(x, s, i) + x.words[j].offset))[0])
-                total_of(s, j)[2] += 1
-                total_of(s, j)[3] = 1
-    b.known = 0
-    return 0
-
-
-cdef StateCalls RING = StateCalls(alive=any_row, write=write_ring, read=read_ring, drop=drop_ring)
-
-
-cdef int32_t rolling_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                            Failure* f) noexcept nogil:
-    """Rows (key..., front, visible, lists...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &RING, cursor, out, f)
-
-
-cdef int32_t rolling_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
-                             int32_t n, Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &RING, rows, slots, n, f)
-
-
-cdef int32_t rolling_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                            Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &RING, keys, slots, n)
-
-
 cdef class RollingKernel(KernelOwner):
     """Operator "rolling". Attributes: `window` (kind, length, closed), `time`, `aggregates`, `clock`; `key`
     may be empty (SF)."""
@@ -542,7 +458,8 @@ cdef class RollingKernel(KernelOwner):
             self.keys = KeySpecOwner(operator.key, self.input_layout.types)
             x.keys = &self.keys.spec
             x.key_size = self.keys.spec.size
-        self.fold = FoldOwner(operator.aggregates, self.input_layout, self.output_layout.types[before:])
+        values = self.output_layout.types[before:]
+        self.fold = FoldOwner(operator.aggregates, self.input_layout, values, slides=True)
         x.fold = &self.fold.fold
         x.words = <Word*> calloc(x.fold.n + 1, sizeof(Word))
         if x.words == NULL:
@@ -550,9 +467,10 @@ cdef class RollingKernel(KernelOwner):
         x.entry = 8
         for j in range(x.fold.n):
             a = &x.fold.accumulators[j]
-            x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64)
+            x.words[j].boxed = a.function == F_GATHER
+            x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64, F_GATHER)
             x.words[j].words = 3 if fold_spreads(a) else 2 if a.function == F_MEAN_F64 else 1
-            if a.function == F_COUNT:
+            if a.function in (F_COUNT, F_GATHER):
                 x.words[j].words = 0
             x.words[j].offset = x.entry
             x.entry += 8 * x.words[j].words
@@ -573,17 +491,35 @@ cdef class RollingKernel(KernelOwner):
         x.clocked = operator.clock is not None
         x.length = operator.window.length
         self.kernel.ctx = <void*> x
-        self.kernel.in_place = 1
+        if x.fold.gathers:
+            self.make_rows_apart()
+        else:
+            self.kernel.in_place = 1
+            self.kernel.finish = rolling_finish
         self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.extra_cols = 2 * x.fold.n
         self.kernel.prepare = rolling_prepare
         self.kernel.process = rolling_process
-        self.kernel.finish = rolling_finish
         self.kernel.punctuate = rolling_punctuate
         self.kernel.bucket_new = rolling_new
         self.kernel.bucket_free = rolling_free
         self.kernel.bucket_bytes = rolling_bytes
         owner_state(self, operator, rolling_export, rolling_install, rolling_remove)
 
+    cdef int make_rows_apart(self) except -1:
+        """As of scan (aggregate.pyx)."""
+        cdef RollingContext* x = &self.context
+        cdef LayoutOwner layout = self.input_layout
+        cdef int32_t j
+        x.carry = <int32_t*> calloc(x.first + 1, sizeof(int32_t))
+        if x.carry == NULL:
+            raise MemoryError
+        for j in range(x.first):
+            x.carry[j] = j
+            if layout.layout.type[j] == PT_VIEW or layout.layout.type[j] == PT_LIST:
+                self.kernel.keeps_views = 1
+        return 0
+
     def __dealloc__(self):
         free(self.context.words)
+        free(self.context.carry)

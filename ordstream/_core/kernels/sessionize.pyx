@@ -23,8 +23,9 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.state.fold cimport (
     F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin,
-    fold_load, fold_overflows, fold_prepare, fold_row, fold_spreads, fold_store,
+    fold_load, fold_overflows, fold_prepare, fold_row, fold_spreads,
 )
+from ordstream._core.state.fold_rows cimport fold_store
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup

@@ -21,9 +21,10 @@ from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCur
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.state.fold cimport (
-    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_store,
+    Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row,
 )
-from ordstream._core.state.fold_rows cimport fold_read, fold_write
+from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_write
+from ordstream._core.state.gathered cimport gathered_forget, gathered_forget_all, gathered_row
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, put_word
 from ordstream._core.state.keyed_rows cimport key_put, keyed_settle
 from ordstream._core.state.keyed_state cimport (
@@ -228,12 +229,17 @@ cdef int32_t window_process(
                         x, k, w, record, s, out, row, True, min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0:
                     failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i
+                gathered_forget(fold, aggregates_of(s), &b.base.held)
                 memset(aggregates_of(s), 0, fold.size)
                 s.there = 1
                 s.start = start
                 if start < b.earliest:
                     b.earliest = start
             s.last = time
+            if fold.gathers and gathered_row(fold, aggregates_of(s), c, row, block.used, i,
+                                             &b.base.held) != 0:
+                failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return k0 + i
             fold_row(fold, aggregates_of(s), &block, i)
             if x.emission & EMIT_UPDATES and emit(
                     x, k, w, record, s, out, row, False, 2 * min(n - k0 - i, <int32_t> LOOKUP_BLOCK)) != 0:
@@ -338,6 +344,7 @@ cdef int window_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation,
             failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return -1
         closed += 1
+        gathered_forget(x.fold, aggregates_of(s), &b.base.held)
         s.there = LEAVES if x.keys != NULL else 0
     if final:
         return 0
@@ -382,13 +389,24 @@ cdef int32_t read_window(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
         return FAIL_STATE
     s.there = 1
     (<WindowBucket*> bucket).known = 0
-    if fold_read(x.fold, k.state, rows, column + 2, slot, aggregates_of(s), f) != 0:
+    if fold_read(x.fold, k.state, rows, column + 2, slot, aggregates_of(s),
+                 &(<WindowBucket*> bucket).base.held, f) != 0:
         memset(s, 0, sizeof(Open))
         return FAIL_STATE
     return 0
 
 
-cdef StateCalls WINDOW = StateCalls(alive=is_open, write=write_window, read=read_window, drop=NULL)
+cdef void drop_window(Kernel* k, void* bucket, char* state) noexcept nogil:
+    gathered_forget((<const WindowContext*> k.ctx).fold, aggregates_of(<Open*> state),
+                    &(<WindowBucket*> bucket).base.held)
+
+
+cdef void window_free(Kernel* k, void* state) noexcept nogil:
+    gathered_forget_all((<const WindowContext*> k.ctx).fold, <Bucket*> state, <int32_t> sizeof(Open))
+    free_bucket(k, state)
+
+
+cdef StateCalls WINDOW = StateCalls(alive=is_open, write=write_window, read=read_window, drop=drop_window)
 
 
 cdef int32_t window_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
@@ -456,6 +474,6 @@ cdef class WindowKernel(KernelOwner):
         self.kernel.process = window_process
         self.kernel.punctuate = window_punctuate
         self.kernel.bucket_new = window_new
-        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_free = window_free
         self.kernel.bucket_bytes = bytes_of_bucket
         owner_state(self, operator, window_export, window_install, window_remove)

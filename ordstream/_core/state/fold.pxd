@@ -1,6 +1,7 @@
 """Fold: aggregations over rows, in a compact state.
 
-They are sum, min, max, count, first, last, mean, var and std, each perhaps with a condition.
+They are sum, min, max, count, first, last, mean, var and std, each perhaps with a condition. What needs an
+object of its own is in gathered.pxd: here it is a pointer, which `fold_row` passes over.
 
 a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a
    value, then 8 bytes per aggregation (mean: 16, var and std: 24): sums and counts start at 0, so zeroed
@@ -14,9 +15,8 @@ c) A checked sum is looked at before anything of the row changes.
 from libc.math cimport isnan, sqrt
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
-from ordstream._core.ground.chunk cimport Chunk, Failure, Worker, chunk_set_valid
+from ordstream._core.ground.chunk cimport Chunk, Failure, LayoutOwner, Worker
 from ordstream._core.ground.expression cimport Code
-from ordstream._core.state.keyed_bucket cimport put_word
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     bint add_overflows(int64_t a, int64_t b, int64_t* r)
@@ -37,6 +37,7 @@ cdef enum FoldFunction:
     F_LAST = 12
     F_VAR = 13             # words: mean, squared distances from it, n
     F_STD = 14
+    F_GATHER = 15          # a word that is a pointer to an object (gathered.pxd)
 
 cdef struct Accumulator:
     int32_t function       # FoldFunction
@@ -50,12 +51,16 @@ cdef struct Accumulator:
     int32_t is_real        # the values are floats
     int32_t offset         # of its value in a state
     const Code* where      # only rows where it is true; NULL: all
+    const void* gather     # OrdGatherSpec of an object; NULL: there is none
+    int32_t by             # of an object: input column that decides; -1: the value does
+    int32_t by_type
 
 cdef struct Fold:
     # Read-only while a run lasts. Memory ownership: FoldOwner.
     int32_t n
     int32_t size           # bytes of a state, multiple of 8
     int32_t any_checked
+    int32_t gathers        # accumulators with an object
     Accumulator* accumulators
 
 cdef struct FoldBlock:
@@ -152,7 +157,7 @@ cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t 
 
 cdef inline bint fold_spreads(const Accumulator* a) noexcept nogil:
     """Whether it is a variance or its root."""
-    return a.function >= F_VAR
+    return a.function == F_VAR or a.function == F_STD
 
 
 cdef inline void fold_spread(const Accumulator* a, int64_t* s, int64_t value) noexcept nogil:
@@ -195,7 +200,7 @@ cdef inline void fold_row(const Fold* x, char* state, const FoldBlock* b, int32_
     cdef int32_t j
     state[0] = 1
     for j in range(x.n):
-        if b.used[j] == NULL or b.used[j][i] != 0:
+        if (b.used[j] == NULL or b.used[j][i] != 0) and x.accumulators[j].function != F_GATHER:
             fold_one(&x.accumulators[j], state, j, loaded_value(b, j, i))
 
 
@@ -215,26 +220,11 @@ cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept
     return s[0]
 
 
-cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* out, int32_t column,
-                           int32_t index) noexcept nogil:
-    """Write a state into columns `column`.. of a reserved output row. 0, or -1: no memory."""
-    cdef const Accumulator* a
-    cdef int32_t j
-    for j in range(x.n):
-        a = &x.accumulators[j]
-        put_word(out.cols[column + j].data, a.result, index, fold_value(a, state))
-        if a.may_be_null:
-            if not fold_there(a, state, j):
-                if out.cols[column + j].valid == NULL and chunk_set_valid(w, out, column + j) != 0:
-                    return -1
-                out.cols[column + j].valid[index] = 0
-            elif out.cols[column + j].valid != NULL:
-                out.cols[column + j].valid[index] = 1
-    return 0
-
-
 cdef class FoldOwner:
-    # Memory ownership: allocates and frees the accumulators; keeps the conditions' code alive.
+    # Memory ownership: allocates and frees the accumulators and what their objects are made by; keeps the
+    # conditions' code alive.
     cdef Fold fold
     cdef list codes
+    cdef void* specs
     cdef int set_function(self, Accumulator* a, str function, column) except -1
+    cdef int set_object(self, Accumulator* a, int32_t j, aggregate, LayoutOwner layout) except -1

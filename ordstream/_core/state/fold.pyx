@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, Chunk, Failure, LayoutOwner, Worker, chunk_alloc,
-    failure_set, row_slot, scratch_alloc, scratch_reset,
+    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, Worker,
+    chunk_alloc, failure_set, row_slot, scratch_alloc, scratch_reset,
 )
 from ordstream._core.ground.expression cimport CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.ground.kernel_tools cimport failure_text
@@ -13,6 +13,27 @@ from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     int64_t first_bad(const uint8_t* bad, int64_t n)
+
+cdef extern from "gathered.hpp" nogil:
+    cdef struct OrdGatherSpec:
+        int32_t kind
+        int32_t value
+        int32_t by
+        int32_t slides
+        int64_t n
+        double quantile
+    enum: ORD_FIRST
+    enum: ORD_LAST
+    enum: ORD_LOW
+    enum: ORD_HIGH
+    enum: ORD_DISTINCT
+    enum: ORD_QUANTILE
+    enum: ORD_LATEST
+    enum: ORD_SIGNED
+    enum: ORD_UNSIGNED
+    enum: ORD_REAL
+    enum: ORD_BYTES
+    enum: ORD_NO_VALUE
 
 
 cdef inline void set_bits(uint8_t* mask, uint8_t bit, const uint8_t* data, const uint8_t* valid,
@@ -136,7 +157,7 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
             for i in range(n):
                 used[i] = (mask[rows[i]] >> shift) & 1
         b.column[j] = NULL
-        if a.source >= 0 and a.function != F_COUNT:
+        if a.source >= 0 and a.function != F_COUNT and a.function != F_GATHER:
             if a.type == PT_I64 or a.type == PT_U64 or a.type == PT_F64:
                 b.column[j] = <const int64_t*> c.cols[a.source].data
             elif a.type == PT_BOOL:
@@ -166,6 +187,17 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
     return good
 
 
+cdef int32_t value_class(int32_t type) except -1:
+    """OrdValueClass of a PhysicalType."""
+    if type == PT_VIEW:
+        return ORD_BYTES
+    if type > PT_BOOL:
+        raise ValueError("lists and decimals have no order")
+    if type == PT_F64 or type == PT_F32:
+        return ORD_REAL
+    return ORD_UNSIGNED if type == PT_U64 else ORD_SIGNED
+
+
 cdef class FoldOwner:
     """Accumulators of an operator.
 
@@ -176,6 +208,8 @@ cdef class FoldOwner:
         Of the operator's input.
     results : sequence of int
         PhysicalType of each output column.
+    slides : bool
+        For a window that slides.
 
     Raises
     ------
@@ -183,7 +217,7 @@ cdef class FoldOwner:
         An unknown function: a defect of the plan.
     """
 
-    def __init__(self, aggregates, LayoutOwner layout, results):
+    def __init__(self, aggregates, LayoutOwner layout, results, slides=False):
         cdef Accumulator* a
         cdef CodeOwner code
         cdef int32_t at
@@ -191,18 +225,25 @@ cdef class FoldOwner:
         self.codes = []
         self.fold.n = <int32_t> len(aggregates)
         self.fold.accumulators = <Accumulator*> calloc(self.fold.n + 1, sizeof(Accumulator))
-        if self.fold.accumulators == NULL:
+        self.specs = calloc(self.fold.n + 1, sizeof(OrdGatherSpec))
+        if self.fold.accumulators == NULL or self.specs == NULL:
             raise MemoryError
         at = (1 + self.fold.n + 7) & ~7
-        for j, (function, column, where) in enumerate(aggregates):
+        for j, aggregate in enumerate(aggregates):
+            function, column, where = aggregate[:3]
             a = &self.fold.accumulators[<int> j]
             a.source = -1 if column is None else column
             a.type = results[j] if column is None else layout.types[column]
             a.result = results[j]
-            a.may_be_null = function not in ("sum", "count")
+            a.may_be_null = function not in ("sum", "count", "count_distinct", "collect")
             a.offset = at
+            a.by = -1
             at += {"mean": 16, "var": 24, "std": 24}.get(function, 8)
-            self.set_function(a, function, column)
+            if aggregate.gathered(a.type == PT_VIEW):
+                self.set_object(a, <int32_t> j, aggregate, layout)
+                (<OrdGatherSpec*> a.gather).slides = slides
+            else:
+                self.set_function(a, function, column)
             self.fold.any_checked |= a.checked
             if where is not None:
                 code = CodeOwner(where, layout, PT_BOOL)
@@ -239,5 +280,31 @@ cdef class FoldOwner:
         a.is_real = real
         return 0
 
+    cdef int set_object(self, Accumulator* a, int32_t j, aggregate, LayoutOwner layout) except -1:
+        """An accumulator with an object (gathered.pxd)."""
+        cdef OrdGatherSpec* spec = <OrdGatherSpec*> self.specs + j
+        kinds = {"first": ORD_FIRST, "last": ORD_LAST, "min": ORD_LOW, "max": ORD_HIGH, "arg_min": ORD_LOW,
+                 "arg_max": ORD_HIGH, "count_distinct": ORD_DISTINCT, "median": ORD_QUANTILE,
+                 "quantile": ORD_QUANTILE, "collect": ORD_LATEST}
+        spec.kind = kinds[aggregate.function]
+        spec.value = value_class(a.type)
+        spec.by = ORD_NO_VALUE
+        if aggregate.by is not None:
+            a.by = aggregate.by
+            a.by_type = layout.types[aggregate.by]
+            spec.by = value_class(a.by_type)
+        a.is_u64 = a.type == PT_U64
+        a.is_real = spec.value == ORD_REAL
+        if spec.kind == ORD_QUANTILE:
+            spec.value = ORD_REAL                            # as which its values are kept
+            spec.quantile = 0.5 if aggregate.parameter is None else aggregate.parameter
+        elif spec.kind == ORD_LATEST:
+            spec.n = aggregate.parameter
+        a.function = F_GATHER
+        a.gather = spec
+        self.fold.gathers += 1
+        return 0
+
     def __dealloc__(self):
         free(self.fold.accumulators)
+        free(self.specs)

@@ -3,13 +3,39 @@
 A sum, min, max, first or last is one column, null where there is no value yet; a count is one column, 0
 then; a mean is a column with the sum, null then, and one with the count; a variance or
 its root the mean, null then, the squared distances and the count. Sums are int64 or float64, the
-others have the type of the column that they look at.
+others have the type of the column that they look at. An object (gathered.pxd) is a column of bytes, null
+where there is none: the values that make it, one after the other, each 8 bytes or the number of bytes and
+these.
 """
-from libc.stdint cimport int32_t
-from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
-from ordstream._core.state.fold cimport Fold
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker, chunk_set_valid
+from ordstream._core.state.fold cimport Accumulator, F_GATHER, Fold, fold_there, fold_value
+from ordstream._core.state.gathered cimport gathered_store
+from ordstream._core.state.keyed_bucket cimport put_word
 
 cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Worker* w, Chunk* out,
                     int32_t column, int32_t index) noexcept nogil
 cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, int32_t column,
-                       int32_t slot, char* state, Failure* f) noexcept nogil
+                       int32_t slot, char* state, int64_t* held, Failure* f) noexcept nogil
+
+
+cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* out, int32_t column,
+                           int32_t index) noexcept nogil:
+    """Write a state into columns `column`.. of a reserved output row. 0, or -1: no memory."""
+    cdef const Accumulator* a
+    cdef int32_t j
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        if a.function == F_GATHER:
+            if gathered_store(a, (<void* const*> (state + a.offset))[0], w, out, column + j, index) != 0:
+                return -1
+            continue
+        put_word(out.cols[column + j].data, a.result, index, fold_value(a, state))
+        if a.may_be_null:
+            if not fold_there(a, state, j):
+                if out.cols[column + j].valid == NULL and chunk_set_valid(w, out, column + j) != 0:
+                    return -1
+                out.cols[column + j].valid[index] = 0
+            elif out.cols[column + j].valid != NULL:
+                out.cols[column + j].valid[index] = 1
+    return 0

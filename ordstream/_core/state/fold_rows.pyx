@@ -2,12 +2,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, Worker, chunk_set_valid, failure_set,
+    FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, View, Worker, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.fold cimport (
     F_COUNT, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold, fold_spreads,
 )
+from ordstream._core.state.gathered cimport gathered_bytes, gathered_fill, gathered_forget
 from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.state_columns cimport put_valid
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -45,6 +47,12 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
     for j in range(x.n):
         a = &x.accumulators[j]
         s = <const int64_t*> (state + a.offset)
+        if a.gather != NULL:
+            if (gathered_bytes(<void*> s[0], w, out, &(<View*> out.cols[column].data)[index]) != 0
+                    or put_valid(w, out, column, index, s[0] != 0) != 0):
+                return -1
+            column += 1
+            continue
         put_word(out.cols[column].data, layout.type[column], index, s[0])
         if a.function != F_COUNT and state[1 + j] == 0:
             if chunk_set_valid(w, out, column) != 0:
@@ -64,20 +72,33 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
 
 
 cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, int32_t column,
-                       int32_t slot, char* state, Failure* f) noexcept nogil:
+                       int32_t slot, char* state, int64_t* held, Failure* f) noexcept nogil:
     """Fill a state, zeroed before, from the columns `column`.. of a row of `layout`.
 
-    Thread safety: the state's owner. Ownership: none. Returns: 0, or FAIL_STATE: a value that no state has
-    (f is filled; the state is zeroed).
+    Thread safety: the state's owner. Ownership: objects are the state's; `held`: their bytes. Returns: 0, or
+    FAIL_STATE: a value that no state has (f is filled; the state is zeroed).
     """
     cdef const Accumulator* a
     cdef int64_t* s
     cdef const char* wrong = NULL
+    cdef int64_t added
     cdef int32_t j
+    if x.gathers:
+        gathered_forget(x, state, held)
     state[0] = 1
     for j in range(x.n):
         a = &x.accumulators[j]
         s = <int64_t*> (state + a.offset)
+        if a.gather != NULL:
+            if not is_null(rows, column, slot):
+                added = gathered_fill(a, <void**> s, &(<const View*> rows.cols[column].data)[slot], held)
+                state[1 + j] = added > 0
+                if added == -2:
+                    wrong = "the values of an aggregation are cut off"
+                elif added < 0:
+                    wrong = "there is no memory for the values of an aggregation"
+            column += 1
+            continue
         if not is_null(rows, column, slot):
             s[0] = word_of(layout, rows, column, slot)
             state[1 + j] = 1
@@ -105,6 +126,8 @@ cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, i
             column += 2
     if wrong == NULL:
         return 0
+    if x.gathers:
+        gathered_forget(x, state, held)
     memset(state, 0, x.size)
     failure_set(f, slot, FAIL_STATE, wrong)
     return FAIL_STATE

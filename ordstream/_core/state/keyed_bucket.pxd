@@ -21,6 +21,7 @@ cdef struct Bucket:
     char* single           # SF: the one state; NULL for PS
     int64_t state_size
     ChunkPool pool         # counts the bytes of the keys' strings; only `bytes` is used
+    int64_t held           # bytes that states own beside their own
 
 
 cdef inline Bucket* new_bucket(const KeySpec* keys, int32_t state_size) noexcept nogil:
@@ -52,8 +53,8 @@ cdef inline void free_bucket(Kernel* k, void* state) noexcept nogil:
 cdef inline int64_t bytes_of_bucket(Kernel* k, void* state) noexcept nogil:
     cdef Bucket* b = <Bucket*> state
     if b.single != NULL:
-        return b.state_size
-    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes)   # statistic; no partner
+        return b.state_size + b.held
+    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes) + b.held   # statistic; no partner
 
 
 cdef inline int normal_keys(const KeySpec* keys, Worker* w, Chunk* c, Column* to) noexcept nogil:

@@ -22,6 +22,8 @@ cdef struct PythonBucket:
     int64_t count              # states that a key has, for bucket_bytes
     int64_t holes              # entries of `states` whose keys were removed
     ChunkPool pool             # counts the bytes of the keys' strings; only `bytes` is used
+    void* timers               # list, owned: python_timers.pxd (b); touched with the GIL only
+    int32_t timers_known       # 0: the list says nothing
 
 cdef class PythonRows:
     # Columns of an operator's states. Thread safety: read-only after __init__.

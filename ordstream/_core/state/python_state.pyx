@@ -12,7 +12,8 @@ from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first,
 from ordstream._core.ground.kernel_tools cimport flush_reserve
 from ordstream._core.state.keyed_state cimport KeyedState, key_copy, keyed_record
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.state.python_values cimport exception_set, sorted_records
+from ordstream._core.state.python_values cimport exception_set
+from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
 from ordstream.ground.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of
@@ -215,7 +216,7 @@ cdef class Callbacks:
                 if stop_asked(w):
                     return 0
                 record = single if keyed == NULL else keyed_record(keyed, order[i])
-                if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f):
+                if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f, 0):
                     return -1
             return 0
         except MemoryError:
@@ -233,8 +234,9 @@ cdef class Callbacks:
 
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
                       Chunk* punctuation, Chunk* out,
-                      Emitter emit, object callback, Failure* f) except -1:
-        """Call back for one key. False: it failed, and the policy is "fail"."""
+                      Emitter emit, object callback, Failure* f, int64_t at) except -1:
+        """Call back for one key; `at`: of a timer that fires, else 0. False: it failed, and the policy is
+        "fail"."""
         cdef int32_t start = out.n
         cdef int32_t i
         cdef char* copied = NULL
@@ -259,7 +261,7 @@ cdef class Callbacks:
             if punctuation.kind == END_OF_STREAM:
                 result = callback(key, state, emit)
             else:
-                result = callback(key, state, punctuation.time, emit)
+                result = callback(key, state, at if at else punctuation.time, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
                                 f"{result!r}")
@@ -276,10 +278,10 @@ cdef class Callbacks:
             exception_set(f, -1, error)
             if copied != NULL:
                 out.flush_key[start] = copied
-                out.flush_time[start] = 0
+                out.flush_time[start] = at
             return False
         if copied != NULL:
             for i in range(start, out.n):
                 out.flush_key[i] = copied
-                out.flush_time[i] = 0
+                out.flush_time[i] = at
         return True

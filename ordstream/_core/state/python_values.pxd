@@ -7,7 +7,7 @@ here needs the GIL.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker
-from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef class ColumnReader:
     # One input column. Thread safety: stateless after __init__.
@@ -16,8 +16,10 @@ cdef class ColumnReader:
     cdef int32_t text          # PT_VIEW: 1 utf8, 0 binary
     cdef int32_t by_arrow      # values are made by pyarrow from gathered storage
     cdef object type           # pyarrow type
+    cdef object made           # what makes datetime objects of storage (ground/datetimes.py), or None
     cdef ColumnReader element  # PT_LIST
     cdef list read(self, const Column* col, const int32_t* rows, int32_t n)
+    cdef list read_datetimes(self, const Column* col, const int32_t* rows, int32_t n)
     cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n)
     cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n)
     cdef object arrow_views(self, const Column* col, const int32_t* rows, int32_t n, object valid)
@@ -40,6 +42,7 @@ cdef class ColumnWriter:
     cdef int64_t high
     cdef public str name
     cdef object type
+    cdef object counted        # what counts a datetime object in the column's unit, or None
     cdef ColumnWriter element
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1
@@ -59,6 +62,5 @@ cdef class KeyReader:
     cdef list types
     cdef object key(self, const KeySpec* spec, const char* record)
 
-cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil
 cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

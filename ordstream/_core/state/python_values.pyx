@@ -1,4 +1,5 @@
 """Columns to Python values and back. See python_values.pxd."""
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -6,31 +7,24 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
     PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
-from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, key_compare
-from ordstream._core.ground.stopping cimport worker_stops
+from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.ground.widths cimport WIDTHS
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.types import (
     is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
 )
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
-
-cdef extern from "stoppable_sort.hpp":
-    bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,
-                          int (*)(const void*, const char*,
-                                  const char*) noexcept nogil, int (*)(void*) noexcept nogil, void*) nogil
-
-ctypedef int (*compare_t)(const void*, const char*, const char*) noexcept nogil
 
 cdef object NONE = None
 
@@ -110,6 +104,7 @@ cdef class ColumnReader:
         self.text = is_string(type_)
         self.by_arrow = is_temporal(type_) or self.kind == PT_FIXED16
         self.type = type_
+        self.made = maker(type_)
         self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
 
     cdef list read(self, const Column* col, const int32_t* rows, int32_t n):
@@ -121,7 +116,8 @@ cdef class ColumnReader:
         if col.data == NULL:
             return [None] * n
         if self.by_arrow:
-            return self.arrow(col, rows, n).to_pylist()
+            out = None if self.made is None else self.read_datetimes(col, rows, n)
+            return self.arrow(col, rows, n).to_pylist() if out is None else out
         if kind == PT_LIST:
             return self.read_lists(col, rows, n)
         out = PyList_New(n)
@@ -134,6 +130,20 @@ cdef class ColumnReader:
             else:
                 put_item(out, i, load_value(kind, self.text, col.data + <int64_t> slot * width))
         return out
+
+    cdef list read_datetimes(self, const Column* col, const int32_t* rows, int32_t n):
+        """Dates, times and durations; None: Arrow must make them."""
+        cdef int32_t i
+        cdef bytearray storage = bytearray(<int64_t> n * self.width)
+        cdef bytearray mask
+        valid = None
+        gather(PyByteArray_AS_STRING(storage), col, rows, n, self.width)
+        if col.valid != NULL:
+            mask = bytearray(n)
+            for i in range(n):
+                PyByteArray_AS_STRING(mask)[i] = col.valid[i if rows == NULL else rows[i]] != 0
+            valid = np.frombuffer(mask, np.bool_)
+        return self.made(np.frombuffer(storage, np.int64 if self.width == 8 else np.int32), valid)
 
     cdef list read_lists(self, const Column* col, const int32_t* rows, int32_t n):
         cdef Column flat
@@ -297,6 +307,7 @@ cdef class ColumnWriter:
         self.width = WIDTHS[self.kind]
         self.name = field.name
         self.type = type_
+        self.counted = counter(type_) if is_temporal(type_) else None
         self.low = 1
         self.high = 0
         if pat.is_integer(type_) and self.kind != PT_U64:
@@ -347,6 +358,10 @@ cdef class ColumnWriter:
             return 0
         elif type(value) is str and self.text:
             return self.put_storage(w, out, to, value)
+        elif self.counted is not None:
+            count = self.counted(value)
+            if count is not None:
+                return self.put_storage(w, out, to, count)
         return self.put_storage(w, out, to, to_storage(value, self.type, self.name))
 
     cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1:
@@ -565,30 +580,3 @@ cdef class KeyReader:
                 else:
                     out.append(to_python(v, t))
         return out[0] if len(out) == 1 else tuple(out)
-
-
-cdef int32_t* sorted_records(KeyedState* s, Worker* w, bint* stopped) noexcept nogil:
-    """Record indexes in ascending key order.
-
-    Thread safety: the worker that holds the bucket. Ownership: malloc'ed, the caller frees. Returns: NULL
-    when memory is exhausted, or, with `stopped` set, where the run was stopped meanwhile. Cost: n log n key
-    comparisons; twice the memory of the result.
-    """
-    cdef int32_t* order = <int32_t*> malloc((<size_t> s.count + 1) * 4)
-    cdef int32_t* spare = <int32_t*> malloc((<size_t> s.count + 1) * 4)
-    cdef int32_t i
-    stopped[0] = False
-    if order == NULL or spare == NULL:
-        free(order)
-        free(spare)
-        return NULL
-    for i in range(<int32_t> s.count):
-        order[i] = i
-    stopped[0] = not ord_sort_records(order, spare, s.count, s.records, s.stride, <const void*> s.keys,
-                                      <compare_t> key_compare,
-                                      worker_stops, w)
-    free(spare)
-    if stopped[0]:
-        free(order)
-        return NULL
-    return order

@@ -18,6 +18,7 @@ cdef struct RowSpec:
     int32_t* width         # bytes of a value
     int32_t* offset        # of its value in an entry
     int32_t* unit          # bytes of an element of a string or list; 0: neither
+    int32_t own            # offset of bytes of the caller's own, which are not written down
     int32_t fixed          # bytes of an entry without those of strings and lists
 
 cdef struct Entry:
@@ -48,6 +49,10 @@ cdef int32_t queue_read(const RowSpec* x, int64_t* held, const View* v, int64_t 
 
 cdef inline char* flag_of(Entry* entry, int32_t j) noexcept nogil:
     return <char*> (entry + 1) + j
+
+
+cdef inline char* own_of(const RowSpec* x, Entry* entry) noexcept nogil:
+    return <char*> entry + x.own
 
 
 cdef inline bint is_null(const Column* source, int32_t row) noexcept nogil:

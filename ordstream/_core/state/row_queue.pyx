@@ -235,9 +235,11 @@ cdef class RowSpecOwner:
     kept : sequence of int
     layout : LayoutOwner
         Of the row.
+    own : int
+        Bytes of an entry that are the caller's own (`own_of`).
     """
 
-    def __cinit__(self, kept, LayoutOwner layout):
+    def __cinit__(self, kept, LayoutOwner layout, own=0):
         cdef int32_t j
         cdef int32_t at
         cdef RowSpec* x = &self.spec
@@ -259,7 +261,8 @@ cdef class RowSpecOwner:
                 x.unit[j] = 1
             elif layout.layout.type[x.column[j]] == PT_LIST:
                 x.unit[j] = WIDTHS[layout.layout.element[x.column[j]]]
-        x.fixed = at
+        x.own = at
+        x.fixed = at + ((<int32_t> own + 7) & ~7)
 
     def __dealloc__(self):
         free(self.spec.column)

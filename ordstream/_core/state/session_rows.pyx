@@ -126,11 +126,13 @@ cdef int32_t read_session(Kernel* k, void* bucket, const Chunk* rows, int32_t sl
     cdef const View* values
     cdef char* to
     cdef int64_t bytes
+    cdef int64_t held = 0                                    # sessions have no objects
     cdef int32_t j
     if wrong != NULL:
         failure_set(f, slot, FAIL_STATE, wrong)
         return FAIL_STATE
-    if x.fold.n and fold_read(x.fold, k.state, rows, column + 3 + x.n, slot, aggregates_of(s), f) != 0:
+    if x.fold.n and fold_read(
+            x.fold, k.state, rows, column + 3 + x.n, slot, aggregates_of(s), &held, f) != 0:
         return FAIL_STATE                                    # without aggregates they have no byte
     for j in range(x.n):
         values = row_list(rows, column + 3 + j, slot)

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 from ordstream._core.state.fold cimport (
     F_MEAN_F64, F_SUM_F64, Accumulator, Fold, as_float, as_word, fold_into, fold_spread, fold_spreads,
 )
+from ordstream._core.state.gathered cimport GATHERED_LEAVE, GATHERED_SEE, gathered_window
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_state cimport KeySpec
 
@@ -30,6 +31,7 @@ cdef struct Word:
     int32_t offset         # of its words
     int32_t words
     int32_t exact          # can be undone
+    int32_t boxed          # it is an object (gathered.pxd), to which the total's first word points
 
 cdef struct RollingContext:
     # Read-only while a run lasts. Memory ownership: RollingKernel.
@@ -41,6 +43,7 @@ cdef struct RollingContext:
     int32_t flags          # offset of the flags
     int32_t key_size
     int32_t first          # column of the first value: columns of the input
+    int32_t* carry         # of rows apart: all input columns; NULL: values are written in place
     int32_t conditions     # column of the aggregates' bits (fold_prepare)
     int32_t time           # input column; -1: the window is a number of rows
     int32_t time_type
@@ -121,7 +124,7 @@ cdef inline void merge(const Accumulator* a, int64_t* into, bint had, const int6
         into[2] += more[2]
 
 
-cdef inline void see(const RollingContext* x, Slide* s, const char* entry) noexcept nogil:
+cdef inline void see(const RollingContext* x, RollingBucket* b, Slide* s, const char* entry) noexcept nogil:
     """Include a row at the back in the totals."""
     cdef const Accumulator* a
     cdef int64_t* total
@@ -132,6 +135,9 @@ cdef inline void see(const RollingContext* x, Slide* s, const char* entry) noexc
             continue
         a = &x.fold.accumulators[j]
         total = total_of(s, j)
+        if x.words[j].boxed:
+            gathered_window(<void*> total[0], GATHERED_SEE, &b.base.held)
+            continue
         value = (<const int64_t*> (entry + x.words[j].offset))[0]
         if x.words[j].exact:
             wide_add(total, value)
@@ -185,12 +191,12 @@ cdef inline void forget_all(const RollingContext* x, Slide* s, int64_t gone) noe
     memset(s + 1, 0, <size_t> x.fold.n * 8 * TOTAL_WORDS)
 
 
-cdef inline void forget(const RollingContext* x, Slide* s, int64_t gone) noexcept nogil:
+cdef inline void forget(const RollingContext* x, RollingBucket* b, Slide* s, int64_t gone) noexcept nogil:
     """The oldest rows leave, `gone` of them. Cost: amortised, a constant per row and aggregation."""
     cdef const char* entry
     cdef int64_t* total
     cdef int32_t j
-    if gone and gone == s.seen:
+    if gone and gone == s.seen and not x.fold.gathers:
         forget_all(x, s, gone)
         return
     while gone:
@@ -200,6 +206,9 @@ cdef inline void forget(const RollingContext* x, Slide* s, int64_t gone) noexcep
         for j in range(x.fold.n):
             if x.words[j].exact and entry[x.flags + j]:
                 total = total_of(s, j)
+                if x.words[j].boxed:
+                    gathered_window(<void*> total[0], GATHERED_LEAVE, &b.base.held)
+                    continue
                 wide_take(total, (<const int64_t*> (entry + x.words[j].offset))[0])
                 total[2] -= 1
         s.head = (s.head + 1) & (s.room - 1)

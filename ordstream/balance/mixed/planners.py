@@ -24,6 +24,9 @@ from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload, summed_by
 from ordstream.errors import PlanError
 
+#: Of `Mixed.protocol`.
+PROTOCOLS = ("hold", "pause")
+
 
 @dataclass(frozen=True)
 class Mixed:
@@ -43,6 +46,10 @@ class Mixed:
         w >= 1: intervals whose state a key has, for the `StateWindow` that S(k, w) comes from.
     points, seed : int
         Of the ring of consistent hashing (`ConsistentHash`).
+    protocol : str
+        How keys move between processes. "hold": the new process holds the moved keys' rows until their state
+        is there, and goes on with all others. "pause": as Fig. 5 has it, to compare: behind the new table no
+        row is given out until every process has acknowledged the move.
 
     Raises
     ------
@@ -57,8 +64,13 @@ class Mixed:
     window: int = 1
     points: int = 1_024
     seed: int = 0
+    protocol: str = "hold"
 
     def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise PlanError(
+                f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
+            )
         if isinstance(self.theta, bool) or not 0 <= self.theta < np.inf:
             raise PlanError(f"theta must be finite and not negative, not {self.theta}")
         if self.table is not None and (self.table < 0 or self.table != int(self.table)):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,16 @@ from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.evidence import Evidence
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
-from ordstream.balance.mixed.statistics import Floats, overload
+from ordstream.balance.mixed.statistics import overload
 from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.spark.grouping import Choice, measured_by_key, with_costs
 from ordstream.spark.streaming.epoch_functions import Begin
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
-from ordstream.spark.streaming.key_costs import NAMED, NO_GROUP
+from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.moving import Moves, same_ring
 
 #: What of a manifest's `balance` is not a figure.
@@ -150,9 +151,9 @@ class FragmentBalance:
         told = [one for one in results if "report" in one]
         reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
         times = [np.frombuffer(base64.b64decode(one["times"]), dtype="<f8") for one in told]
-        costed, now = _costed(reports, times, self.times)
+        costs, now = costed(reports, times, self.times)
         self.times |= now
-        for one, report in zip(told, costed, strict=True):
+        for one, report in zip(told, costs, strict=True):
             controller.report(report)
             found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
             known = found != NO_GROUP
@@ -218,62 +219,6 @@ def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int
         {word: group for word, group in zip(words, groups, strict=True) if group != NO_GROUP},
         {word: time for word, time in zip(words, times, strict=True) if time > 0},
     )
-
-
-def _costed(
-    reports: Sequence[Report], found: Sequence[Floats], known: dict[int, float]
-) -> tuple[list[Report], dict[int, float]]:
-    """The reports with what their tuples cost, and the times found in this epoch by key.
-
-    A tuple costs what its key's take in the function, and what is left of all nodes' CPU time, the same for
-    every tuple: a node gives that to its tuples alike, so a difference between nodes is not their keys'.
-
-    A key's time is the lesser of those found in its last two epochs: what holds up a process, another one or
-    a collection of garbage, only adds to it, and would else move keys. Where there are not two, it is the
-    median over all tuples.
-
-    Parameters
-    ----------
-    reports : sequence of Report
-    found : sequence of float array
-        Of each report's keys: seconds of a tuple in the function; 0: not known.
-    known : dict of int to float
-        Key word -> the time found in the epoch before.
-    """
-    keys = np.concatenate([np.zeros(0, dtype=np.uint64), *(one.keys for one in reports)]).tolist()
-    times = np.concatenate([np.zeros(0), *found])
-    weights = np.concatenate([np.zeros(0), *(one.tuples for one in reports)])
-    typical = _median(times[times > 0], weights[times > 0])
-    now = {key: time for key, time in zip(keys, times.tolist(), strict=True) if time > 0}
-    tuples = sum(int(one.tuples.sum()) + one.rest[0] for one in reports)
-    seconds = sum(float(one.seconds.sum()) + one.rest[1] for one in reports)
-    taken = []
-    for one in reports:
-        each = [
-            min(now[key], known[key]) if key in now and key in known else typical
-            for key in one.keys.tolist()
-        ]
-        taken.append(one.tuples * np.array(each, dtype=np.float64))
-    inside = sum(float(one.sum()) for one in taken) + typical * sum(one.rest[0] for one in reports)
-    left = max((seconds - inside) / max(1, tuples), 1e-9)
-    costed = [
-        replace(
-            one,
-            seconds=np.asarray(inside_one + one.tuples * left, dtype=np.float64),
-            rest=(one.rest[0], one.rest[0] * (typical + left), one.rest[2]),
-        )
-        for one, inside_one in zip(reports, taken, strict=True)
-    ]
-    return costed, now
-
-
-def _median(values: Floats, weights: Floats) -> float:
-    """The weighted median; 0 of nothing."""
-    if not len(values):
-        return 0.0
-    order = np.argsort(values, kind="stable")
-    upto = np.cumsum(weights[order])
-    return float(values[order][int(np.searchsorted(upto, upto[-1] / 2))])
 
 
 def _by_node(controller: Controller, found: Mapping[int, Any]) -> list[Any]:

@@ -25,7 +25,7 @@ from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_seria
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.arrival import align, read_column
-from ordstream.spark.executor import Watchdog, task_socket, worker_options
+from ordstream.spark.executor import worker_options
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
@@ -33,6 +33,7 @@ from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
 from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
 from ordstream.spark.streaming.stored_state import Share, shares_of, stored
+from ordstream.spark.watchdog import Watchdog, task_socket
 
 RESULT = "__ordstream_result"
 FINISH, SUSPEND = "finish", "suspend"

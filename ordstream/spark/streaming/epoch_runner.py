@@ -30,7 +30,8 @@ from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import Choice, resolve
-from ordstream.spark.nodes import Job, Layout, carriers
+from ordstream.spark.layout import Layout
+from ordstream.spark.nodes import Job, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
 from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, map_of, timed
@@ -162,7 +163,7 @@ class EpochRunner:
         for position, choice in sorted(self.choices.items()):
             if choice.learns(self.nodes) and begin.end == SUSPEND:
                 layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
-                job = Job(self.fragments, one, layout, (), (), 0, {}, None, False, maps)
+                job = Job(self.fragments, one, layout, (), (), 0, {}, None, groupings=maps)
                 learner, _ = job.learn_from(position + 1, self._with_all(rows))
                 maps[position + 1] = learner.build()
             else:

@@ -15,22 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from ordstream._core.state.key_groups import order
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.exchange import Route
+from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
 from ordstream.snapshots.canonical import one_batch
 from ordstream.snapshots.snapshot import MemoryRows, StateRows
 from ordstream.spark.streaming.stored_state import Share
 
-#: Keys that a node names, and that the driver knows by name, beside those in the routing table.
-NAMED = 4_096
-#: Words after which counts are added up.
-FOLD = 1 << 20
 #: Key group of a key that has no state, or whose operators have keys of their own.
 NO_GROUP = -1
 
@@ -46,24 +41,13 @@ class KeyCosts:
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._words: Words = np.zeros(0, dtype=np.uint64)
-        self._counts: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._new: list[Words] = []
-        self._waiting = 0
+        self._counts = KeyCounts()
 
     def watch(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows, counted."""
         for batch in rows:
-            self._new.append(key_words(self._route.keys(batch)))
-            self._waiting += batch.num_rows
-            if self._waiting >= FOLD:
-                self._fold()
+            self._counts.add(key_words(self._route.keys(batch)))
             yield batch
-
-    def _fold(self) -> None:
-        met, counts = np.unique(np.concatenate([*self._new, self._words[:0]]), return_counts=True)
-        self._words, self._counts = _summed([(self._words, self._counts), (met, counts)])
-        self._new, self._waiting = [], 0
 
     def said(
         self,
@@ -89,12 +73,13 @@ class KeyCosts:
         kept : uint64 array
             Keys that are named in any case: those in the routing table.
         """
-        self._fold()
+        self._counts.fold()
+        words, counts = self._counts.words, self._counts.counts
         sizes = [_bytes_by_key(rows, shares[name]) for name, rows in states.items()]
-        held, size = _summed(sizes)
-        keys = np.union1d(self._words, held)
+        held, size = summed(sizes)
+        keys = np.union1d(words, held)
         tuples = np.zeros(len(keys), dtype=np.int64)
-        tuples[np.searchsorted(keys, self._words)] = self._counts
+        tuples[np.searchsorted(keys, words)] = counts
         state = np.zeros(len(keys))
         state[np.searchsorted(keys, held)] = size
         seconds, times = took
@@ -115,47 +100,8 @@ class KeyCosts:
         }
 
 
-def _summed(parts: list[tuple[Words, npt.NDArray[Any]]]) -> tuple[Words, npt.NDArray[Any]]:
-    """Keys, ascending, and their sums over all parts."""
-    words = np.concatenate([np.zeros(0, dtype=np.uint64), *(one for one, _ in parts)])
-    values = np.concatenate([np.zeros(0, dtype=np.int64), *(one for _, one in parts)])
-    keys, at = np.unique(words, return_inverse=True)
-    sums = np.bincount(at, weights=values, minlength=len(keys))
-    return keys, sums.astype(values.dtype)
-
-
 def _bytes_by_key(rows: StateRows, share: Share) -> tuple[Words, npt.NDArray[Any]]:
-    return _summed([(share.words(batch), row_bytes(batch)) for batch in rows.batches()])
-
-
-def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
-    """About how many bytes each row has: of strings and lists their own length, else the columns' width."""
-    found = np.zeros(batch.num_rows)
-    for column in batch.columns:
-        found += _widths(column)
-    return found
-
-
-def _widths(column: pa.Array) -> npt.NDArray[np.float64]:
-    kind, count = column.type, len(column)
-    if not count:
-        return np.zeros(0)
-    if pat.is_string(kind) or pat.is_binary(kind) or pat.is_large_string(kind) or pat.is_large_binary(kind):
-        return _lengths(pc.binary_length(column)) + 4
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        items = column.flatten()
-        each = float(_widths(items).mean()) if len(items) else 0.0
-        return _lengths(pc.list_value_length(column)) * each + 4
-    if pat.is_struct(kind):
-        return np.asarray(sum(_widths(one) for one in column.flatten()))
-    try:
-        return np.full(count, kind.bit_width / 8)
-    except ValueError:
-        return np.full(count, column.nbytes / count)
-
-
-def _lengths(column: pa.Array) -> npt.NDArray[np.float64]:
-    return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return summed([(share.words(batch), row_bytes(batch)) for batch in rows.batches()])
 
 
 def _find_groups(rows: StateRows, share: Share, keys: Words, groups: npt.NDArray[np.int32]) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words
 from ordstream.balance.mixed.table import Assignment
-from ordstream.spark.streaming.key_costs import NO_GROUP, row_bytes
+from ordstream.fragments.key_costs import row_bytes
+from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.stored_state import Share
 
 

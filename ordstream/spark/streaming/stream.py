@@ -19,11 +19,14 @@ from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, make_settings
 from ordstream.node.snapshotting import seconds_of
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.columns import compared_source_columns
+from ordstream.plan.lanes import check_line
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, fit
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.columns import Carried, carry, place_in_source, slots, sortable
+from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
@@ -130,7 +133,7 @@ def stream(
     """
     _check_frame(df)
     pipeline = _checked(pipeline, options, nodes)
-    order = _names(order_by, df)
+    order = _names(order_by, df, pipeline.source_schema.names)
     _check_order(df, order)
     log = _opened(pipeline, checkpoint, order)
     last = _check_last(log, pipeline)
@@ -287,6 +290,7 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     make_settings(dict(options))
     if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
         raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")
+    check_line(pipeline.plan, "a stream in Spark")
     check_can_snapshot(pipeline.plan)
     refuse_suspend(pipeline.plan)
     check_repeatable(pipeline.plan, None)
@@ -299,13 +303,19 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     return Pipeline.of(set_aside(pipeline.plan, None)) if shedding else pipeline
 
 
-def _names(order_by: Any, df: DataFrame) -> tuple[str, ...]:
+def _names(order_by: Any, df: DataFrame, source: Sequence[str]) -> tuple[str, ...]:
+    """As the pipeline's source spells them; columns that are none of it as the frame does."""
     names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     if not all(isinstance(name, str) for name in names):
-        raise PlanError(f"order_by takes the name of a column, or a list of names; got {order_by!r}")
+        raise PlanError(
+            f"order_by takes the name of a column, or a list of names, ascending; got {order_by!r}"
+        )
     if not names and OFFSET in df.columns:
         return (OFFSET,)
-    return names
+    sensitive, where = is_case_sensitive(df), "the DataFrame"
+    spelt = {find_column(name, df.columns, sensitive, where): name for name in source}
+    places = [find_column(name, df.columns, sensitive, where) for name in names]
+    return tuple(spelt.get(place, df.columns[place]) for place in places)
 
 
 def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
@@ -397,7 +407,8 @@ def _prepared(
     """The streaming frame with what a batch needs, the columns that it is sorted by, and what goes to the
     tasks. A row's place in a file must be asked for here: in a micro-batch Spark does not know it any more.
     """
-    carried = carry(df, pipeline.source_schema, read_columns(pipeline, options), order)
+    compared = compared_source_columns(pipeline.plan)
+    carried = carry(df, pipeline.source_schema, read_columns(pipeline, options), order, compared)
     place = dict(place_in_source(carried.frame))
     if not place and OFFSET in df.columns and OFFSET not in order:
         place = {"__ordstream_offset": f"d{df.columns.index(OFFSET)}"}

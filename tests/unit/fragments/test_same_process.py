@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.fragments import process_stream
 from ordstream.fragments.same_process import run_here
 
 TABLE = pa.table({"v": list(range(400))})
@@ -71,3 +74,19 @@ def test_stored_rows_go_to_the_node_that_gets_their_key(nodes):
     half = pipeline.run(table.slice(0, 45), end="suspend")
     rest = run_here(pipeline, table.slice(45), nodes, {"restore": half.snapshot})
     assert pa.concat_tables([half.table, rest.table]).equals(pipeline.run(table).table)
+
+
+def test_a_reader_gets_rows_soon_although_more_are_there(monkeypatch):
+    """Not when a whole batch is together: what is held longer than `HELD_S` goes."""
+    moments = iter([10.0, 10.0 + process_stream.HELD_S / 2, 10.1, 11.0])
+    table = pa.table({"v": [1, 2]})
+    stream = process_stream.ProcessStream(od.Pipeline(table.schema), table, 2, {})
+    monkeypatch.setattr(process_stream, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    stream._held = table.to_batches()
+    assert stream._ready(waiting=False) is None
+    assert stream._ready(waiting=False) is None
+    assert stream._ready(waiting=False).num_rows == 2
+    stream._held = table.to_batches()
+    assert stream._ready(waiting=True).num_rows == 2
+    assert stream._held == []
+    stream.close()

@@ -18,10 +18,11 @@ from ordstream.errors import CheckpointError, PlanError
 pytest.importorskip("pyspark")
 from epoch_frames import SCHEMA, Stream, answer, install, rows
 
+from ordstream.fragments.key_costs import row_bytes
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.state_file import FileRows
 from ordstream.spark.streaming.epoch_functions import FINISH
-from ordstream.spark.streaming.key_costs import NO_GROUP, row_bytes
+from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.moving import MovedShare, Moves
 
 MIXED = od.Mixed(theta=0.08, table=3000)

@@ -1,0 +1,528 @@
+// Gathered: what an aggregation keeps of a key where a few words do not do: a string, distinct values,
+// values in order (gathered.pxd). Portable C++17.
+//
+// a) A value is a 64-bit word (numbers, widened; floats as the bits of a double) or bytes. Behind a pointer
+//    there is one object per key and aggregation, made at the first value.
+// b) Without a window that slides, a value is taken in at once (`take`), and only what decides is kept. With
+//    one, all values of the window are kept in order of arrival: the newest may wait (`seen`), the oldest
+//    leaves; `take` and `leave` keep what is shown.
+// c) An object is written as the values that make it: added one by one to a new one, they give the same.
+// Thread safety: the bucket's holder. Memory: no exception leaves this file; an object that had no memory is
+// `broken` for good, and says so at the next value.
+#ifndef ORDSTREAM_GATHERED_HPP
+#define ORDSTREAM_GATHERED_HPP
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+enum OrdGatherKind { ORD_FIRST, ORD_LAST, ORD_LOW, ORD_HIGH, ORD_DISTINCT, ORD_QUANTILE, ORD_LATEST };
+enum OrdValueClass { ORD_SIGNED, ORD_UNSIGNED, ORD_REAL, ORD_BYTES, ORD_NO_VALUE };
+
+struct OrdGatherSpec {
+    int32_t kind;      // OrdGatherKind
+    int32_t value;     // OrdValueClass
+    int32_t by;        // of what decides; ORD_NO_VALUE: the value itself
+    int32_t slides;    // in a window that slides
+    int64_t n;         // ORD_LATEST: how many
+    double quantile;   // ORD_QUANTILE
+};
+
+struct OrdGiven {
+    int64_t word;
+    const char* data;  // of bytes
+    int64_t size;
+};
+
+struct OrdShown {
+    int64_t word;
+    const char* data;      // of bytes; they are the object's
+    int64_t size;          // of bytes, or how many words
+    const int64_t* words;  // ORD_LATEST
+};
+
+namespace ord {
+
+using Word = int64_t;
+using Text = std::string;
+struct Nothing {};
+
+inline double real_of(Word word) {
+    double v;
+    std::memcpy(&v, &word, 8);
+    return v;
+}
+
+inline Word word_of_real(double v) {
+    Word word;
+    std::memcpy(&word, &v, 8);
+    return word;
+}
+
+// ------------------------------------------------------------------------------- values
+
+inline void get(const OrdGiven& g, Word* to) { *to = g.word; }
+inline void get(const OrdGiven& g, Text* to) {
+    to->assign(g.size ? g.data : "", static_cast<size_t>(g.size));
+}
+
+inline int64_t held(const Word&) { return 0; }
+inline int64_t held(const Text& s) { return s.capacity() > 15 ? static_cast<int64_t>(s.capacity()) + 1 : 0; }
+
+inline void show(Word v, OrdShown* to) { to->word = v; }
+inline void show(const Text& v, OrdShown* to) {
+    to->data = v.data();
+    to->size = static_cast<int64_t>(v.size());
+}
+
+// Whether a is before b. NaN is neither before nor behind a number here: `better` looks at it.
+inline bool before(Word a, Word b, int32_t order) {
+    if (order == ORD_UNSIGNED) return static_cast<uint64_t>(a) < static_cast<uint64_t>(b);
+    return order == ORD_REAL ? real_of(a) < real_of(b) : a < b;
+}
+inline bool before(const Text& a, const Text& b, int32_t) { return a < b; }
+inline bool is_nan(Word v, int32_t order) { return order == ORD_REAL && std::isnan(real_of(v)); }
+inline bool is_nan(const Text&, int32_t) { return false; }
+
+// Where the written form of an object goes; without a place only its size is found.
+struct Writer {
+    char* to;
+    int64_t size = 0;
+    void bytes(const void* data, size_t n) {
+        if (to != nullptr && n) std::memcpy(to + size, data, n);
+        size += static_cast<int64_t>(n);
+    }
+    void put(Word v) { bytes(&v, 8); }
+    void put(const Text& v) {
+        put(static_cast<Word>(v.size()));
+        bytes(v.data(), v.size());
+    }
+};
+
+struct Reader {
+    const char* at;
+    const char* end;
+    bool get(OrdGiven* g, int32_t value) {
+        if (value == ORD_NO_VALUE) return true;
+        if (end - at < 8) return false;
+        std::memcpy(&g->word, at, 8);
+        at += 8;
+        if (value != ORD_BYTES) return true;
+        if (g->word < 0 || end - at < g->word) return false;
+        g->data = at;
+        g->size = g->word;
+        at += g->word;
+        return true;
+    }
+};
+
+template <class V, class B>
+struct Item {
+    V value;
+    B by;
+};
+template <class V>
+struct Item<V, Nothing> {
+    V value;
+};
+template <class V, class B>
+void get_by(const OrdGiven& g, Item<V, B>* to) { get(g, &to->by); }
+template <class V>
+void get_by(const OrdGiven&, Item<V, Nothing>*) {}
+template <class V, class B>
+int64_t held_by(const Item<V, B>& i) { return held(i.value) + held(i.by); }
+template <class V>
+int64_t held_by(const Item<V, Nothing>& i) { return held(i.value); }
+template <class V, class B>
+void put_by(const Item<V, B>& i, Writer* w) { w->put(i.value); w->put(i.by); }
+template <class V>
+void put_by(const Item<V, Nothing>& i, Writer* w) { w->put(i.value); }
+template <class V, class B>
+const B& decides(const Item<V, B>& i) { return i.by; }
+template <class V>
+const V& decides(const Item<V, Nothing>& i) { return i.value; }
+
+// A queue in one piece of memory.
+template <class T>
+struct Queue {
+    std::vector<T> all;
+    size_t head = 0;
+    size_t size() const { return all.size() - head; }
+    T& operator[](size_t i) { return all[head + i]; }
+    const T& operator[](size_t i) const { return all[head + i]; }
+    const T* data() const { return all.data() + head; }
+    void push(T v) { all.push_back(std::move(v)); }
+    void drop_newest() { all.pop_back(); }
+    void drop_oldest() {
+        T last{};
+        std::swap(all[head], last);
+        if (++head == all.size()) {
+            all.clear();
+            head = 0;
+        } else if (head >= 32 && 2 * head >= all.size()) {
+            all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(head));
+            head = 0;
+            if (4 * all.size() < all.capacity()) all.shrink_to_fit();
+        }
+    }
+    int64_t bytes() const { return static_cast<int64_t>(all.capacity() * sizeof(T)); }
+};
+
+}  // namespace ord
+
+// ------------------------------------------------------------------------------- objects
+
+struct OrdGathered {
+    bool broken = false;
+    virtual ~OrdGathered() {}
+    virtual void add(const OrdGiven& value, const OrdGiven& by) = 0;
+    virtual void undo() = 0;
+    virtual void see() = 0;
+    virtual void leave() = 0;
+    virtual bool shown(OrdShown* to) = 0;
+    virtual int64_t bytes() const = 0;
+    virtual void write(ord::Writer* w) = 0;
+};
+
+namespace ord {
+
+template <class V, class B>
+struct Gathered : OrdGathered {
+    using One = Item<V, B>;
+    const OrdGatherSpec* spec;
+    Queue<One> all;      // of a window that slides: its values, the newest perhaps not seen yet
+    size_t seen = 0;
+    int64_t gone = 0;    // values that have left: number of the oldest one
+    int64_t texts = 0;   // bytes of long strings
+
+    explicit Gathered(const OrdGatherSpec* s) : spec(s) {}
+    virtual void change(One*) {}
+    virtual void take(const One& one, int64_t number) = 0;
+    virtual void forget(const One& one, int64_t number) = 0;
+    virtual void write_kept(Writer* w) = 0;
+
+    void add(const OrdGiven& value, const OrdGiven& by) override {
+        One one;
+        get(value, &one.value);
+        get_by(by, &one);
+        change(&one);
+        if (!spec->slides) return take(one, gone++);
+        const int64_t more = held_by(one);
+        all.push(std::move(one));
+        texts += more;
+    }
+    void undo() override {
+        texts -= held_by(all[all.size() - 1]);
+        all.drop_newest();
+    }
+    void see() override {
+        take(all[seen], gone + static_cast<int64_t>(seen));
+        seen++;
+    }
+    void leave() override {
+        forget(all[0], gone);
+        texts -= held_by(all[0]);
+        all.drop_oldest();
+        seen--;
+        gone++;
+    }
+    void write(Writer* w) override {
+        if (!spec->slides) return write_kept(w);
+        for (size_t i = 0; i < all.size(); i++) put_by(all[i], w);
+    }
+    int64_t bytes() const override { return static_cast<int64_t>(sizeof(*this)) + all.bytes() + texts; }
+};
+
+// The first, last, smallest or largest one; of equal ones the first.
+template <class V, class B>
+struct Best : Gathered<V, B> {
+    using One = Item<V, B>;
+    One one{};
+    bool there = false;
+    Queue<int64_t> next;  // sliding: numbers of the ones that are best when all before them have left
+
+    using Gathered<V, B>::Gathered;
+    bool better(const One& a, const One& b) const {
+        const int32_t kind = this->spec->kind;
+        const int32_t order = this->spec->by == ORD_NO_VALUE ? this->spec->value : this->spec->by;
+        if (kind == ORD_FIRST || kind == ORD_LAST) return kind == ORD_LAST;
+        const auto& x = decides(a);
+        const auto& y = decides(b);
+        if (is_nan(y, order)) return !is_nan(x, order);
+        return kind == ORD_LOW ? before(x, y, order) : before(y, x, order);
+    }
+    One& numbered(int64_t number) { return this->all[static_cast<size_t>(number - this->gone)]; }
+    void take(const One& it, int64_t number) override {
+        if (!this->spec->slides) {
+            if (there && !better(it, one)) return;
+            this->texts -= held_by(one);
+            one = it;
+            this->texts += held_by(one);
+            there = true;
+            return;
+        }
+        while (next.size() && better(it, numbered(next[next.size() - 1]))) next.drop_newest();
+        if (next.size() == 0) {
+            next.all.clear();
+            next.head = 0;
+        }
+        next.push(number);
+    }
+    void forget(const One&, int64_t number) override {
+        if (next[0] == number) next.drop_oldest();
+    }
+    bool shown(OrdShown* to) override {
+        if (this->spec->slides ? next.size() == 0 : !there) return false;
+        show(this->spec->slides ? numbered(next[0]).value : one.value, to);
+        return true;
+    }
+    void write_kept(Writer* w) override {
+        if (there) put_by(one, w);
+    }
+    int64_t bytes() const override { return Gathered<V, B>::bytes() + next.bytes(); }
+};
+
+// How many distinct values; -0.0 is 0.0, and there is one NaN.
+template <class V>
+struct Distinct : Gathered<V, Nothing> {
+    using One = Item<V, Nothing>;
+    std::unordered_map<V, int64_t> times;
+
+    using Gathered<V, Nothing>::Gathered;
+    static void normal(Word* v, int32_t order) {
+        if (order != ORD_REAL) return;
+        const double x = real_of(*v);
+        *v = std::isnan(x) ? word_of_real(std::numeric_limits<double>::quiet_NaN()) : word_of_real(x + 0.0);
+    }
+    static void normal(Text*, int32_t) {}
+    void change(One* one) override { normal(&one->value, this->spec->value); }
+    void take(const One& one, int64_t) override {
+        auto found = times.try_emplace(one.value, 0).first;
+        if (found->second++ == 0) this->texts += held(found->first);
+    }
+    void forget(const One& one, int64_t) override {
+        auto found = times.find(one.value);
+        if (--found->second == 0) {
+            this->texts -= held(found->first);
+            times.erase(found);
+        }
+    }
+    bool shown(OrdShown* to) override {
+        to->word = static_cast<int64_t>(times.size());
+        return true;
+    }
+    void write_kept(Writer* w) override {
+        std::vector<const V*> sorted;
+        sorted.reserve(times.size());
+        for (const auto& entry : times) sorted.push_back(&entry.first);
+        std::sort(sorted.begin(), sorted.end(), [](const V* a, const V* b) { return *a < *b; });
+        for (const V* v : sorted) w->put(*v);
+    }
+    int64_t bytes() const override {
+        // a node: the entry, its successor, perhaps its hash
+        const size_t nodes = times.size() * (sizeof(std::pair<V, int64_t>) + 2 * sizeof(void*));
+        const size_t table = times.bucket_count() * sizeof(void*);
+        return Gathered<V, Nothing>::bytes() + static_cast<int64_t>(nodes + table);
+    }
+};
+
+// A quantile. Values are doubles (ORD_REAL), kept as words that ascend as the doubles do: -0.0 before 0.0,
+// NaN last.
+struct Quantile : Gathered<Word, Nothing> {
+    using One = Item<Word, Nothing>;
+    std::vector<Word> values;
+    size_t sorted = 0;  // so many of them are in order
+
+    using Gathered<Word, Nothing>::Gathered;
+    static Word ascending(Word word) {  // its own inverse
+        return word ^ static_cast<Word>(static_cast<uint64_t>(word >> 63) >> 1);
+    }
+    void change(One* one) override {
+        const double v = real_of(one->value);
+        if (!std::isnan(v)) return;
+        one->value = word_of_real(std::numeric_limits<double>::quiet_NaN());
+    }
+    void settle() {
+        const auto begin = values.begin();
+        const auto tail = begin + static_cast<std::ptrdiff_t>(sorted);
+        if (sorted + 1 == values.size()) {
+            std::rotate(std::upper_bound(begin, tail, values.back()), tail, values.end());
+        } else if (sorted < values.size()) {
+            std::sort(tail, values.end());
+            std::inplace_merge(begin, tail, values.end());
+        }
+        sorted = values.size();
+    }
+    void take(const One& one, int64_t) override { values.push_back(ascending(one.value)); }
+    void forget(const One& one, int64_t) override {
+        settle();
+        values.erase(std::lower_bound(values.begin(), values.end(), ascending(one.value)));
+        sorted = values.size();
+    }
+    double at(size_t i) const { return real_of(ascending(values[i])); }
+    bool shown(OrdShown* to) override {
+        if (values.empty()) return false;
+        settle();
+        const double place = static_cast<double>(values.size() - 1) * spec->quantile;
+        const double below = std::floor(place);
+        const size_t i = static_cast<size_t>(below);
+        double v = at(i);
+        if (place > below && at(i + 1) != v) v = v + (at(i + 1) - v) * (place - below);
+        if (std::isnan(v)) v = std::numeric_limits<double>::quiet_NaN();
+        to->word = word_of_real(v);
+        return true;
+    }
+    void write_kept(Writer* w) override {
+        settle();
+        for (Word v : values) w->put(ascending(v));
+    }
+    int64_t bytes() const override {
+        return Gathered<Word, Nothing>::bytes() + static_cast<int64_t>(values.capacity() * 8);
+    }
+};
+
+// The last n values.
+struct Latest : Gathered<Word, Nothing> {
+    using One = Item<Word, Nothing>;
+    Queue<Word> last;  // not of a window that slides: there they are the end of what is seen
+
+    using Gathered<Word, Nothing>::Gathered;
+    void take(const One& one, int64_t) override {
+        if (spec->slides) return;
+        last.push(one.value);
+        if (static_cast<int64_t>(last.size()) > spec->n) last.drop_oldest();
+    }
+    void forget(const One&, int64_t) override {}
+    bool shown(OrdShown* to) override {
+        const int64_t there = static_cast<int64_t>(spec->slides ? seen : last.size());
+        to->size = std::min(there, spec->n);
+        static_assert(sizeof(One) == sizeof(Word), "values lie side by side");
+        const Word* words = spec->slides ? reinterpret_cast<const Word*>(all.data()) : last.data();
+        to->words = words + (there - to->size);
+        return true;
+    }
+    void write_kept(Writer* w) override {
+        for (size_t i = 0; i < last.size(); i++) w->put(last[i]);
+    }
+    int64_t bytes() const override { return Gathered<Word, Nothing>::bytes() + last.bytes(); }
+};
+
+template <class V>
+OrdGathered* best_of(const OrdGatherSpec* spec) {
+    if (spec->by == ORD_NO_VALUE) return new Best<V, Nothing>(spec);
+    if (spec->by == ORD_BYTES) return new Best<V, Text>(spec);
+    return new Best<V, Word>(spec);
+}
+
+inline OrdGathered* made(const OrdGatherSpec* spec) {
+    const bool bytes = spec->value == ORD_BYTES;
+    if (spec->kind == ORD_QUANTILE) return new Quantile(spec);
+    if (spec->kind == ORD_LATEST) return new Latest(spec);
+    if (spec->kind == ORD_DISTINCT) {
+        if (bytes) return new Distinct<Text>(spec);
+        return new Distinct<Word>(spec);
+    }
+    return bytes ? best_of<Text>(spec) : best_of<Word>(spec);
+}
+
+// ------------------------------------------------------------------------------- for Cython
+
+// Add a value; `*object` is made where there is none. `*held`: bytes, kept up to date. 0, or -1: no memory.
+inline int gathered_add(OrdGathered** object, const OrdGatherSpec* spec, const OrdGiven* value,
+                        const OrdGiven* by, int64_t* held) noexcept {
+    try {
+        int64_t had = 0;
+        if (*object == nullptr) *object = made(spec);
+        else had = (*object)->bytes();
+        if ((*object)->broken) return -1;
+        try {
+            (*object)->add(*value, *by);
+        } catch (...) {
+            *held += (*object)->bytes() - had;
+            throw;
+        }
+        *held += (*object)->bytes() - had;
+        return 0;
+    } catch (...) {
+        return -1;
+    }
+}
+
+// The newest value, which was not seen yet, was never added.
+inline void gathered_undo(OrdGathered* object, int64_t* held) noexcept {
+    *held -= object->bytes();
+    object->undo();
+    *held += object->bytes();
+}
+
+// The next value that waits is seen from now on.
+inline void gathered_see(OrdGathered* object, int64_t* held) noexcept {
+    *held -= object->bytes();
+    try {
+        object->see();
+    } catch (...) {
+        object->broken = true;
+    }
+    *held += object->bytes();
+}
+
+// The oldest value leaves.
+inline void gathered_leave(OrdGathered* object, int64_t* held) noexcept {
+    *held -= object->bytes();
+    if (!object->broken) object->leave();
+    *held += object->bytes();
+}
+
+inline void gathered_drop(OrdGathered** object, int64_t* held) noexcept {
+    if (*object == nullptr) return;
+    *held -= (*object)->bytes();
+    delete *object;
+    *object = nullptr;
+}
+
+// What it shows: 1; 0: null; -1: it is broken.
+inline int gathered_shown(OrdGathered* object, OrdShown* to) noexcept {
+    std::memset(to, 0, sizeof *to);
+    if (object == nullptr) return 0;
+    try {
+        return object->broken ? -1 : object->shown(to);
+    } catch (...) {
+        return -1;
+    }
+}
+
+// The written form, to `to` where it is not NULL. Its size, or -1: no memory.
+inline int64_t gathered_write(OrdGathered* object, char* to) noexcept {
+    if (object == nullptr) return 0;
+    try {
+        Writer w{to};
+        object->write(&w);
+        return w.size;
+    } catch (...) {
+        return -1;
+    }
+}
+
+// Fill from a written form. How many values there were; -1: no memory, -2: it is none. The object is then
+// the caller's to drop.
+inline int64_t gathered_read(OrdGathered** object, const OrdGatherSpec* spec, const char* data, int64_t size,
+                             int64_t* held) noexcept {
+    Reader r{data, data + size};
+    int64_t n = 0;
+    while (r.at < r.end) {
+        OrdGiven value{0, nullptr, 0}, by{0, nullptr, 0};
+        if (!r.get(&value, spec->value) || !r.get(&by, spec->by)) return -2;
+        if (gathered_add(object, spec, &value, &by, held) != 0) return -1;
+        n++;
+    }
+    return n;
+}
+
+}  // namespace ord
+#endif

@@ -1,0 +1,186 @@
+"""Aggregations whose state is an object of its own. See gathered.pxd."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+from ordstream._core.ground.chunk cimport (
+    PT_LIST, PT_VIEW, Chunk, Column, View, Worker, chunk_alloc, chunk_set_valid,
+)
+from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.fold cimport Accumulator, Fold, as_word
+from ordstream._core.state.keyed_bucket cimport Bucket, put_word
+from ordstream._core.state.keyed_state cimport keyed_state
+from ordstream._core.state.row_values cimport list_room, value_at
+
+cdef extern from "gathered.hpp" nogil:
+    cdef struct OrdGathered:
+        pass
+    cdef struct OrdGatherSpec:
+        int32_t kind
+    enum: ORD_QUANTILE
+    cdef struct OrdGiven:
+        int64_t word
+        const char* data
+        int64_t size
+    cdef struct OrdShown:
+        int64_t word
+        const char* data
+        int64_t size
+        const int64_t* words
+
+cdef extern from "gathered.hpp" namespace "ord" nogil:
+    int gathered_add(OrdGathered** box, const OrdGatherSpec* spec, const OrdGiven* value,
+                     const OrdGiven* by, int64_t* held)
+    void gathered_undo(OrdGathered* box, int64_t* held)
+    void gathered_see(OrdGathered* box, int64_t* held)
+    void gathered_leave(OrdGathered* box, int64_t* held)
+    void gathered_drop(OrdGathered** box, int64_t* held)
+    int gathered_shown(OrdGathered* box, OrdShown* to)
+    int64_t gathered_write(OrdGathered* box, char* to)
+    int64_t gathered_read(OrdGathered** box, const OrdGatherSpec* spec, const char* data, int64_t size,
+                          int64_t* held)
+
+
+cdef inline void given(int32_t type, const Column* column, int32_t row, OrdGiven* to) noexcept nogil:
+    """A value of a column."""
+    cdef const View* v
+    to.word = 0
+    to.data = NULL
+    to.size = 0
+    if type == PT_VIEW:
+        v = &(<const View*> column.data)[row]
+        to.data = v.data
+        to.size = v.size
+    else:
+        to.word = value_at(type, column.data, row)
+
+
+cdef int gathered_put(const Accumulator* a, void** box, const Chunk* c, int32_t row,
+                      int64_t* held) noexcept nogil:
+    """Add the value of a row, which has one; nothing where what decides is null. 1: added; 0: not; -1: no
+    memory."""
+    cdef OrdGiven value
+    cdef OrdGiven by
+    memset(&by, 0, sizeof(by))
+    if a.by >= 0:
+        if c.cols[a.by].valid != NULL and c.cols[a.by].valid[row] == 0:
+            return 0
+        given(a.by_type, &c.cols[a.by], row, &by)
+    given(a.type, &c.cols[a.source], row, &value)
+    if (<const OrdGatherSpec*> a.gather).kind == ORD_QUANTILE and not a.is_real:
+        value.word = as_word(<double> <uint64_t> value.word if a.is_u64 else <double> value.word)
+    return 1 if gathered_add(<OrdGathered**> box, <const OrdGatherSpec*> a.gather, &value, &by,
+                             held) == 0 else -1
+
+
+cdef int gathered_row(const Fold* x, char* state, const Chunk* c, int32_t row, uint8_t** used, int32_t i,
+                      int64_t* held) noexcept nogil:
+    """Include a row, the i-th of a block whose `used` says who looks at it, in the objects of a state. 0, or
+    -1: no memory. Cost: per object an insertion, and a copy of each string."""
+    cdef const Accumulator* a
+    cdef int32_t j
+    cdef int added
+    for j in range(x.n):
+        a = &x.accumulators[j]
+        if a.gather == NULL or (used[j] != NULL and used[j][i] == 0):
+            continue
+        added = gathered_put(a, <void**> (state + a.offset), c, row, held)
+        if added < 0:
+            return -1
+        if added:
+            state[1 + j] = 1
+    return 0
+
+
+cdef void gathered_forget(const Fold* x, char* state, int64_t* held) noexcept nogil:
+    """Drop the objects of a state; their words are NULL then."""
+    cdef int32_t j
+    if not x.gathers:
+        return
+    for j in range(x.n):
+        if x.accumulators[j].gather != NULL:
+            gathered_drop(<OrdGathered**> (state + x.accumulators[j].offset), held)
+
+
+cdef void gathered_forget_one(void** box, int64_t* held) noexcept nogil:
+    """Drop an object."""
+    gathered_drop(<OrdGathered**> box, held)
+
+
+cdef void gathered_forget_all(const Fold* x, Bucket* b, int32_t offset) noexcept nogil:
+    """Drop the objects of all states of a bucket that goes; `offset`: of the fold in a state."""
+    cdef int64_t slot
+    if not x.gathers:
+        return
+    if b.single != NULL:
+        gathered_forget(x, b.single + offset, &b.held)
+        return
+    for slot in range(b.keyed.count):
+        gathered_forget(x, keyed_state(&b.keyed, slot) + offset, &b.held)
+
+
+cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, int32_t column,
+                        int32_t index) noexcept nogil:
+    """Write what an object shows into a reserved output row. 0, or -1: no memory. Bytes are copied into
+    out's arena."""
+    cdef OrdShown shown
+    cdef View* v
+    cdef char* to
+    cdef int64_t i
+    cdef int there = gathered_shown(<OrdGathered*> box, &shown)
+    if there < 0:
+        return -1
+    if a.result == PT_LIST:
+        to = list_room(w, out, column, index, shown.size, WIDTHS[a.type])
+        if to == NULL:
+            return -1
+        for i in range(shown.size):
+            put_word(to, a.type, i, shown.words[i])
+        return 0
+    if a.result == PT_VIEW:
+        v = &(<View*> out.cols[column].data)[index]
+        to = chunk_alloc(w, out, shown.size + 1)
+        if to == NULL:
+            return -1
+        if shown.size:
+            memcpy(to, shown.data, <size_t> shown.size)
+        v.data = to
+        v.size = shown.size
+    else:
+        put_word(out.cols[column].data, a.result, index, shown.word)
+    if a.may_be_null:
+        if not there and out.cols[column].valid == NULL and chunk_set_valid(w, out, column) != 0:
+            return -1
+        if out.cols[column].valid != NULL:
+            out.cols[column].valid[index] = <uint8_t> (there != 0)
+    return 0
+
+
+cdef int gathered_bytes(void* box, Worker* w, Chunk* out, View* to) noexcept nogil:
+    """The written form of an object, in out's arena. 0, or -1: no memory."""
+    cdef int64_t size = gathered_write(<OrdGathered*> box, NULL)
+    cdef char* data = chunk_alloc(w, out, size + 1) if size >= 0 else NULL
+    if data == NULL or gathered_write(<OrdGathered*> box, data) != size:
+        return -1
+    to.data = data
+    to.size = size
+    return 0
+
+
+cdef int64_t gathered_fill(const Accumulator* a, void** box, const View* bytes,
+                           int64_t* held) noexcept nogil:
+    """Make an object of its written form. How many values it had; -1: no memory; -2: it is none. Then there
+    is no object."""
+    cdef int64_t n = gathered_read(<OrdGathered**> box, <const OrdGatherSpec*> a.gather, bytes.data,
+                                   bytes.size, held)
+    if n < 0:
+        gathered_drop(<OrdGathered**> box, held)
+    return n
+
+
+cdef void gathered_window(void* box, int32_t change, int64_t* held) noexcept nogil:
+    """Change the object of a window that slides."""
+    if change == GATHERED_UNDO:
+        gathered_undo(<OrdGathered*> box, held)
+    elif change == GATHERED_SEE:
+        gathered_see(<OrdGathered*> box, held)
+    else:
+        gathered_leave(<OrdGathered*> box, held)

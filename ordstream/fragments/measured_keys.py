@@ -1,0 +1,250 @@
+"""What the keys of one node process cost, as it is measured while rows pass (Mixed paper, section 2.1).
+
+* Tuples: of one chunk in `SAMPLED` all are counted.
+* Time: now and then one row runs alone (`MeasuredNode`), so seldom that it costs `BUDGET` of the node's
+  time. Times are kept in matrices as POSG's, so those of rare keys mix.
+* Bytes of state: at each report the rows of state of some keys are looked at, the dearest and others in
+  turn; what was never looked at counts as the mean.
+
+Nothing here grows with the keys that the node holds: it knows the names of as many as a report has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordstream.balance.keys import Words
+from ordstream.balance.mixed.report import Report
+from ordstream.balance.mixed.statistics import Floats
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
+from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.polled_node import PolledNode
+from ordstream.operators.operator import Operator
+
+#: One chunk in so many is looked at for its keys.
+SAMPLED = 16
+#: Part of the time that rows which run alone may cost, and what one costs beside its own time, in seconds.
+BUDGET = 0.02
+ALONE_S = 1e-4
+LEAST_S = 1e-8
+#: Keys whose state is looked at for a report.
+STATES = 128
+#: Keys whose columns are remembered, in reports' worth.
+REMEMBERED = 4
+
+
+class MeasuredNode(PolledNode):
+    """A node that has a row run alone now and then.
+
+    Attributes
+    ----------
+    alone : list of (pyarrow.RecordBatch, float)
+        Rows that did, and their seconds; its owner takes them.
+    """
+
+    def __init__(self, *given: Any, seed: int = 0, **more: Any) -> None:
+        self.alone: list[tuple[pa.RecordBatch, float]] = []
+        self._chance = random.Random(seed)
+        self._before = 1  # rows before the next one that runs alone
+        self._work_s = ALONE_S  # of a row, about
+        self._single: deque[pa.RecordBatch] = deque()  # the row that runs alone in this step
+        super().__init__(*given, **more)
+
+    def _next_rows(self) -> pa.RecordBatch:
+        rows = super()._next_rows()
+        if self._stream.workers:
+            return rows
+        count = min(rows.num_rows, self._before or 1)
+        if count < rows.num_rows:
+            self._fitted.appendleft(rows.slice(count))
+            rows = rows.slice(0, count)
+            self._fed = count
+        if self._before == 0 and self._polled.worked_off:
+            self._single.append(rows)
+            each = int(ALONE_S / (BUDGET * self._work_s))
+            # not every s-th: rows may come in turns
+            self._before = self._chance.randint(1, max(2, 2 * each))
+        else:
+            self._before = max(0, self._before - count)
+        return rows
+
+    def poll(self) -> tuple[pa.RecordBatch | None, bool]:
+        """As `PolledNode.poll`."""
+        pace = self._row_s
+        found = super().poll()
+        if self._fed:  # by the core's own time: a step beside it takes longer than a few rows
+            work_s = self._polled.cpu_s / self._fed
+            self._work_s += (max(work_s, LEAST_S) - self._work_s) / 4
+        if self._single:
+            self.alone.append((self._single.popleft(), self._polled.cpu_s))
+            self._row_s = pace  # it is that of rows that run together
+        return found
+
+
+class MeasuredKeys:
+    """See the module.
+
+    Parameters
+    ----------
+    route : MovingRoute
+        Says what the key of a row is.
+    node : int
+    """
+
+    def __init__(self, route: MovingRoute, node: int) -> None:
+        self._route, self._node = route, node
+        self._counts = KeyCounts()
+        self._times = [ExecutionTimes(), ExecutionTimes()]  # of the last interval, of this one
+        self._batches = self._looked = self._all = 0
+        self._known: Words = np.zeros(0, dtype=np.uint64)
+        self._columns: pa.RecordBatch | None = None  # the keys' columns, in the order of `_known`
+        self._bytes: dict[int, float] = {}
+
+    def saw(self, rows: pa.RecordBatch) -> None:
+        """Rows that the node takes."""
+        self._batches += 1
+        self._all += rows.num_rows
+        if self._batches % SAMPLED == 1 or self._looked < self._all // (2 * SAMPLED):
+            self._looked += rows.num_rows
+            words = self._route.words(rows)
+            self._counts.add(words)
+            self._remember(words, [rows.column(index) for index in self._route.key])
+
+    def ran_alone(self, taken: list[tuple[pa.RecordBatch, float]]) -> None:
+        """Single rows and their seconds."""
+        if taken:
+            words = np.concatenate([self._route.words(row) for row, _ in taken])
+            self._times[1].update_many(words, [seconds for _, seconds in taken])
+
+    # ---------------------------------------------------------------------------------------- keys' columns
+
+    def _remember(self, words: Words, columns: Sequence[pa.Array]) -> None:
+        met, first = np.unique(words, return_index=True)
+        new = ~np.isin(met, self._known)
+        if not new.any():
+            return
+        wanted = [self._route.schema.field(index) for index in self._route.key]
+        arrays = [
+            column.cast(pa.string() if one.type == pa.string_view() else one.type)
+            for column, one in zip(columns, wanted, strict=True)
+        ]
+        added = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
+        added = added.take(pa.array(first[new]))
+        known = np.concatenate([self._known, met[new]])
+        both = [added] if self._columns is None else [self._columns, added]
+        order = np.argsort(known, kind="stable")
+        self._known = known[order]
+        self._columns = pa.Table.from_batches(both).take(pa.array(order)).combine_chunks().to_batches()[0]
+
+    def arrived(self, words: Words, columns: Sequence[pa.Array]) -> None:
+        """Keys whose state came here, with their columns in the order of the route's key."""
+        self._remember(words, columns)
+
+    def columns_of(self, words: Words) -> pa.RecordBatch | None:
+        """The columns of these keys, in any order; None where one of them is not known."""
+        if self._columns is None or not np.isin(words, self._known).all():
+            return None
+        return self._columns.take(pa.array(np.searchsorted(self._known, words)))
+
+    # ---------------------------------------------------------------------------------------- the report
+
+    def report(
+        self,
+        interval: int,
+        busy: float,
+        kept: Words,
+        rows_of: Callable[[pa.RecordBatch], list[tuple[Words, pa.RecordBatch]]] | None,
+    ) -> tuple[Report, Floats]:
+        """What the keys cost since the last call, and seconds of a tuple of each as measured (0: not known).
+
+        Parameters
+        ----------
+        interval : int
+        busy : float
+            Seconds for which the node worked.
+        kept : uint64 array
+            Keys that are named in any case: those in the routing table.
+        rows_of : callable, optional
+            Columns of keys -> keys and rows of their state, by operator. None: it can't be looked at now.
+        """
+        self._counts.fold()
+        words, tuples = self._counts.words, self._counts.counts
+        share = self._looked / self._all if self._looked else 1.0
+        seconds = tuples * (busy * share / max(1, self._looked))
+        self._look_at_states(words, tuples, rows_of)
+        report = Report(
+            self._node, interval, words, tuples, seconds.astype(np.float64), self._sizes(words), share
+        ).heaviest(NAMED, kept)
+        both = ExecutionTimes()
+        for one in self._times:
+            both.merge(one)
+        times = np.zeros(len(report.keys))
+        if both.tuples:
+            times = np.where(report.tuples > 0, both.estimate_many(report.keys), 0.0)
+        self._times = [self._times[1], ExecutionTimes()]
+        self._counts = KeyCounts()
+        self._all = self._looked = 0
+        self._forget(report.keys, kept)
+        return report, times
+
+    def _look_at_states(
+        self,
+        words: Words,
+        tuples: npt.NDArray[np.int64],
+        rows_of: Callable[[pa.RecordBatch], list[tuple[Words, pa.RecordBatch]]] | None,
+    ) -> None:
+        if rows_of is None or not len(words):
+            return
+        dearest = words[np.argsort(-tuples, kind="stable")[: STATES // 2]]
+        others = words[~np.isin(words, np.array([*self._bytes], dtype=np.uint64))]
+        asked = np.union1d(dearest, others[: STATES // 2])
+        columns = self.columns_of(asked)
+        if columns is None:
+            return
+        held, sizes = summed([(of, row_bytes(rows)) for of, rows in rows_of(columns)])
+        self._bytes |= dict.fromkeys(asked.tolist(), 0.0)
+        self._bytes |= dict(zip(held.tolist(), sizes.tolist(), strict=True))
+
+    def _sizes(self, words: Words) -> npt.NDArray[np.int64]:
+        mean = float(np.mean([*self._bytes.values()])) if self._bytes else 1.0
+        return np.rint([self._bytes.get(word, mean) for word in words.tolist()]).astype(np.int64)
+
+    def _forget(self, named: Words, kept: Words) -> None:
+        if len(self._known) <= REMEMBERED * NAMED:
+            return
+        stays = np.isin(self._known, np.union1d(named, kept))
+        assert self._columns is not None
+        self._columns = self._columns.filter(pa.array(stays))
+        self._known = self._known[stays]
+        self._bytes = {word: size for word, size in self._bytes.items() if word in set(self._known.tolist())}
+
+
+def named_rows(operator: Operator, at: tuple[int, ...], columns: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Keys as an operator's state names them: rows of its `state_schema` of which only the key's columns
+    are filled. None: its key has more columns than these.
+
+    Parameters
+    ----------
+    operator : Operator
+    at : tuple of int
+        Column of its state -> where each column of the key is (`node_state.key_columns`).
+    columns : pyarrow.RecordBatch
+        Of the keys.
+    """
+    if sorted(at) != list(range(len(operator.key))):
+        return None
+    schema, count = operator.state_schema(), columns.num_rows
+    assert schema is not None
+    arrays = [
+        columns.column(at.index(place)).cast(one.type) if place in at else pa.nulls(count, one.type)
+        for place, one in enumerate(schema)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,154 @@
+"""Several outputs of one run: the wide stream of `ordstream.plan.outputs`, taken apart by name.
+
+One batch of the wide stream becomes a batch for each output that has rows in it. So there is one queue, one
+bound on what waits in it and one commit point, and no output waits for the reader of another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordstream.ground.ordertags import OrderTag
+from ordstream.node.node import Stream
+from ordstream.node.report import Report
+from ordstream.node.snapshotting import SnapshotFuture
+from ordstream.plan.outputs import Output
+from ordstream.snapshots.snapshot import Snapshot
+
+
+class OutputStream:
+    """A run in progress with several outputs: an iterator of (name, record batch), and a context manager.
+
+    The batches of an output come in its order. A batch of another output says nothing about how far this
+    one is: `tags=True` gives each row its place among all outputs.
+
+    Parameters
+    ----------
+    stream : Stream
+        Of the wide rows.
+    outputs : sequence of Output
+
+    Attributes
+    ----------
+    schemas : mapping of str to pyarrow.Schema
+        Of the batches of each output.
+    merge_log : MergeLog or None
+        Of several sources: what was chosen.
+    """
+
+    def __init__(self, stream: Stream, outputs: Sequence[Output]) -> None:
+        self._stream, self._outputs = stream, outputs
+        more = list(stream.schema)[len(stream._plan.output) :]  # the tags
+        self.schemas: Mapping[str, pa.Schema] = MappingProxyType(
+            {one.name: pa.schema([*one.schema, *more]) for one in outputs}
+        )
+        self._waiting: deque[tuple[str, pa.RecordBatch]] = deque()
+        self._through = stream.emitted_through
+        self.merge_log = stream.merge_log
+
+    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        return self
+
+    def __next__(self) -> tuple[str, pa.RecordBatch]:
+        while not self._waiting:
+            self._through = self._stream.emitted_through
+            self._waiting.extend(self._apart(next(self._stream)))
+        found = self._waiting.popleft()
+        if not self._waiting:
+            self._through = self._stream.emitted_through
+        return found
+
+    def _apart(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each output that has some."""
+        tags = range(len(self._stream._plan.output), batch.num_columns)
+        numbers = batch.column(0)
+        for number, output in enumerate(self._outputs):
+            chosen = pc.equal(numbers, number)
+            if not chosen.true_count:
+                continue
+            columns = [batch.column(index).filter(chosen) for index in (*output.columns, *tags)]
+            yield output.name, pa.RecordBatch.from_arrays(columns, schema=self.schemas[output.name])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As `Stream.close`."""
+        self._stream.close()
+
+    def cancel(self) -> None:
+        """As `Stream.cancel`."""
+        self._stream.cancel()
+
+    def progress(self) -> tuple[int, int | None, int]:
+        """As `Stream.progress`."""
+        return self._stream.progress()
+
+    def request_snapshot(self) -> SnapshotFuture:
+        """As `Stream.request_snapshot`."""
+        return self._stream.request_snapshot()
+
+    @property
+    def emitted_through(self) -> OrderTag:
+        """The commit point of what the reader has, of all outputs."""
+        return self._through if self._waiting else self._stream.emitted_through
+
+    @property
+    def report(self) -> Report:
+        """As `Stream.report`."""
+        return self._stream.report
+
+    @property
+    def shed(self) -> Any:
+        """As `Stream.shed`."""
+        return self._stream.shed
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """As `Stream.snapshot`."""
+        return self._stream.snapshot
+
+
+class Outputs(Mapping[str, pa.Table]):
+    """All that a run with several outputs gave: a mapping of each output's name to its table.
+
+    Attributes
+    ----------
+    report : Report
+    shed : ShedOutcome
+    snapshot : Snapshot or None
+    merge_log : MergeLog or None
+    """
+
+    def __init__(self, stream: OutputStream) -> None:
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in stream.schemas}
+        for name, batch in stream:
+            batches[name].append(batch)
+        self._tables = {
+            name: pa.Table.from_batches(batches[name], schema=schema)
+            for name, schema in stream.schemas.items()
+        }
+        self.report, self.shed, self.snapshot = stream.report, stream.shed, stream.snapshot
+        self.merge_log = stream.merge_log
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name}: {table.num_rows:,} rows" for name, table in self._tables.items())
+        return f"<ordstream.Outputs {rows}; from {self.report.tuples:,} tuples>"

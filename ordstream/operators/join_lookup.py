@@ -1,0 +1,255 @@
+"""join_lookup: each tuple with the rows of a static table that have its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.types import (
+    column_index,
+    is_binary,
+    is_list,
+    is_string,
+    physical_type,
+    storage_values,
+)
+from ordstream.operators.arguments import column_name, column_names, key_columns
+from ordstream.operators.operator import Operator, Site, named_once
+from ordstream.reference.base import Row, SerialOperator, SortKey, normal, sort_key
+
+How = Literal["inner", "left"]
+Validate = Literal["m:m", "m:1"]
+On = str | Sequence[str] | Mapping[str, str]
+
+#: Bytes or elements of a column of strings or lists with offsets of 32 bits.
+OFFSETS_END = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinLookup(Operator):
+    """Output: input columns, then those of the table but its key columns.
+
+    Attributes
+    ----------
+    on : tuple of int
+        Key columns of the input.
+    table : pyarrow.RecordBatch
+        The key columns in the order of `on` and in the input's types, then the columns that are shown.
+        Nobody writes into it.
+    how : "inner" or "left"
+    """
+
+    op: ClassVar[str] = "join_lookup"
+    fans_out: ClassVar[bool] = True
+
+    on: tuple[int, ...]
+    table: pa.RecordBatch
+    how: How
+
+    @classmethod
+    def bind(cls, site: Site, data: Any, on: On, how: Any, suffix: Any, validate: Any) -> Self:
+        """Raises PlanError and SchemaError where table and arguments do not fit the schema."""
+        where, schema = site.name, site.schema
+        if how not in get_args(How):
+            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}")
+        if validate not in get_args(Validate):
+            raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
+        if not isinstance(suffix, str) or not suffix:
+            raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r}")
+        named = named_pairs(on, where)
+        table = arrow_table(data, where)
+        keys = key_columns(schema, [left for left, _ in named], where)
+        at = [column_index(table.schema, right, f"{where}, the table") for _, right in named]
+        if len(set(at)) < len(at):
+            raise PlanError(f"{where}: a column of the table is named twice in on={on!r}")
+        columns = {index: plain_column(table, index, where) for index in range(table.num_columns)}
+        in_key = [key_as(columns[right], schema.field(left), table.schema.names[right], where)
+                  for left, right in zip(keys, at, strict=True)]  # fmt: skip
+        shown = [index for index in columns if index not in at]
+        names = [shown_name(table.schema.names[index], schema.names, suffix, where) for index in shown]
+        types = [plain_type(columns[index].type) for index in shown]
+        fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
+        output = named_once([*schema, *fields], where)
+        arrays = [*in_key, *(columns[index] for index in shown)]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[*(right for _, right in named), *names])
+        made = cls(**site.fields(output), on=keys, table=batch, how=how)
+        if validate == "m:1":
+            made.refuse_repeated_keys()
+        return made
+
+    def refuse_repeated_keys(self) -> None:
+        """PlanError where a key without null has two rows in the table: names key and rows."""
+        found = self.kernel().repeated
+        if found is not None:
+            row = self.table.slice(found[1], 1).to_pylist()[0]
+            key = ", ".join(f"{name} {row[name]!r}" for name in self.table.schema.names[: len(self.on)])
+            raise PlanError(
+                f"{self.name}: validate='m:1', but the table has the key {key} twice, in the rows "
+                f"{found[0]} and {found[1]} (from 0): take one of them out, or leave validate out, which "
+                "gives an output per row"
+            )
+
+    def kernel(self) -> Any:
+        from ordstream._core.kernels.join_lookup import JoinLookupKernel
+
+        return JoinLookupKernel(self)
+
+    def reference(self) -> SerialOperator:
+        return JoinLookupReference(self)
+
+    def columns_read(self) -> set[int]:
+        return set(self.on)
+
+    def columns_passed(self) -> dict[int, int]:
+        return self.input_passed()
+
+    def describe(self) -> str:
+        keys = zip(self.columns_named(self.on).split(", "), self.table.schema.names, strict=False)
+        on = ", ".join(left if left == right else f"{left} = {right}" for left, right in keys)
+        shown = ", ".join(self.output.names[len(self.input) :]) or "no columns"
+        return f"join_lookup {self.how} on {on}, a table of {self.table.num_rows} rows: {shown}"
+
+
+class JoinLookupReference(SerialOperator):
+    """One output per row of the table with the tuple's key, in the table's order. Null is in no key."""
+
+    def __init__(self, operator: JoinLookup) -> None:
+        super().__init__(operator)
+        self.rows: dict[SortKey, list[Row]] = {}
+        n = len(operator.on)
+        columns = [storage_values(column) for column in operator.table.columns]
+        for row in zip(*columns, strict=True):
+            if None not in row[:n]:
+                self.rows.setdefault(sort_key(tuple(map(normal, row[:n]))), []).append(row[n:])
+
+    def process(self, row: Row) -> list[Row]:
+        operator = self.operator
+        key = tuple(normal(row[index]) for index in operator.on)
+        found = [] if None in key else self.rows.get(sort_key(key), [])
+        if not found and operator.how == "left":
+            found = [(None,) * (operator.table.num_columns - len(operator.on))]
+        return [(*row, *shown) for shown in found]
+
+
+# ---------------------------------------------------------------------------------------------- the table
+
+
+def named_pairs(on: On, where: str) -> list[tuple[str, str]]:
+    """(column of the tuples, column of the table) of each key column."""
+    if isinstance(on, Mapping):
+        return [(column_name(left), column_name(right)) for left, right in on.items()]
+    return [(name, name) for name in column_names(on)]
+
+
+def arrow_table(data: Any, where: str) -> pa.Table:
+    """The data as a table of pyarrow.
+
+    Raises
+    ------
+    PlanError
+        It is no Arrow data, or has more rows than a row number has room for.
+    SchemaError
+        Two columns have one name.
+    """
+    if hasattr(data, "__arrow_c_stream__"):
+        table = pa.RecordBatchReader.from_stream(data).read_all()
+    elif hasattr(data, "__arrow_c_array__"):
+        table = pa.Table.from_batches([pa.record_batch(data)])
+    else:
+        raise PlanError(
+            f"{where}: an Arrow table is needed (pyarrow, Polars, DuckDB and others have them; of a file: "
+            f"pyarrow.parquet.read_table(path)), got {type(data).__name__}"
+        )
+    if table.num_rows > OFFSETS_END:
+        raise PlanError(f"{where}: a table has at most {OFFSETS_END} rows, got {table.num_rows}")
+    named_once(list(table.schema), f"{where}, the table")
+    return table
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type that is shown: dictionaries decoded, 32-bit offsets for strings and lists."""
+    if pat.is_large_string(type_):
+        return pa.string()
+    if pat.is_large_binary(type_):
+        return pa.binary()
+    return pa.list_(type_.value_type) if pat.is_large_list(type_) else type_
+
+
+def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
+    """A column as one array in a layout that the core reads.
+
+    Raises
+    ------
+    SchemaError
+        A type that a pipeline does not carry, or a list with a null in it.
+    """
+    column, name = table.column(index), table.schema.names[index]
+    if pat.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    type_ = column.type
+    if pat.is_string_view(type_) or (is_string(type_) and column.nbytes > OFFSETS_END):
+        column = column.cast(pa.large_string())
+    elif is_binary(type_) and column.nbytes > OFFSETS_END:
+        column = column.cast(pa.large_binary())
+    elif is_list(type_) and column.nbytes > OFFSETS_END:
+        column = column.cast(pa.large_list(type_.value_type))
+    try:
+        physical_type(column.type, name)
+    except SchemaError as error:
+        raise SchemaError(
+            f"{where}, the table: column {name!r}: type {type_} is not supported; cast it, or leave it out: "
+            f"table.drop_columns([{name!r}])"
+        ) from error
+    array = column.combine_chunks()
+    if is_list(array.type) and array.flatten().null_count:
+        raise SchemaError(f"{where}, the table: column {name!r} has a list with a null in it")
+    return array
+
+
+def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
+    """A key column of the table in the type of the tuples' column.
+
+    Raises
+    ------
+    SchemaError
+        Values of the two types are not compared; or integers that the tuples' type does not hold.
+    """
+    texts = is_string(left.type) and is_string(array.type)
+    if array.type == left.type or texts or (is_binary(left.type) and is_binary(array.type)):
+        return array
+    both = (left.type, array.type)
+    if all(map(pat.is_timestamp, both)) and left.type.unit == array.type.unit:
+        if (left.type.tz is None) == (array.type.tz is None):  # instants, or readings, in one unit
+            return array.cast(left.type)
+    elif all(map(pat.is_integer, both)):
+        try:
+            return array.cast(left.type)
+        except pa.ArrowInvalid:
+            _refuse_types(array, left, name, where, "and has values beyond it")
+    elif pat.is_null(array.type):
+        return array.cast(left.type)
+    _refuse_types(array, left, name, where, "which is not compared with it")
+
+
+def _refuse_types(array: pa.Array, left: pa.Field, name: str, where: str, why: str) -> NoReturn:
+    raise SchemaError(
+        f"{where}: the key column {left.name!r} is {left.type}, {name!r} of the table is {array.type}, {why}"
+        f"; cast one of them, such as with_columns({left.name}=od.col({left.name!r}).cast(...))"
+    )
+
+
+def shown_name(name: str, taken: Sequence[str], suffix: str, where: str) -> str:
+    """What a column of the table is called in the output: with the suffix where the input has the name."""
+    if name not in taken:
+        return name
+    if name + suffix in taken:
+        raise SchemaError(
+            f"{where}: the other side's column {name!r} would be called {name + suffix!r}, and there is one "
+            "of that name: rename it there, or give another suffix="
+        )
+    return name + suffix

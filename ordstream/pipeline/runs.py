@@ -1,0 +1,221 @@
+"""What starts a pipeline on this machine: `Pipeline.run` and `Pipeline.stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+
+from ordstream.errors import PlanError
+from ordstream.ground.cpus import allowed_cpus
+from ordstream.node.run_options import RunOptions, StreamOptions, documented
+from ordstream.node.settings import whole
+from ordstream.plan.outputs import Output, with_outputs
+from ordstream.plan.plan import Plan
+from ordstream.plan.sources import wide_source, with_one_source
+
+if TYPE_CHECKING:
+    from ordstream.node.node import Stream
+    from ordstream.node.outputs import Outputs, OutputStream
+    from ordstream.node.result import Result
+
+T = TypeVar("T")
+
+
+class Runs:
+    """Part of `Pipeline`."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the methods so far have made."""
+        raise NotImplementedError
+
+    @overload
+    def run(
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs],
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Outputs: ...
+
+    @overload
+    def run(
+        self,
+        data: Any,
+        *,
+        outputs: None = None,
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Result: ...
+
+    @documented(stream=False, pipeline=False)
+    def run(
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs] | None = None,
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[RunOptions],
+    ) -> Result | Outputs:
+        """Run on this machine and return all output.
+
+        With `outputs`, a mapping of names to pipelines that go on from one source with this one, all of them
+        run at once, and the result is a mapping of each name to its table (`ordstream.node.outputs`). A
+        pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
+        by which they are merged, ties in the order of the mapping (`ordstream.node.merging`). `idle`, such
+        as "2s": a live source that is silent for so long holds the others back no more. The result's
+        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again.
+        """
+        from ordstream.node import node  # the compiled core, which writing a pipeline need not load
+
+        given: dict[str, Any] = {**options}
+        processes = processes_of(given, outputs is not None or self.plan.is_graph)
+        if outputs is not None:
+            from ordstream.node.outputs import Outputs, OutputStream
+
+            node.check_whole(given)
+            plan, named = self._several(outputs)
+            plan, data = fed(plan, data, merge_by, idle, merge_log)
+            with node.stream(plan, data, partial=False, **given) as stream:
+                return Outputs(OutputStream(_logged(stream, data), named))
+        plan, data = fed(self.plan, data, merge_by, idle, merge_log)
+        if processes == 1:
+            return _logged(node.run(plan, data, **given), data)
+        from ordstream.fragments import process_stream
+
+        node.check_whole(given)
+        return process_stream.run(self, data, processes, given)
+
+    @overload
+    def stream(
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs],
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[StreamOptions],
+    ) -> OutputStream: ...
+
+    @overload
+    def stream(
+        self,
+        data: Any,
+        *,
+        outputs: None = None,
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[StreamOptions],
+    ) -> Stream: ...
+
+    @documented(stream=True, pipeline=False)
+    def stream(
+        self,
+        data: Any,
+        *,
+        outputs: Mapping[str, Runs] | None = None,
+        merge_by: str | None = None,
+        idle: Any = None,
+        merge_log: Any = None,
+        **options: Unpack[StreamOptions],
+    ) -> Stream | OutputStream:
+        """Run on this machine: an iterator of output batches as they are ready.
+
+        With `outputs`, as for `run`: one iterator of (name, batch). An output that has nothing to say, or
+        whose batches nobody looks at, holds no other one back.
+        """
+        from ordstream.node import node  # as in `run`
+
+        given: dict[str, Any] = {**options}
+        processes = processes_of(given, outputs is not None or self.plan.is_graph)
+        if outputs is not None:
+            from ordstream.node.outputs import OutputStream
+
+            plan, named = self._several(outputs)
+            plan, data = fed(plan, data, merge_by, idle, merge_log)
+            return OutputStream(_logged(node.stream(plan, data, **given), data), named)
+        plan, data = fed(self.plan, data, merge_by, idle, merge_log)
+        if processes == 1:
+            return _logged(node.stream(plan, data, **given), data)
+        from ordstream.fragments import process_stream
+
+        # read as a Stream is; what only one node has (markers, shed) it lacks
+        return cast("Stream", process_stream.stream(self, data, processes, given))
+
+    def _several(self, outputs: Mapping[str, Runs]) -> tuple[Plan, tuple[Output, ...]]:
+        """The plan of several outputs."""
+        given: Any = outputs
+        if not isinstance(given, Mapping) or not given:
+            raise PlanError(f"outputs must be a mapping of names to pipelines, got {outputs!r:.80}")
+        for name, pipeline in given.items():
+            if not isinstance(name, str) or not name or not isinstance(pipeline, Runs):
+                raise PlanError(
+                    f"outputs must be a mapping of names to pipelines; got {name!r}: {pipeline!r:.80}"
+                )
+        plan, named = with_outputs({name: pipeline.plan for name, pipeline in outputs.items()})
+        if not set(self.plan.all_sources) <= set(plan.all_sources):
+            raise PlanError("outputs: none of them goes on from the source of the pipeline that is run")
+        return plan, named
+
+
+def fed(
+    plan: Plan, data: Any, merge_by: str | None, idle: Any = None, merge_log: Any = None
+) -> tuple[Plan, Any]:
+    """The plan with one source, and what feeds it.
+
+    Raises
+    ------
+    PlanError
+        `merge_by` is given for one source, or not for several; the data are not those of the sources.
+    """
+    if not plan.sources:
+        for name, option in (("merge_by", merge_by), ("idle", idle), ("merge_log", merge_log)):
+            if option is not None:
+                raise PlanError(f"{name} is for a pipeline of several sources; this one has one")
+        if plan.name is not None and isinstance(data, Mapping):
+            if set(data) != {plan.name}:
+                raise PlanError(
+                    f"the pipeline has the source {plan.name!r}; got {', '.join(map(repr, data)) or 'none'}"
+                )
+            return plan, data[plan.name]
+        return plan, data
+    if merge_by is None:
+        names = ", ".join(repr(source.name) for source in plan.sources)
+        raise PlanError(f"the pipeline has the sources {names}: say which column merges them, merge_by='ts'")
+    from ordstream.node.merging import MergedSources
+
+    ways, wide = wide_source(plan)
+    one = with_one_source(plan, merge_by)
+    return one, MergedSources(data, ways, wide, merge_by, idle, merge_log)
+
+
+def _logged(made: T, data: Any) -> T:
+    """A stream or result that knows what the merge of its sources has chosen."""
+    cast(Any, made).merge_log = getattr(data, "log", None)
+    return made
+
+
+def processes_of(options: dict[str, Any], graph: bool) -> int:
+    """Take out `processes`: how many. A graph runs in this one."""
+    processes = options.pop("processes", None)
+    if processes is None:
+        for name in ("grouping", "grouping_key", "balance"):
+            if options.pop(name, None) is not None:
+                raise PlanError(f"{name} is for a run over several processes: give processes= too")
+        return 1
+    several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    if several == 1 or graph:  # there is nothing to choose
+        options.pop("grouping", None)
+        options.pop("grouping_key", None)
+        options.pop("balance", None)
+        return 1
+    return several

@@ -1,0 +1,87 @@
+"""Several outputs of one plan: one wide stream of rows with a column that says which output a row is for.
+
+A wide column serves outputs that have a column of its type, each at most once: outputs with the same columns
+make nothing wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ordstream.operators.operator import Site
+from ordstream.operators.union import From, Union
+from ordstream.plan.plan import Plan
+
+#: Name of the operator that puts the outputs into one stream.
+OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One of several outputs.
+
+    Attributes
+    ----------
+    name : str
+    schema : pyarrow.Schema
+    columns : tuple of int
+        Of the wide stream.
+    """
+
+    name: str
+    schema: pa.Schema
+    columns: tuple[int, ...]
+
+
+def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:
+    """The plan of several outputs. Its column 0 is the number of the output that a row is for.
+
+    Raises
+    ------
+    PlanError
+        They do not go on from one source.
+    """
+    outputs, wide = widened([(name, plan.output) for name, plan in plans.items()])
+    columns: list[list[From]] = []
+    for output in outputs:
+        own: list[From] = ["told", *(None for _ in list(wide)[1:])]
+        for column, at in enumerate(output.columns):
+            own[at] = column
+        columns.append(own)
+    shared = {operator.name for plan in plans.values() for operator in plan.operators}
+    name = next(
+        n for n in (OUTPUTS, *(f"{OUTPUTS}_{i}" for i in range(2, len(shared) + 3))) if n not in shared
+    )
+    schemas = [output.schema for output in outputs]
+    operator = Union.of(Site(schemas[0], name), schemas, wide, columns)
+    return Plan.together(list(plans.values()), operator), outputs
+
+
+def widened(streams: Sequence[tuple[str, pa.Schema]]) -> tuple[tuple[Output, ...], pa.Schema]:
+    """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream.
+
+    Columns of one name and type share a wide column, which has their name.
+    """
+    fields = [pa.field("stream", pa.int64(), nullable=False)]
+    found = []
+    for name, schema in streams:
+        known = {(field.name, str(field.type)): at for at, field in enumerate(fields) if at}
+        same = {field.name: known.get((field.name, str(field.type))) for field in schema}
+        free = [at for at in range(1, len(fields)) if at not in same.values()]
+        columns = []
+        for field in schema:
+            at = same[field.name]
+            if at is None:
+                at = next((at for at in free if fields[at].type.equals(field.type)), None)
+            if at is None:
+                at = len(fields)
+                taken = field.name in [other.name for other in fields]
+                fields.append(pa.field(f"{field.name} ({name})" if taken else field.name, field.type))
+            elif at in free:
+                free.remove(at)
+            columns.append(at)
+        found.append(Output(name, schema, tuple(columns)))
+    return tuple(found), pa.schema(fields)

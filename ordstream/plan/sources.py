@@ -1,0 +1,94 @@
+"""Several sources of one plan: one wide source whose rows go to the operators of their own.
+
+`ordstream.node.merging` makes its rows of those of the sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.errors import PlanError
+from ordstream.expressions.expr import Column
+from ordstream.ground.types import is_temporal
+from ordstream.operators.branch import Branch
+from ordstream.operators.operator import Operator, Site
+from ordstream.operators.project import Project
+from ordstream.plan.outputs import Output, widened
+from ordstream.plan.plan import SOURCE, Edge, Plan
+
+
+def wide_source(plan: Plan) -> tuple[tuple[Output, ...], pa.Schema]:
+    """Where the sources' columns are in the wide one, and its schema."""
+    return widened([(str(source.name), source.schema) for source in plan.sources])
+
+
+def with_one_source(plan: Plan, merge_by: str | None = None) -> Plan:
+    """The plan with one wide source: a branch by its column 0, and each source's own columns behind.
+
+    Parameters
+    ----------
+    plan : Plan
+    merge_by : str, optional
+        The column that all sources have in common, by which they are merged: it is the clock of the run.
+        Without it, and on other columns, windows close at their key's next row.
+
+    Raises
+    ------
+    PlanError
+        A source has no such column, or of another type.
+    """
+    if not plan.sources:
+        return plan
+    ways, wide = wide_source(plan)
+    clock = None if merge_by is None else _merge_column(plan, merge_by, wide)
+    branch = Branch.numbered(Site(wide, plan.free_name("sources")), 0, len(ways))
+    front: list[Operator] = [branch]
+    edges = [Edge(SOURCE, 0)]
+    for number, way in enumerate(ways):
+        chosen = [(f.name, Column(wide.names[at])) for f, at in zip(way.schema, way.columns, strict=True)]
+        edges.append(Edge(0, len(front), number))
+        front.append(Project.bind(Site(wide, plan.free_name(f"source {way.name}")), chosen))
+    shift = len(front)
+    for edge in plan.edges:
+        moved = Edge(edge.producer + shift, edge.consumer + shift, edge.port, edge.place)
+        edges.append(replace(moved, producer=1 + edge.port, port=0) if edge.producer == SOURCE else moved)
+    if not plan.operators:
+        raise PlanError("a plan of several sources has an operator that takes them")
+    behind = [_by_clock(plan, position, clock, merge_by) for position in range(len(plan.operators))]
+    return Plan(wide, (*front, *behind), tuple(edges), plan.port)
+
+
+def _merge_column(plan: Plan, merge_by: str, wide: pa.Schema) -> int:
+    types = {}
+    for source in plan.sources:
+        at = source.schema.get_field_index(merge_by)
+        if at < 0:
+            raise PlanError(
+                f"merge_by={merge_by!r}: source {source.name!r} has no such column; it has: "
+                f"{', '.join(source.schema.names)}"
+            )
+        types[source.name] = source.schema.field(at).type
+    first = next(iter(types.values()))
+    if any(not type_.equals(first) for type_ in types.values()):
+        shown = ", ".join(f"{name}: {type_}" for name, type_ in types.items())
+        raise PlanError(f"merge_by={merge_by!r} must have one type in all sources: {shown}")
+    if not (pat.is_integer(first) or is_temporal(first)):
+        raise PlanError(f"merge_by={merge_by!r} must be an integer, a timestamp or a date, it is {first}")
+    return int(wide.get_field_index(merge_by))
+
+
+def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None) -> Operator:
+    """The operator with the clock of the run, if it wants that of its source's merged column."""
+    operator = plan.operators[position]
+    wanted = operator.clock_wanted()
+    if wanted is None:
+        return operator
+    producer, port = position, 0
+    while producer != SOURCE:
+        first = plan.inputs(producer)[0]
+        producer, port = first.producer, first.port
+    same = plan.sources[port].schema.names[wanted[0]] == merge_by
+    return operator.with_clock(clock if same else None)

@@ -1,0 +1,88 @@
+"""The way of a plan's output: which operators it came through, as an operator that is put behind asks
+(`Site.before`).
+
+Of a graph it begins at the last union: what lies in front of that stands there as one thing, which says what
+all ways through it have in common.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ordstream.operators.operator import Operator
+from ordstream.plan.plan import SOURCE, Plan
+
+
+def way(plan: Plan) -> tuple[Any, ...]:
+    """All operators of a line, in order; of a graph `Joined`, if there is a union, and those behind it."""
+    if not plan.is_graph:
+        return plan.operators
+    found: list[Any] = []
+    position = len(plan.operators) - 1
+    while position != SOURCE:
+        operator = plan.operators[position]
+        if operator.places > 1:
+            found.append(Joined(plan, position))
+            break
+        found.append(operator)
+        position = plan.producers(position)[0]
+    return tuple(reversed(found))
+
+
+class Joined:
+    """A union and all in front of it, for questions about columns and the clock.
+
+    Parameters
+    ----------
+    plan : Plan
+    position : int
+        Of the union.
+    """
+
+    keeps_time = True
+    sheds = False
+
+    def __init__(self, plan: Plan, position: int) -> None:
+        self._plan, self._position = plan, position
+
+    @property
+    def kind(self) -> str:
+        """ "SL" where no operator has a state."""
+        kinds = [one.kind for one in self._plan.operators[: self._position]]
+        return next((kind for kind in kinds if kind != "SL"), "SL")
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether there may be several outputs for one tuple: a tuple may go several ways."""
+        return True
+
+    def columns_passed(self) -> dict[int, int]:
+        """Output columns that are one column of the source on every way, or of one name in all sources:
+        its index in the source that the first way begins at.
+        """
+        found = {}
+        for column in range(len(self._plan.operators[self._position].output)):
+            at = _traced(self._plan, self._position, 0, column)
+            if at is not None:
+                found[column] = at[1]
+        return found
+
+    def clock_wanted(self) -> tuple[int, int] | None:
+        """As the first operator in front that wants a clock."""
+        operators: tuple[Operator, ...] = self._plan.operators[: self._position]
+        return next((wanted for one in operators if (wanted := one.clock_wanted()) is not None), None)
+
+
+def _traced(plan: Plan, position: int, port: int, column: int) -> tuple[int, int] | None:
+    """Source and column that a column behind an operator is, on every way; None: it is computed, or several
+    things.
+    """
+    if position == SOURCE:
+        return port, column
+    operator = plan.operators[position]
+    found = []
+    for edge in plan.inputs(position):
+        at = operator.columns_passed_from(edge.place).get(column) if operator.keeps_time else None
+        found.append(None if at is None else _traced(plan, edge.producer, edge.port, at))
+    names = {None if at is None else plan.all_sources[at[0]].schema.names[at[1]] for at in found}
+    return found[0] if len(names) == 1 else None

@@ -1,0 +1,86 @@
+"""The source's rows get their place in the order before anything moves.
+
+A row's serial is its position in the order, from 0 here, dense. Spark cuts the order into ranges, by a
+sample of the rows, and sorts each of them; what a range's first serial is needs the number of rows in front
+of it, so they are counted (`zipWithIndex`). They are counted as they arrive in the range and sorted behind
+that, once: the difference of a row's index and its position on arrival is the range's first serial, whatever
+order they arrive in. It is one physical plan, so both passes see the same ranges.
+
+The number of the range stands in the bits above the serial's (`ordstream.ground.ordertags`): where the
+output is brought back into order, a row's partition is known from its tag. Nobody has to sample the output,
+which would run the nodes twice.
+
+Where no order of the output is asked for, a place need only be comparable: (partition, position) then, for
+which nothing is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ordstream.errors import PlanError
+from ordstream.ground.ordertags import MOST_RANGES, SERIAL_BITS
+from ordstream.spark.columns import Carried
+from ordstream.spark.executor import ROW_MASK, SERIAL
+
+Order = Literal["total", "by_key", "none"]
+ORDERS = ("total", "by_key", "none")
+FIRST = "__ordstream_first"  # position on arrival, then the first serial of the range
+
+
+def check_order(order: str) -> None:
+    """Raise PlanError for what is no order of a result."""
+    if order not in ORDERS:
+        raise PlanError(f"order is one of {', '.join(map(repr, ORDERS))}, got {order!r}")
+
+
+def range_count(spark: SparkSession) -> int:
+    """Into how many ranges Spark cuts an order, at most; it joins small ones."""
+    initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None) or 0
+    asked = int(initial) or int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+    return max(1, min(asked, MOST_RANGES - 1))
+
+
+def row_count(carried: Carried) -> Column:
+    """The number of rows, by a query of its own over no column; computed with the job."""
+    return carried.frame.agg(F.count(F.lit(1))).scalar()
+
+
+def placed(carried: Carried, presorted: bool) -> DataFrame:
+    """The carried rows in order, with what only compares as their serials do."""
+    rows = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
+    return rows.withColumn(SERIAL, F.monotonically_increasing_id())
+
+
+def numbered(carried: Carried, presorted: bool, ranges: int, count: Column | None = None) -> DataFrame:
+    """The carried rows in order, with their serials.
+
+    Parameters
+    ----------
+    presorted : bool
+        They are in order as they lie.
+    ranges : int
+        Number of ranges of the order; 1: none are told apart.
+    count : Column, optional
+        Number of rows. Ranges are of equal length then; else they are those by which Spark sorts.
+    """
+    rows, by = (carried.frame, []) if presorted else carried.with_keys()
+    if not by:
+        rows = carried.as_it_is().zipWithIndex(SERIAL)
+        count = row_count(carried) if count is None else count
+    else:
+        here = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
+        rows = rows.repartitionByRange(*by).withColumn(FIRST, here).zipWithIndex(SERIAL)
+        rows = rows.withColumn(FIRST, F.col(SERIAL) - F.col(FIRST)).drop(SERIAL).sortWithinPartitions(*by)
+        rows = rows.select(*carried.columns, (F.col(FIRST) + here).alias(SERIAL))
+    if ranges == 1:
+        return rows
+    # so that the last row lies in the last range
+    behind = F.col(SERIAL) * F.lit(ranges) + F.lit(ranges - 1)
+    number = F.spark_partition_id() if count is None else F.floor(behind / F.greatest(count, F.lit(1)))
+    last = F.lit(ranges - 1)
+    place = F.shiftleft(F.least(number, last).cast("long"), SERIAL_BITS).bitwiseOR(F.col(SERIAL))
+    return rows.withColumn(SERIAL, place)

@@ -1,0 +1,118 @@
+"""Spark Connect: a server of its own, and a client without a Java side.
+
+Skipped without grpcio (`pip install pyspark[connect]` brings it). The thin client, `pyspark-client`, has
+neither py4j nor Spark's classic frames: the first test shows that `apply` needs neither.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import ordstream
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
+
+ROOT = str(Path(ordstream.__file__).parents[1])
+
+IMPORTS = """
+import sys
+import pyspark.sql
+
+before = set(sys.modules)
+import ordstream.spark
+ordstream.spark.apply, ordstream.spark.explain, ordstream.spark.node_function, ordstream.spark.spark_schema
+lacks = ("py4j", "pyspark.sql.classic", "ordstream.spark.interrupt")
+print(*sorted(name for name in set(sys.modules) - before if name.startswith(lacks)))
+"""
+
+
+def test_apply_imports_nothing_that_the_thin_client_lacks():
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        env=os.environ | {"PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (ended.stdout, ended.returncode) == ("\n", 0), ended.stderr
+
+
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+import ordstream as od
+from ordstream.spark import apply
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+df = spark.range(200).select((F.lit(200) - F.col("id")).alias("TS"), (F.col("id") % 7).alias("k"))
+pipeline = od.Pipeline(df).key_by("k").scan(seen=od.count())
+expected = [(200 - n, n % 7, n // 7 + 1) for n in range(200)]
+for keys in ([F.desc("ts")], [F.lit(0) - df.TS], [F.col("k") * 0, F.desc_nulls_first("Ts")]):
+    for nodes in (1, 2):
+        assert apply(pipeline, df, order_by=keys, nodes=nodes).collect() == expected, (keys, nodes)
+assert od.Pipeline(df.schema).schema == od.Pipeline(df).schema
+for key in (F.desc("nothing"), F.array("k"), F.collate(F.lit("a"), "UNICODE_CI")):
+    try:
+        apply(pipeline, df, order_by=key)
+    except (od.SchemaError, od.PlanError) as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(java):
+    pytest.importorskip("grpc")
+    home = Path(find_spec("pyspark").origin).parent
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        str(home / "bin" / "spark-class"), "org.apache.spark.deploy.SparkSubmit", "--master", "local[1]",
+        "--driver-memory", "700m", "--conf", "spark.ui.enabled=false",
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2",
+        "--conf", f"spark.connect.grpc.binding.port={port}",
+        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+    ]  # fmt: skip
+    own = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(
+        command,
+        env=os.environ | own | {"PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while True:
+            assert process.poll() is None, "the server ended"
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_apply_through_a_server(server):
+    ended = subprocess.run(
+        [sys.executable, "-c", CLIENT, server],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    missing, nested, collated = ended.stdout.splitlines()
+    assert missing.startswith("unknown column 'nothing' in the DataFrame; available: 'TS', 'k'")
+    assert "is array<bigint>, by which a node can't compare rows" in nested
+    assert "has the collation UNICODE_CI" in collated

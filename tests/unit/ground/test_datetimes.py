@@ -1,0 +1,131 @@
+"""ordstream.ground.datetimes: its objects are pyarrow's, or it leaves them to pyarrow."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.ground.datetimes import counter, maker
+
+ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "+02:00", "-09:30")
+SECONDS = {"s": 1, "ms": 1_000, "us": 1_000_000}
+#: Hours of a year around the changes of the clocks, the epoch, before it, and far away.
+MOMENTS = [
+    -2_208_988_800,
+    -1,
+    0,
+    1,
+    1_711_846_799,
+    1_711_846_800,
+    1_729_989_000,
+    1_729_992_600,
+    4_102_444_800,
+]
+
+
+def types():
+    yield pa.date32()
+    for unit in SECONDS:
+        yield pa.duration(unit)
+        yield from (pa.timestamp(unit, zone) for zone in ZONES)
+
+
+def storage_of(type_, seconds):
+    if type_ == pa.date32():
+        return np.array([s // 86_400 for s in seconds], np.int32)
+    return np.array(seconds, np.int64) * SECONDS[type_.unit]
+
+
+def by_arrow(type_, storage, valid=None):
+    integers = pa.array(storage, mask=None if valid is None else ~valid)
+    return integers.view(type_).to_pylist()
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_objects_are_those_of_pyarrow(type_):
+    storage = storage_of(type_, MOMENTS)
+    valid = np.arange(len(storage)) % 3 != 1
+    made = maker(type_)
+    for mask in (None, valid):
+        found, expected = made(storage.copy(), mask), by_arrow(type_, storage, mask)
+        assert found == expected
+        assert [type(value) for value in found] == [type(value) for value in expected]
+        assert [getattr(value, "tzinfo", None) for value in found] == [
+            getattr(value, "tzinfo", None) for value in expected
+        ]
+        assert [getattr(value, "fold", 0) for value in found] == [getattr(v, "fold", 0) for v in expected]
+    assert made(storage[:0].copy(), None) == []
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_what_no_object_holds_is_left_to_pyarrow(type_):
+    made = maker(type_)
+    width = np.int32 if type_ == pa.date32() else np.int64
+    for value in (np.iinfo(width).min, np.iinfo(width).max):
+        storage = np.array([value, 0], width)
+        if type_ == pa.duration("us") and value > 0:
+            assert made(storage.copy(), None) == by_arrow(type_, storage)
+        else:
+            assert made(storage.copy(), None) is None
+        # A null slot may hold anything.
+        assert made(storage.copy(), np.array([False, True])) == by_arrow(
+            type_, storage, np.array([False, True])
+        )
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_the_calendar_s_ends(zone):
+    """In a zone they may lie outside of the calendar: then Arrow decides."""
+    type_ = pa.timestamp("s", zone)
+    for second in (-62_135_596_800, 253_402_300_799):
+        storage = np.array([second])
+        found = maker(type_)(storage.copy(), None)
+        assert found is None or found == by_arrow(type_, storage)
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.timestamp("ns"), pa.time64("us"), pa.duration("ns"), pa.int64()], ids=str
+)
+def test_other_types_are_arrow_s(type_):
+    assert maker(type_) is None
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_objects_are_counted_as_pyarrow_does(type_):
+    storage = storage_of(type_, MOMENTS)
+    objects = by_arrow(type_, storage)
+    assert [counter(type_)(value) for value in objects] == storage.tolist()
+
+
+def test_what_does_not_fit_is_not_counted():
+    day, clock, utc = date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 67), UTC
+    cases = [
+        (pa.date32(), clock),
+        (pa.timestamp("us"), day),
+        (pa.timestamp("us"), clock.replace(tzinfo=utc)),
+        (pa.timestamp("us", "UTC"), clock),
+        (pa.timestamp("ms"), clock),
+        (pa.timestamp("s"), clock),
+        (pa.timestamp("ns"), datetime(9999, 1, 1)),
+        (pa.duration("ms"), timedelta(microseconds=1)),
+        (pa.duration("ns"), timedelta(days=999_999)),
+        (pa.time64("us"), clock.time()),
+    ]
+    for type_, value in cases:
+        assert counter(type_)(value) is None, (type_, value)
+    assert counter(pa.timestamp("ns"))(clock) == int(np.datetime64(clock, "ns").astype(np.int64))
+
+
+def test_functions_get_them():
+    """With and without nulls, behind a filter that leaves some of the rows."""
+    type_ = pa.timestamp("ms", "Europe/Berlin")
+    column = pa.array([1_729_989_000_000, None, 0, 1_729_992_600_000], type_)
+    table = pa.table({"k": [1, 2, 3, 4], "at": column})
+    seen = []
+    pipeline = od.Pipeline(table.schema).filter(od.col("k") != 3)
+    pipeline.map(lambda row: seen.append(row.at) or row, schema=table.schema).run(table, workers=0)
+    assert seen == column.take([0, 1, 3]).to_pylist()

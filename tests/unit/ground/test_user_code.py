@@ -1,0 +1,82 @@
+"""Where in the user's code an exception was raised."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from process_functions import SOURCE, fails_late, rows
+
+import ordstream as od
+from ordstream.ground.user_code import place_of
+from ordstream.reference.run_serial import run_serial
+
+
+def inner(row):
+    raise ValueError("no")
+
+
+def outer(row):
+    return inner(row)
+
+
+def reads(row):
+    return json.loads("{")
+
+
+def line_of(function, further=1):
+    return function.__code__.co_firstlineno + further
+
+
+ONE = pa.table({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        (outer, f"{__file__}:{line_of(inner)}, in inner"),
+        (reads, f"{__file__}:{line_of(reads)}, in reads"),  # not the line in json's own code
+        (lambda row: 1 // 0, f"{__file__}:"),
+    ],
+    ids=["called by it", "in a library", "lambda"],
+)
+def test_an_operator_error_shows_the_innermost_line_of_the_user_s(function, place):
+    pipeline = od.Pipeline(ONE.schema).filter(function)
+    with pytest.raises(od.OperatorError) as failed:
+        pipeline.run(ONE)
+    assert failed.value.place.startswith(place)
+    assert f"\n  at: {failed.value.place}\n  row: {{'a': 1}}" in str(failed.value)
+    assert str(run_serial(pipeline, ONE).error) == str(failed.value)
+
+
+def test_it_comes_from_another_process():
+    pipeline = od.Pipeline(SOURCE).map(fails_late, schema=SOURCE).key_by("user").count()
+    with pytest.raises(od.OperatorError) as failed:
+        pipeline.run(rows(), processes=2)
+    assert failed.value.place == f"{fails_late.__code__.co_filename}:{line_of(fails_late, 2)}, in fails_late"
+
+
+def test_what_no_line_of_the_user_s_raised_has_no_place():
+    pipeline = od.Pipeline(ONE.schema).select(b=od.col("a") // 0)
+    with pytest.raises(od.OperatorError) as failed:
+        pipeline.run(ONE)
+    assert failed.value.place == ""
+    assert "at:" not in str(failed.value)
+    assert place_of(None) == place_of(ValueError("never raised")) == ""
+
+
+def test_in_a_library_only_it_is_the_function_that_was_called():
+    pipeline = od.Pipeline(pa.schema([("s", pa.string())])).filter(json.loads, name="parse")
+    with pytest.raises(od.OperatorError) as failed:
+        pipeline.run(pa.table({"s": ["{"]}))
+    assert failed.value.place.startswith(f"{json.__file__}:")
+    assert failed.value.place.endswith("in loads")
+
+
+def test_a_failing_source_shows_its_line():
+    def source():
+        yield ONE.to_batches()[0]
+        raise OSError("gone")
+
+    with pytest.raises(od.SourceError, match="the source failed after 1 tuples: OSError: gone") as failed:
+        list(od.Pipeline(ONE.schema).filter(od.col("a") > 0).stream(source()))
+    assert str(failed.value).endswith(f"\n  at: {__file__}:{line_of(source, 2)}, in source")

@@ -1,0 +1,242 @@
+"""Aggregations that keep values: in aggregate, scan and every window the same, beside Polars and DuckDB."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from property.compare import agree, run_core
+from state_runs import Segment, exact_rows, same_states
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+TYPES = {
+    "ts": pa.int64(),
+    "k": pa.int64(),
+    "x": pa.float64(),
+    "u": pa.uint64(),
+    "f": pa.float32(),
+    "b": pa.bool_(),
+    "s": pa.string(),
+    "z": pa.binary(),
+    "d": pa.date32(),
+    "l": pa.list_(pa.int32()),
+}
+SCHEMA = pa.schema(TYPES)
+POOLS = {
+    "x": [None, 0.0, -0.0, math.nan, -math.nan, 1.5, -2.25, math.inf, -math.inf, 1e300],
+    "u": [None, 0, 1, 2**63, 2**64 - 1],
+    "f": [None, 0.5, math.nan, -3.25],
+    "b": [None, True, False],
+    "s": [None, "", "a", "b" * 40, "ä", "z" * 20, "a" * 17],
+    "z": [None, b"", b"\0", b"\xff" * 30],
+    "d": [None, 0, -5, 20_000],
+    "l": [None, [1], []],
+}
+
+
+def table(n, seed=1, keys=3):
+    rng = random.Random(seed)
+    now, columns = 0, {"ts": [], "k": [rng.randrange(keys) for _ in range(n)]}
+    for _ in range(n):
+        now += rng.choice([0, 0, 1, 2, 7])
+        columns["ts"].append(now)
+    for name, pool in POOLS.items():
+        columns[name] = [rng.choice(pool) for _ in range(n)]
+    arrays = [
+        pa.array(columns[name], pa.int32()).cast(type_) if name == "d" else pa.array(columns[name], type_)
+        for name, type_ in TYPES.items()
+    ]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+SMALL = od.col("ts") % 3 > 0
+CALLS = {
+    **{f"distinct_{c}": od.count_distinct(c) for c in "xufbszd"},
+    **{f"{end}_{c}": getattr(od, end)(c) for c in "sz" for end in ("first", "last", "min", "max")},
+    **{"min_b": od.min("b"), "max_b": od.max("b"), "sum": od.sum("ts"), "mean": od.mean("x")},
+    **{f"median_{c}": od.median(c) for c in "xuf"},
+    "tenth": od.quantile("x", 0.1, where=SMALL),
+    "most": od.quantile("ts", 1),
+    **{f"last_{c}": od.collect(c, n) for c, n in (("x", 2), ("f", 1), ("b", 3), ("d", 5), ("u", 2))},
+    "s_at": od.arg_min("s", "x"),
+    "x_at": od.arg_max("x", "s", where=SMALL),
+    "z_at": od.arg_max("z", "f"),
+    "b_at": od.arg_min("b", "u"),
+    "d_at": od.arg_max("d", "b"),
+}
+KINDS = {
+    "scan": lambda p: p.scan(**CALLS),
+    "aggregate": lambda p: p.aggregate(**CALLS),
+    "final": lambda p: p.aggregate(**CALLS, emit="final"),
+    "tumbling": lambda p: p.window(od.tumbling(9), time="ts").aggregate(**CALLS, emit="both"),
+    "hopping": lambda p: p.window(od.hopping(12, every=5), time="ts").aggregate(**CALLS, emit="both"),
+    "session": lambda p: p.window(od.session(2), time="ts").aggregate(**CALLS),
+    "rolling": lambda p: p.window(od.rolling(9), time="ts").aggregate(**CALLS),
+    "left": lambda p: p.window(od.rolling(9, closed="left"), time="ts").aggregate(**CALLS),
+    "rows": lambda p: p.window(od.rows(4)).aggregate(**CALLS),
+}
+WAYS = ({"workers": 0, "chunk_rows": 1}, {"workers": 2, "chunk_rows": 7, "buckets": 3}, {"workers": 1})
+
+
+@pytest.mark.parametrize("key", ["k", "s", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_everywhere(kind, key):
+    data = table(90)
+    source = od.Pipeline(SCHEMA)
+    pipeline = KINDS[kind](source.key_by(key) if key else source)
+    expected = run_serial(pipeline, data)
+    for way in WAYS:
+        agree(pipeline, expected, run_core(pipeline, data, **way))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "final"])
+def test_their_state_moves(kind):
+    """A run that is cut goes on in other runs; the rows of state are those of the tuples alone."""
+    data = table(60, seed=4)
+    pipeline = KINDS[kind](od.Pipeline(SCHEMA).key_by("k"))
+    expected = exact_rows([run_serial(pipeline, data).table], pipeline.schema)
+    ways = [{"workers": 0, "buckets": 3, "chunk_rows": 4}, {"workers": 2, "buckets": 1}]
+    found, snapshot = [], {}
+    for part, (low, high) in enumerate([(0, 11), (11, 12), (12, 40), (40, 60)]):
+        end = {} if high == 60 else {"end": "suspend"}
+        result = pipeline.run(data.slice(low, high - low), **ways[part % 2], **snapshot, **end)
+        found += exact_rows([result.table], pipeline.schema)
+        snapshot = {"restore": result.snapshot}
+    assert found == expected
+    states = []
+    for way in ways:
+        with Segment(pipeline, **way) as segment:
+            segment.push(data)
+            states.append(segment.state())
+        with Segment(pipeline, **way) as segment:
+            segment.install(states[0])
+            states.append(segment.state())
+    assert all(same_states(states[0], other) for other in states)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "final"])
+def test_memory_comes_back(kind):
+    pipeline = KINDS[kind](od.Pipeline(SCHEMA).key_by("k"))
+    (name,) = (operator.name for operator in pipeline.plan.operators)
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        empty = segment.bytes(name)
+        data = table(400, keys=200)
+        segment.push(data.set_column(0, "ts", pa.array([5] * 400)))  # nothing closes
+        full = segment.bytes(name)
+        assert segment.remove(name, segment.state_of(name)) > 20
+        assert segment.state_of(name).num_rows == 0
+        assert segment.bytes(name) <= empty + (full - empty) // 8
+
+
+def test_a_state_that_is_none_is_refused():
+    data = table(30)
+    pipeline = od.Pipeline(SCHEMA).key_by("k").aggregate(s=od.max("s"), n=od.count_distinct("x"))
+    with Segment(pipeline, workers=0) as segment:
+        segment.push(data)
+        (name,) = segment.stages
+        state = segment.state_of(name)
+    assert state.schema.names == ["k", "s.values", "n.values"]
+    for column in ("s.values", "n.values"):
+        bad = [{**state.to_pylist()[0], column: state.to_pylist()[0][column] + b"\1"}]
+        with Segment(pipeline, workers=0) as segment, pytest.raises(od.PlanError, match="are cut off"):
+            segment.install({name: pa.Table.from_pylist(bad, state.schema)})
+
+
+def test_what_is_not_defined():
+    keyed = od.Pipeline(SCHEMA).key_by("k")
+    for call, message in (
+        (od.median("s"), "median\\('s'\\) is not defined for string"),
+        (od.quantile("d", 0.5), "not defined for date32"),
+        (od.collect("s", 2), "lists of strings"),
+        (od.collect("l", 2), "can't be compared"),
+        (od.arg_min("x", "l"), "'l' can't be compared"),
+        (od.count_distinct("l"), "can't be compared"),
+        (od.sum("s"), "not defined for string"),
+    ):
+        with pytest.raises(od.SchemaError, match=message):
+            keyed.aggregate(a=call)
+    for call, message in (
+        (lambda: od.quantile("x", 1.5), "a number from 0 to 1"),
+        (lambda: od.quantile("x", math.nan), "a number from 0 to 1"),
+        (lambda: od.collect("x", 0), "at least 1"),
+        (lambda: keyed.sessionize("ts", 3, aggregate={"a": od.median("x")}), "use .window\\(od.session"),
+    ):
+        with pytest.raises(od.PlanError, match=message):
+            call()
+
+
+def test_explain_names_what_decides():
+    pipeline = od.Pipeline(SCHEMA).key_by("k").aggregate(
+        a=od.arg_max("s", "x"), q=od.quantile("x", 0.25), c=od.collect("x", 3)
+    )  # fmt: skip
+    assert "arg_max(s, by x), quantile(x, 0.25), collect(x, 3)" in pipeline.explain()
+
+
+# ------------------------------------------------------------------------------------------- beside others
+
+
+def plain(n=2000, seed=7):
+    """Rows without ties in time and in x, for engines that choose another one of equal rows."""
+    rng = random.Random(seed)
+    now, ts = 0, []
+    for _ in range(n):
+        now += rng.choice([1, 2, 9])
+        ts.append(now)
+    x = [None if rng.random() < 0.1 else rng.uniform(-9, 9) for _ in range(n)]
+    s = [None if rng.random() < 0.1 else rng.choice(["a", "bb", "ä", "c" * 20]) for _ in range(n)]
+    return pa.table({"ts": ts, "k": [rng.randrange(5) for _ in range(n)], "x": x, "s": s})
+
+
+def same(ours, theirs):
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert a == b or math.isclose(a, b, rel_tol=1e-12), (one, other)
+
+
+def test_tumbling_beside_polars_and_duckdb():
+    data = plain()
+    calls = {"u": od.count_distinct("s"), "m": od.median("x"), "q": od.quantile("x", 0.9)}
+    calls |= {"lo": od.min("s"), "hi": od.max("s"), "at": od.arg_max("s", "x"), "last": od.collect("x", 3)}
+    found = (
+        od.Pipeline(data.schema).key_by("k").window(od.tumbling(60), time="ts").aggregate(**calls).run(data)
+    )
+    ours = pl.from_arrow(found.table).sort("start", "k")
+    x, s = pl.col("x"), pl.col("s")
+    both = pl.col("x").is_not_null() & s.is_not_null()
+    theirs = (
+        pl.from_arrow(data).group_by_dynamic("ts", every="60i", group_by="k")
+        .agg(
+            u=s.drop_nulls().n_unique(), m=x.median(), q=x.quantile(0.9, "linear"), lo=s.min(), hi=s.max(),
+            at=s.filter(both).get(x.filter(both).arg_max(), null_on_oob=True), last=x.drop_nulls().tail(3),
+        )
+        .sort("ts", "k")
+    )  # fmt: skip
+    names = ["u", "m", "q", "lo", "hi", "at"]
+    same(ours.select("start", "k", *names).rows(), theirs.select("ts", "k", *names).rows())
+    assert ours["last"].to_list() == theirs["last"].to_list()
+    sql = duckdb.sql(
+        "select ts // 60 * 60 as start, k, count(distinct s), median(x), quantile_cont(x, 0.9), min(s), "
+        "max(s), arg_max(s, x) from data group by all order by start, k"
+    ).fetchall()
+    same(ours.select("start", "k", *names).rows(), sql)
+
+
+def test_rolling_beside_duckdb():
+    data = plain(600)
+    found = (
+        od.Pipeline(data.schema).key_by("k").window(od.rolling(40), time="ts")
+        .aggregate(m=od.median("x"), q=od.quantile("x", 0.2), lo=od.min("s"), at=od.arg_min("s", "x"))
+    ).run(data).table  # fmt: skip
+    theirs = duckdb.sql(
+        "select median(x) over w, quantile_cont(x, 0.2) over w, min(s) over w, arg_min(s, x) over w "
+        "from data window w as (partition by k order by ts range between 39 preceding and current row) "
+        "order by ts"
+    ).fetchall()
+    same(pl.from_arrow(found).select("m", "q", "lo", "at").rows(), theirs)
