@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.test_state import KEYS, options_of, some_configurations
-from property.test_state_windows import SCHEMA, tables
-from state_runs import Segment, exact_rows, keys_of, run_cut, same_states
+from property.drawn_clocks import SCHEMA, tables
+from property.drawn_states import KEYS
+from property.moved_state import goes_on_anywhere, removed_keys_never_came
+from state_runs import Segment
 
 import ordstream as od
 from ordstream.operators.time_joins import Sides
@@ -44,42 +45,13 @@ def joined(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
 @given(data=st.data(), table=tables(), key=st.sampled_from(ANY_KEY))
 def test_a_cut_stream_goes_on_anywhere(data, table, key):
     pipeline = data.draw(joined(key))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(table)), min_size=3, max_size=3)))
-    one, other = some_configurations(data.draw), some_configurations(data.draw)
-    expected = exact_rows([run_serial(pipeline, table).table], pipeline.schema)
-    batches, states = run_cut(pipeline, table, cuts, one)
-    assert exact_rows(batches, pipeline.schema) == expected
-    _, (at_once,) = run_cut(pipeline, table, cuts[2:], other)
-    assert same_states(states[2], at_once)
+    goes_on_anywhere(data.draw, table, pipeline)
 
 
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), table=tables(), key=st.sampled_from(ANY_KEY))
 def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    pipeline = data.draw(joined(key))
-    cut = data.draw(st.integers(1, len(table) - 1))
-    one, other, *_ = some_configurations(data.draw)
-    before, behind = table.slice(0, cut), table.slice(cut)
-    with Segment(pipeline, **options_of(one)) as segment:
-        segment.push(before)
-        state = segment.state()["join"]
-        gone = state.take(pa.array([i for i in range(len(state)) if data.draw(st.booleans())], pa.int64()))
-        assert segment.remove("join", gone) == len(gone)
-        assert segment.remove("join", gone) == 0
-        seen = len(exact_rows(segment.batches, pipeline.schema))
-        left = segment.state()
-        segment.push(behind)
-        segment.finish()
-        found = exact_rows(segment.batches, pipeline.schema)[seen:]
-    dropped = set(map(repr, keys_of(gone, len(key))))
-    keys = keys_of(before.select(key), len(key))
-    stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
-    first = run_serial(pipeline, stayed, end="suspend")
-    wanted = run_serial(pipeline, pa.concat_tables([stayed, behind])).table
-    assert found == exact_rows([wanted], pipeline.schema)[len(first.table) :]
-    with Segment(pipeline, **options_of(other)) as segment:
-        segment.push(stayed)
-        assert same_states(segment.state(), left)
+    removed_keys_never_came(data.draw, table, data.draw(joined(key)))
 
 
 LANE = pa.table({

@@ -2,24 +2,23 @@
 (K-slack; Babu, Srivastava, Widom, Exploiting k-constraints to reduce memory overhead in continuous queries
 over data streams, TODS 2004, section 2). Contract: kernel.pxd (b), (c), (f).
 
-a) One state in all: a binary heap of rows by (time, arrival). A row that waits is one block: header, one
-   field per column, one byte per column for whether there is a value, bytes of strings and lists. What
-   leaves is copied into the output chunk.
+a) One state in all: a binary heap of rows by (time, arrival). A row that waits is an entry of row_queue.pxd;
+   what leaves is copied into the output chunk.
 b) A row before the latest time less the slack is late: an error at that row, or it gets that time.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, Layout,
-    View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_U64, Chunk, Failure, Worker, chunk_reserve,
+    failure_set,
 )
 from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
-from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.keyed_bucket cimport put_word
+from ordstream._core.state.row_queue cimport Entry, RowSpec, RowSpecOwner, entry_of, show_entry
 from ordstream._core.state.row_values cimport row_null, row_value, value_at
 from ordstream._core.state.state_columns cimport put_valid
 from ordstream._core.state.state_rows cimport owner_state, row_reserve
@@ -28,30 +27,28 @@ cdef enum:
     FIRST_ROOM = 64        # rows that the heap first has room for
 
 cdef struct Waiting:
-    # A row that waits; the columns follow. Memory ownership: the state's heap.
+    # A row that waits. Memory ownership: the state owns the entry.
     int64_t time
     int64_t place          # order of arrival
-    int64_t bytes          # of the block
+    Entry* row
 
 cdef struct ReorderState:
     # Memory ownership: the runtime, through bucket_new / bucket_free; owns the rows.
-    Waiting** heap
+    Waiting* heap
     int64_t n
     int64_t room
     int64_t arrived        # rows taken in so far
     int64_t latest
     int64_t started        # 0: no row has come
-    int64_t bytes          # of all rows that wait
+    int64_t held           # bytes of all rows that wait
 
 cdef struct ReorderContext:
     # Read-only while a run lasts. Memory ownership: ReorderKernel.
     int32_t time           # column
     int32_t time_type
     int32_t adjusts        # a late row gets the time that it should have had
-    int32_t ncols
-    int32_t* offset        # of each column in a block
-    int32_t flags          # offset of the bytes that say what is there
-    int32_t size           # bytes of a block without strings and lists
+    const RowSpec* rows    # whole rows of the input
+    const RowSpec* stored  # the same columns in a row of exported state, behind two others
     int64_t slack
 
 
@@ -60,11 +57,11 @@ cdef inline bint before(const Waiting* a, const Waiting* b) noexcept nogil:
 
 
 cdef void sift_up(ReorderState* s, int64_t at) noexcept nogil:
-    cdef Waiting* one = s.heap[at]
+    cdef Waiting one = s.heap[at]
     cdef int64_t up
     while at > 0:
         up = (at - 1) // 2
-        if not before(one, s.heap[up]):
+        if not before(&one, &s.heap[up]):
             break
         s.heap[at] = s.heap[up]
         at = up
@@ -72,53 +69,58 @@ cdef void sift_up(ReorderState* s, int64_t at) noexcept nogil:
 
 
 cdef void sift_down(ReorderState* s, int64_t at, int64_t n) noexcept nogil:
-    cdef Waiting* one = s.heap[at]
+    cdef Waiting one = s.heap[at]
     cdef int64_t down
     while True:
         down = 2 * at + 1
         if down >= n:
             break
-        if down + 1 < n and before(s.heap[down + 1], s.heap[down]):
+        if down + 1 < n and before(&s.heap[down + 1], &s.heap[down]):
             down += 1
-        if not before(s.heap[down], one):
+        if not before(&s.heap[down], &one):
             break
         s.heap[at] = s.heap[down]
         at = down
     s.heap[at] = one
 
 
-cdef int push(ReorderState* s, Waiting* one) noexcept nogil:
+cdef int push(ReorderState* s, int64_t time, int64_t place, Entry* row) noexcept nogil:
     """Take a row. 0, or -1: no memory, and it is still the caller's."""
-    cdef Waiting** heap
+    cdef Waiting* heap
     cdef int64_t room
     if s.n == s.room:
         room = 2 * s.room if s.room else <int64_t> FIRST_ROOM
-        heap = <Waiting**> realloc(s.heap, <size_t> room * sizeof(Waiting*))
+        heap = <Waiting*> realloc(s.heap, <size_t> room * sizeof(Waiting))
         if heap == NULL:
             return -1
         s.heap = heap
         s.room = room
-    s.heap[s.n] = one
+    s.heap[s.n].time = time
+    s.heap[s.n].place = place
+    s.heap[s.n].row = row
     s.n += 1
-    s.bytes += one.bytes
     sift_up(s, s.n - 1)
     return 0
 
 
-cdef Waiting* pop(ReorderState* s) noexcept nogil:
-    """The first row, which the caller owns from now on."""
-    cdef Waiting* one = s.heap[0]
+cdef inline void give_back(ReorderState* s, Entry* row) noexcept nogil:
+    """The memory of a row that is not in the heap."""
+    s.held -= row.room
+    free(row)
+
+
+cdef void drop_first(ReorderState* s) noexcept nogil:
+    """Forget the first row."""
+    give_back(s, s.heap[0].row)
     s.n -= 1
-    s.bytes -= one.bytes
     if s.n:
         s.heap[0] = s.heap[s.n]
         sift_down(s, 0, s.n)
-    return one
 
 
 cdef void sort(ReorderState* s) noexcept nogil:
     """Put the heap in ascending order, in which it is a heap too."""
-    cdef Waiting* one
+    cdef Waiting one
     cdef int64_t n = s.n
     cdef int64_t i
     while n > 1:                                             # heap sort: descending
@@ -133,87 +135,6 @@ cdef void sort(ReorderState* s) noexcept nogil:
         s.heap[s.n - 1 - i] = one
 
 
-# -------------------------------------------------------------------------------- rows
-
-
-cdef inline int64_t bytes_of(const Layout* layout, int32_t column, const View* v) noexcept nogil:
-    """Bytes that a string or list points to."""
-    if layout.type[column] == PT_LIST:
-        return v.size * WIDTHS[layout.element[column]]
-    return v.size
-
-
-cdef inline bint points(const Layout* layout, int32_t column) noexcept nogil:
-    return layout.type[column] == PT_VIEW or layout.type[column] == PT_LIST
-
-
-cdef Waiting* row_new(const ReorderContext* x, const Layout* layout, const Chunk* c, int32_t first,
-                      int32_t row) noexcept nogil:
-    """A copy of a row whose columns begin at column `first` of a chunk. NULL: no memory. Ownership: the
-    caller's."""
-    cdef Waiting* one
-    cdef const View* v
-    cdef View* to
-    cdef char* bytes
-    cdef uint8_t* there
-    cdef int64_t size = x.size
-    cdef int32_t width
-    cdef int32_t j
-    for j in range(x.ncols):
-        if points(layout, j) and c.cols[first + j].data != NULL and not row_null(c, first + j, row):
-            v = &(<const View*> c.cols[first + j].data)[row]
-            size += (bytes_of(layout, j, v) + 7) & ~<int64_t> 7
-    one = <Waiting*> malloc(<size_t> size)
-    if one == NULL:
-        return NULL
-    one.bytes = size
-    there = <uint8_t*> one + x.flags
-    bytes = <char*> one + x.size
-    for j in range(x.ncols):
-        width = layout.width[j]
-        there[j] = not row_null(c, first + j, row)
-        if c.cols[first + j].data == NULL or not there[j]:
-            memset(<char*> one + x.offset[j], 0, width)
-            continue
-        memcpy(<char*> one + x.offset[j], c.cols[first + j].data + <int64_t> row * width, width)
-        if points(layout, j):
-            to = <View*> (<char*> one + x.offset[j])
-            size = bytes_of(layout, j, to)
-            if size:
-                memcpy(bytes, to.data, <size_t> size)
-            to.data = bytes
-            bytes += (size + 7) & ~<int64_t> 7
-    return one
-
-
-cdef int row_put(const ReorderContext* x, const Layout* layout, Worker* w, const Waiting* one, Chunk* out,
-                 int32_t first, int32_t index) noexcept nogil:
-    """Write a row into columns `first`.. of a reserved row; its strings and lists are copied. 0, or -1: no
-    memory."""
-    cdef const uint8_t* there = <const uint8_t*> one + x.flags
-    cdef View* v
-    cdef char* bytes
-    cdef int64_t size
-    cdef int32_t j
-    for j in range(x.ncols):
-        memcpy(out.cols[first + j].data + <int64_t> index * layout.width[j],
-               <const char*> one + x.offset[j], layout.width[j])
-        if there[j] == 0 and chunk_set_valid(w, out, first + j) != 0:
-            return -1
-        if out.cols[first + j].valid != NULL:
-            out.cols[first + j].valid[index] = there[j]
-        if points(layout, j) and there[j]:
-            v = &(<View*> out.cols[first + j].data)[index]
-            size = bytes_of(layout, j, v)
-            bytes = chunk_alloc(w, out, size + 1)
-            if bytes == NULL:
-                return -1
-            if size:
-                memcpy(bytes, v.data, <size_t> size)
-            v.data = bytes
-    return 0
-
-
 cdef inline bint is_due(const ReorderContext* x, const ReorderState* s, int64_t time) noexcept nogil:
     """Whether a row leaves: no row that is not late comes before it any more."""
     return <uint64_t> s.latest - <uint64_t> time >= <uint64_t> x.slack
@@ -226,15 +147,12 @@ cdef inline bint is_late(const ReorderContext* x, const ReorderState* s, int64_t
 cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out,
                  int32_t origin) noexcept nogil:
     """Emit the rows that are due. 0, or -1: no memory."""
-    cdef Waiting* one
     while s.n and is_due(x, s, s.heap[0].time):
         if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
             return -1
-        one = s.heap[0]
-        if row_put(x, k.output, w, one, out, 0, out.n) != 0:
+        if show_entry(x.rows, w, s.heap[0].row, out, 0, out.n) != 0:
             return -1
-        pop(s)
-        free(one)
+        drop_first(s)
         out.origin[out.n] = origin
         out.n += 1
         out.slots = out.n
@@ -252,7 +170,7 @@ cdef int32_t reorder_process(
     """
     cdef ReorderContext* x = <ReorderContext*> k.ctx
     cdef ReorderState* s = <ReorderState*> state
-    cdef Waiting* one
+    cdef Entry* row
     cdef char[152] text
     cdef int64_t time
     cdef int32_t i
@@ -268,17 +186,15 @@ cdef int32_t reorder_process(
                      <long long> time, <long long> x.slack, <long long> s.latest)
             failure_set(f, rows[i], FAIL_NULL, text)
             return i
-        one = row_new(x, k.input, c, 0, rows[i])
-        if one == NULL:
+        row = entry_of(x.rows, &s.held, c, rows[i], NULL)
+        if row == NULL:
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
         if late:
             time = s.latest - x.slack
-            put_word(<char*> one + x.offset[x.time], x.time_type, 0, time)
-        one.time = time
-        one.place = s.arrived + 1
-        if push(s, one) != 0:
-            free(one)
+            put_word(<char*> row + x.rows.offset[x.time], x.time_type, 0, time)
+        if push(s, time, s.arrived + 1, row) != 0:
+            give_back(s, row)
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
         s.arrived += 1
@@ -296,7 +212,6 @@ cdef int reorder_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
     """At the end of the stream, emit all rows that wait, in order."""
     cdef ReorderContext* x = <ReorderContext*> k.ctx
     cdef ReorderState* s = <ReorderState*> state
-    cdef Waiting* one
     cdef int64_t i = 0
     if punctuation.kind != END_OF_STREAM:
         return 0
@@ -304,12 +219,11 @@ cdef int reorder_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
         if stop_due(w, i):
             return 0
         i += 1
-        one = s.heap[0]
-        if flush_reserve(w, out, k.output, 1) != 0 or row_put(x, k.output, w, one, out, 0, out.n) != 0:
+        if (flush_reserve(w, out, k.output, 1) != 0
+                or show_entry(x.rows, w, s.heap[0].row, out, 0, out.n) != 0):
             failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return -1
-        pop(s)
-        free(one)
+        drop_first(s)
         out.origin[out.n] = 0
         out.flush_time[out.n] = 0
         out.flush_key[out.n] = NULL
@@ -326,7 +240,7 @@ cdef void empty(ReorderState* s) noexcept nogil:
     """Forget all rows."""
     cdef int64_t i
     for i in range(s.n):
-        free(s.heap[i])
+        free(s.heap[i].row)
     free(s.heap)
     memset(s, 0, sizeof(ReorderState))
 
@@ -338,7 +252,7 @@ cdef void reorder_free(Kernel* k, void* state) noexcept nogil:
 
 cdef int64_t reorder_bytes(Kernel* k, void* state) noexcept nogil:
     cdef ReorderState* s = <ReorderState*> state
-    return <int64_t> sizeof(ReorderState) + s.bytes + s.room * <int64_t> sizeof(Waiting*)
+    return <int64_t> sizeof(ReorderState) + s.held + s.room * <int64_t> sizeof(Waiting)
 
 
 # -------------------------------------------------------------------------------- state as rows
@@ -347,18 +261,11 @@ cdef int64_t reorder_bytes(Kernel* k, void* state) noexcept nogil:
 cdef int write_row(Kernel* k, Worker* w, ReorderState* s, int64_t place, Chunk* out) noexcept nogil:
     """Write row `place` of the state; 0: the latest time. 0, or -1: no memory."""
     cdef const ReorderContext* x = <const ReorderContext*> k.ctx
-    cdef int32_t j
     (<int64_t*> out.cols[0].data)[out.n] = place
     (<int64_t*> out.cols[1].data)[out.n] = 0 if place else s.latest
     if put_valid(w, out, 0, out.n, True) != 0 or put_valid(w, out, 1, out.n, place == 0) != 0:
         return -1
-    if place:
-        return row_put(x, k.input, w, s.heap[place - 1], out, 2, out.n)
-    for j in range(x.ncols):
-        memset(out.cols[2 + j].data + <int64_t> out.n * k.input.width[j], 0, k.input.width[j])
-        if put_valid(w, out, 2 + j, out.n, False) != 0:
-            return -1
-    return 0
+    return show_entry(x.rows, w, s.heap[place - 1].row if place else NULL, out, 2, out.n)
 
 
 cdef int32_t reorder_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
@@ -408,8 +315,9 @@ cdef int32_t reorder_install(Kernel* k, Worker* w, void* state, Chunk* rows, con
     cdef const ReorderContext* x = <const ReorderContext*> k.ctx
     cdef ReorderState* s = <ReorderState*> state
     cdef const char* wrong
-    cdef Waiting* one
+    cdef Entry* row
     cdef int64_t place
+    cdef int64_t time
     cdef int32_t i
     for i in range(n):
         wrong = wrong_row(k, s, rows, slots[i])
@@ -421,14 +329,12 @@ cdef int32_t reorder_install(Kernel* k, Worker* w, void* state, Chunk* rows, con
             s.latest = row_value(k.state, rows, 1, slots[i])
             s.started = 1
             continue
-        one = row_new(x, k.input, rows, 2, slots[i])
-        if one != NULL:
-            one.place = place
-            one.time = value_at(x.time_type, <const char*> one + x.offset[x.time], 0)
-            if push(s, one) != 0:
-                free(one)
-                one = NULL
-        if one == NULL:
+        time = row_value(k.state, rows, 2 + x.time, slots[i])
+        row = entry_of(x.stored, &s.held, rows, slots[i], NULL)
+        if row != NULL and push(s, time, place, row) != 0:
+            give_back(s, row)
+            row = NULL
+        if row == NULL:
             failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
         s.arrived = max(s.arrived, place)
@@ -450,11 +356,12 @@ cdef class ReorderKernel(KernelOwner):
     """Operator "reorder". Attributes: `time`, column; `slack`, int; `late`, "raise", "drop" or "adjust"."""
 
     cdef ReorderContext context
+    cdef RowSpecOwner rows
+    cdef RowSpecOwner stored
 
     def __init__(self, operator):
         cdef ReorderContext* x = &self.context
-        cdef int32_t at = <int32_t> sizeof(Waiting)
-        cdef int32_t j
+        cdef int32_t columns
         owner_setup(self, operator, SF)
         if self.output_layout.types != self.input_layout.types:
             raise ValueError(f"{operator.name!r}: the output schema must be the input's")
@@ -465,15 +372,9 @@ cdef class ReorderKernel(KernelOwner):
                             f"a timestamp")
         x.slack = operator.slack
         x.adjusts = operator.late == "adjust"
-        x.ncols = self.kernel.input.ncols
-        x.offset = <int32_t*> calloc(x.ncols + 1, sizeof(int32_t))
-        if x.offset == NULL:
-            raise MemoryError
-        for j in range(x.ncols):
-            x.offset[j] = at
-            at += (self.kernel.input.width[j] + 7) & ~7
-        x.flags = at
-        x.size = (at + x.ncols + 7) & ~7
+        columns = self.kernel.input.ncols
+        self.rows = RowSpecOwner(range(columns), self.input_layout)
+        x.rows = &self.rows.spec
         self.kernel.ctx = <void*> x
         self.kernel.process = reorder_process
         self.kernel.punctuate = reorder_punctuate
@@ -481,6 +382,5 @@ cdef class ReorderKernel(KernelOwner):
         self.kernel.bucket_free = reorder_free
         self.kernel.bucket_bytes = reorder_bytes
         owner_state(self, operator, reorder_export, reorder_install, reorder_remove)
-
-    def __dealloc__(self):
-        free(self.context.offset)
+        self.stored = RowSpecOwner(range(2, 2 + columns), self.state_layout)
+        x.stored = &self.stored.spec
