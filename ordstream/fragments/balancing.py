@@ -32,8 +32,10 @@ from ordstream.fragments.moving_route import changed_words
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
-#: Bytes that one receiver may have of one sender: a move takes effect behind what lies there.
-CHANNEL_BYTES = 256 << 10
+#: Bytes that one receiver may have of one sender, and rows of the source that are sent together: a move
+#: takes effect behind what lies there.
+CHANNEL_BYTES = 128 << 10
+BLOCK_ROWS = 4_096
 #: Keys and bytes of state of one step of a move; a key that alone has more is a step.
 STEP_KEYS = 512
 STEP_BYTES = 256 << 10
@@ -118,6 +120,8 @@ class Balancing:
         Tells every node of a `Shift`; of None where moves are given up.
     figures : list of MoveFigures
     """
+
+    block_rows = BLOCK_ROWS
 
     def __init__(
         self, controllers: Mapping[int, Controller], processes: int, interval: int = INTERVAL_ROWS

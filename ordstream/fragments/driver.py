@@ -85,6 +85,8 @@ class Driver:
         self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
         if self._spread.block_rows is not None:
             blocks.at_most(self._spread.block_rows)
+        if balancing is not None:
+            blocks.at_most(balancing.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = begin
         self.rows_out = 0
