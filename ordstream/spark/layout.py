@@ -28,6 +28,7 @@ LOG = logging.getLogger("ordstream.spark")
 NODE_BYTES = 64 << 20
 # Spark multiplies the sizes of what it joins: more than so many times what is read is no estimate.
 MOST_GROWTH = 10
+UNKNOWN_NODES = 8  # where neither the input's size nor the session's is known (Spark Connect)
 UNKNOWN_BYTES = 1 << 60  # Spark's own "unknown" is 2 ** 63 - 1
 
 PerExecutor = int | Literal["auto"]
@@ -156,7 +157,7 @@ def _count(
     if size is not None and size <= NODE_BYTES:
         return 1, f"Spark takes the input for {_in_units(size)}: one node is cheaper"
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-    wanted = partitions if size is None else -(-size // NODE_BYTES)
+    wanted = UNKNOWN_NODES if size is None else -(-size // NODE_BYTES)
     if at_a_time is not None:
         most = max(partitions, at_a_time)
         wanted = at_a_time if size is None else max(min(wanted, most), at_a_time)

@@ -184,6 +184,7 @@ CASES = {
     "no more than Spark's partitions": ((1_000 * GIB, 10, 4), 200, "64 MiB per node"),
     "but as many as there are executors": ((1_000 * GIB, 300, 4), 300, "64 MiB per node"),
     "nobody knows": ((None, 10, 4), 10, "Spark has no estimate of the input"),
+    "nobody knows anything": ((None, None, 4), 8, "Spark has no estimate of the input"),
     "nobody says how many executors": ((1 * GIB, None, 4), 16, "at most spark.sql.shuffle.partitions"),
 }
 
