@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from process_functions import SOURCE, fails_late, rows
+from process_functions import SOURCE, fails_late, rows, totals, totals_at_end
 
 import ordstream as od
 from ordstream.ground.user_code import place_of
@@ -49,10 +49,16 @@ def test_an_operator_error_shows_the_innermost_line_of_the_user_s(function, plac
 
 
 def test_it_comes_from_another_process():
-    pipeline = od.Pipeline(SOURCE).map(fails_late, schema=SOURCE).key_by("user").count()
-    with pytest.raises(od.OperatorError) as failed:
-        pipeline.run(rows(), processes=2)
-    assert failed.value.place == f"{fails_late.__code__.co_filename}:{line_of(fails_late, 2)}, in fails_late"
+    late = od.Pipeline(SOURCE).map(fails_late, schema=SOURCE).key_by("user").count()
+    flushed = od.Pipeline(SOURCE).key_by("user")
+    flushed = flushed.process(
+        totals, schema={"user": int, "n": int}, state={"n": int}, on_flush=totals_at_end
+    )
+    for pipeline, count, function in ((late, 20_000, fails_late), (flushed, 900, totals_at_end)):
+        with pytest.raises(od.OperatorError) as failed:
+            pipeline.run(rows(count), processes=2)
+        where = f"{function.__code__.co_filename}:{line_of(function, 2)}"
+        assert failed.value.place == f"{where}, in {function.__name__}"
 
 
 def test_what_no_line_of_the_user_s_raised_has_no_place():
