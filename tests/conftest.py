@@ -97,6 +97,7 @@ ONE_BY_ONE = ("property", "models", "stress")
 #: In tests/spark: each test starts a process with a Spark of its own, or none at all.
 OWN_SPARK = (
     "test_command_line.py",
+    "test_connect.py",
     "test_demo.py",
     "test_executors.py",
     "test_progress.py",
