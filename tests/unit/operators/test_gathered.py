@@ -240,3 +240,9 @@ def test_rolling_beside_duckdb():
         "order by ts"
     ).fetchall()
     same(pl.from_arrow(found).select("m", "q", "lo", "at").rows(), theirs)
+
+
+def test_zeros_and_nans_are_one_value_each():
+    data = pa.table({"x": [0.0, -0.0, math.nan, -math.nan, 1.0]})
+    found = od.Pipeline(data.schema).aggregate(n=od.count_distinct("x"), emit="final").run(data).table
+    assert found["n"].to_pylist() == [3]
