@@ -118,8 +118,8 @@ class StatefulOperators(RunningOperators):
         Output: input columns, then these.
 
         `key_by("user").lag({"previous_ts": "ts"})`: the time since a user's last event is then `od.col("ts")
-        - od.col("previous_ts")`, a duration (or `diff`). A key's first n tuples have nulls; a null of the tuple before
-        is one too.
+        - od.col("previous_ts")`, a duration (or `diff`). A key's first n tuples have nulls; a null of the
+        tuple before is one too.
 
         Parameters
         ----------
