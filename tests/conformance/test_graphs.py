@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.pipeline.graph import tagged
 from ordstream.plan.sources import with_one_source
 from ordstream.testing import run_serial
 
@@ -357,21 +356,6 @@ def test_null_goes_the_second_way():
     found = p.run(pa.table({"a": [1, None, 2]}), outputs={"hit": hit, "miss": miss})
     assert found["hit"]["a"].to_pylist() == [1]
     assert found["miss"]["a"].to_pylist() == [None, 2]
-
-
-def test_the_two_sides_of_a_join_are_one_stream():
-    clicks, orders = sources()
-    data = {"clicks": clicks_of(random.Random(2), 30), "orders": orders_of(random.Random(2), 30)}
-    joined = tagged(clicks, orders)
-    assert joined.schema.names == ["side", *CLICKS.names, "user_right", "amount", "ts_right", "tags"]
-    expected = run_serial(joined, data, merge_by="ts").table
-    for row in expected.to_pylist():
-        assert all((row[name] is None) != row["side"] for name in ("ts", "user"))
-        assert all((row[name] is None) == row["side"] for name in ("amount", "user_right", "ts_right"))
-    for workers, chunk_rows in WAYS:
-        assert joined.run(data, merge_by="ts", workers=workers, chunk_rows=chunk_rows).table.equals(expected)
-    itself = tagged(clicks, clicks).run(data["clicks"]).table
-    assert itself["side"].to_pylist() == [True, False] * 30
 
 
 def test_inputs_of_a_union():

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_tools import final
 from property import strategies as s
@@ -61,17 +61,19 @@ def check(
     agree(case.pipeline, expected, found)
 
 
+#: Of the widest vocabularies, whose examples take seconds.
+WIDE = large(max_examples=max(20, settings.default.max_examples // 2))
 BLOCKS = st.sampled_from((1, 3, 1000))
 TURNS = st.tuples(st.none() | st.integers(0, 1000), st.sampled_from((None, 1, 200)))
 
 
-@LARGE
+@WIDE
 @given(s.cases(vocabulary=s.BUILTIN), NODES, BLOCKS, TURNS)
 def test_built_in_operators(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)
 
 
-@LARGE
+@WIDE
 @given(s.cases(), NODES, BLOCKS, TURNS)
 def test_all_operators(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)

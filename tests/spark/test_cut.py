@@ -129,16 +129,14 @@ def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, 
 
 
 def test_keys_that_spark_would_not_hash_alike_are_sent_by_python(spark):
-    rows = [(n, text, value) for n in range(20) for text, value in (("1", 0.0), ("01", -0.0))]
-    frame = spark.createDataFrame(rows, "ts long, user string, x double")
-    source = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("x", pa.float64())])
-    table = pa.table([[r[0] for r in rows], [int(r[1]) for r in rows], [r[2] for r in rows]], schema=source)
-    for key in ("user", "x"):
-        counts = od.Pipeline(source).key_by(key).count()
-        found = apply(counts, frame, order_by="ts", presorted=True, nodes=4)
-        assert [tuple(row) for row in found.collect()] == [
-            tuple(row) for row in run_serial(counts, table).rows
-        ]
+    """To Spark's hash 0.0 and -0.0 are two values, to a pipeline one."""
+    rows = [(n, value) for n in range(20) for value in (0.0, -0.0)]
+    frame = spark.createDataFrame(rows, "ts long, x double")
+    source = pa.schema([("ts", pa.int64()), ("x", pa.float64())])
+    table = pa.table([[row[0] for row in rows], [row[1] for row in rows]], schema=source)
+    counts = od.Pipeline(source).key_by("x").count()
+    found = apply(counts, frame, order_by="ts", presorted=True, nodes=4)
+    assert [tuple(row) for row in found.collect()] == [tuple(row) for row in run_serial(counts, table).rows]
 
 
 def test_query_2_over_nodes_equals_one_node(spark, shared_data):
