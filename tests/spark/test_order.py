@@ -4,6 +4,7 @@ import collections
 import contextlib
 import itertools
 import logging
+import os
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -161,6 +162,7 @@ def test_results_that_there_are_not_and_numbers_that_are_no_serials(spark):
         apply(failing, frame, order_by="ts", nodes=2, order="none").collect()
 
 
+@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
 def test_four_executors_that_share_nothing_one_of_which_dies(java, tmp_path):
     found = in_own_executors(spark_cluster.__file__, tmp_path, spark_cancel.__file__)
     assert found["died"]

@@ -37,6 +37,7 @@ def table(path, columns):
     return [[float(value) for value in row[: len(columns)]] for row in rows]
 
 
+@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
 def test_prototype_experiments_write_their_figures(java, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(od.__file__).parents[1])}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
