@@ -12,7 +12,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def place_of(error: BaseException | None) -> str:
-    """ "/home/me/job.py:12, in parse": the innermost line of the user's own code that an exception passed.
+    """ "job.py:12, in parse": the innermost line of the user's own code that an exception passed.
 
     A line of an installed library only where there is no other: then the first one behind ordstream's. ""
     where no Python code outside of ordstream raised it.

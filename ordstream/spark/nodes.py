@@ -432,8 +432,8 @@ def _front_in_nodes(fragments: Sequence[Fragment]) -> tuple[Fragment, ...] | Non
 
 
 def _hashes_alike(rows: DataFrame, fragment: Fragment) -> bool:
-    """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0, "1"
-    and "01" as integers.
+    """Whether keys that are equal in the pipeline's types are so in the frame's: not 0.0 and -0.0,
+    decimals read as integers.
     """
     return all(
         _same_family(rows.schema[carried_name(index)].dataType, fragment.source.field(index).type)
