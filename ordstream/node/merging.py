@@ -322,7 +322,10 @@ class MergedSources:
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """An integer or temporal column without nulls as int64."""
+    """An integer or temporal column without nulls as int64 of the same order."""
+    if pa.types.is_uint64(column.type):
+        unsigned: npt.NDArray[np.uint64] = column.to_numpy(zero_copy_only=False)
+        return (unsigned ^ np.uint64(1 << 63)).view(np.int64)
     width = column.type.bit_width
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if width == 32 else pa.int64())

@@ -98,6 +98,18 @@ def test_ties_come_in_the_order_of_the_mapping():
         assert table["ts"].to_pylist() == [1, 1, 1, 1, 2, 2]
 
 
+def test_unsigned_values_above_the_middle_are_merged_in_their_order() -> None:
+    schema = pa.schema([("ts", pa.uint64())])
+    both = od.union(od.Pipeline(schema, source="p"), od.Pipeline(schema, source="q"))
+    data = {
+        "p": pa.table({"ts": [1, 2**63 + 5, 2**64 - 1]}, schema=schema),
+        "q": pa.table({"ts": [2**63 - 1, 2**63]}, schema=schema),
+    }
+    found = both.run(data, merge_by="ts").table
+    assert found["ts"].to_pylist() == [1, 2**63 - 1, 2**63, 2**63 + 5, 2**64 - 1]
+    assert found.equals(run_serial(both, data, merge_by="ts").table)
+
+
 def test_windows_take_the_merge_column_for_their_clock():
     clicks, orders = sources()
     rng = random.Random(1)
