@@ -7,7 +7,7 @@ order tag.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -24,6 +24,9 @@ from ordstream.reference.base import Keyed, Row, SerialOperator, Step
 
 #: Most rows that a key keeps.
 MOST_ROWS = 1 << 20
+
+#: Columns of another row, as `lag` and `lead` take them.
+ShownColumns = str | Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,9 +191,9 @@ class Lead(KeptRows):
     columns: tuple[int, ...]
 
     @classmethod
-    def bind(cls, site: Site, columns: Mapping[str, str], n: int) -> Self:
+    def bind(cls, site: Site, columns: ShownColumns, n: int) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
-        indexes, fields = shown_columns(site, columns, "next_ts")
+        indexes, fields = shown_columns(site, columns, "_lead", "next_ts")
         n = positive_int(n, f"{site.name}: n", MOST_ROWS)
         return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
 
@@ -204,11 +207,21 @@ class Lead(KeptRows):
         return f"lead {self.n}{self.by_key}: {self.columns_named(self.columns)}"
 
 
-def shown_columns(site: Site, columns: Any, example: str) -> tuple[tuple[int, ...], list[pa.Field]]:
-    """Indexes of the columns of another row, and the output fields that show them."""
+def shown_columns(
+    site: Site, columns: Any, suffix: str, example: str
+) -> tuple[tuple[int, ...], list[pa.Field]]:
+    """Indexes of the columns of another row, and the output fields that show them: under the names that a
+    mapping gives them, else under their own with a suffix.
+    """
+    given = columns
+    if isinstance(columns, str):
+        columns = [columns]
+    if isinstance(columns, list | tuple) and all(isinstance(one, str) for one in columns):
+        columns = {f"{column}{suffix}": column for column in columns}
     if not isinstance(columns, Mapping) or not columns:
         raise PlanError(
-            f"{site.name}: columns must be a mapping such as {{'{example}': 'ts'}}, got {columns!r}"
+            f"{site.name}: columns must be a column, a list of columns, or a mapping such as "
+            f"{{'{example}': 'ts'}}; got {given!r}"
         )
     indexes, fields = [], []
     for output, column in columns.items():

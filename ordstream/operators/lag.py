@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -12,7 +11,7 @@ import pyarrow.types as pat
 
 from ordstream.ground.types import is_fixed_number
 from ordstream.operators.arguments import positive_int
-from ordstream.operators.kept_rows import MOST_ROWS, KeptRows, shown_columns
+from ordstream.operators.kept_rows import MOST_ROWS, KeptRows, ShownColumns, shown_columns
 from ordstream.operators.operator import Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator
@@ -33,9 +32,9 @@ class Lag(KeptRows):
     columns: tuple[int, ...]
 
     @classmethod
-    def bind(cls, site: Site, columns: Mapping[str, str], n: int = 1) -> Self:
+    def bind(cls, site: Site, columns: ShownColumns, n: int = 1) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
-        indexes, fields = shown_columns(site, columns, "previous_ts")
+        indexes, fields = shown_columns(site, columns, "_lag", "previous_ts")
         n = positive_int(n, f"{site.name}: n", MOST_ROWS)
         return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
 

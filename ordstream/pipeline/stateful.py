@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from ordstream.operators.arguments import nonempty, policy
 from ordstream.operators.assert_ordered import AssertOrdered
 from ordstream.operators.count import Count
 from ordstream.operators.forward_fill import ForwardFill
-from ordstream.operators.kept_rows import Head, Lead, Tail
+from ordstream.operators.kept_rows import Head, Lead, ShownColumns, Tail
 from ordstream.operators.lag import Lag
 from ordstream.operators.operator import OnError, Operator, Site
 from ordstream.operators.process import bind_process
@@ -110,7 +110,7 @@ class StatefulOperators(RunningOperators):
 
     def lag(
         self,
-        columns: Mapping[str, str],
+        columns: ShownColumns,
         n: int = 1,
         *,
         name: str | None = None,
@@ -125,8 +125,8 @@ class StatefulOperators(RunningOperators):
 
         Parameters
         ----------
-        columns : mapping of output name to column
-            Of any type.
+        columns : str, sequence of str, or mapping of output name to column
+            Of any type. Without a mapping the output columns have their names with "_lag".
         n : int
             At least 1.
         """
@@ -134,7 +134,7 @@ class StatefulOperators(RunningOperators):
 
     def lead(
         self,
-        columns: Mapping[str, str],
+        columns: ShownColumns,
         n: int = 1,
         *,
         name: str | None = None,
@@ -149,8 +149,8 @@ class StatefulOperators(RunningOperators):
 
         Parameters
         ----------
-        columns : mapping of output name to column
-            Of any type.
+        columns : str, sequence of str, or mapping of output name to column
+            Of any type. Without a mapping the output columns have their names with "_lead".
         n : int
             At least 1.
         """

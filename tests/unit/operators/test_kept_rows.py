@@ -130,7 +130,7 @@ def test_mistakes():
         (lambda: empty.deduplicate("l"), "can't be a key"),
         (lambda: empty.head(0), "n must be an int of at least 1"),
         (lambda: empty.lead({"t": "s"}), "duplicate column name"),
-        (lambda: empty.lead(["s"]), "columns must be a mapping"),
+        (lambda: empty.lead(3), "columns must be a column, a list of columns, or a mapping"),
         (lambda: empty.lag({"x": "s"}, 0), "n must be an int of at least 1"),
         (lambda: empty.diff("s"), "must be a number, date or time"),
     ):

@@ -55,8 +55,10 @@ def test_many_keys_over_workers_and_chunks():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({}, "columns must be a mapping"),
-        (["i"], "columns must be a mapping"),
+        ({}, "columns must be a column, a list of columns, or a mapping"),
+        ([], "columns must be a column, a list of columns, or a mapping"),
+        ([1], "columns must be a column, a list of columns, or a mapping"),
+        (["nothing"], "nothing"),
         ({"i": "j"}, "duplicate column name"),
         ({"a": "nothing"}, "nothing"),
         ({"": "i"}, "a name must be a non-empty str"),
@@ -65,6 +67,18 @@ def test_many_keys_over_workers_and_chunks():
 def test_mistakes(columns, message):
     with pytest.raises(od.OrdstreamError, match=message):
         pipeline().key_by("b").lag(columns)
+
+
+def test_columns_without_names_have_their_own_with_a_suffix():
+    data = pa.table({"k": [1, 1, 1], "a": [1, 2, 3], "s": ["x", "y", "z"]})
+    keyed = od.Pipeline(data.schema).key_by("k")
+    for build, names in (
+        (keyed.lag("a"), ["a_lag"]),
+        (keyed.lag(["a", "s"], 2), ["a_lag", "s_lag"]),
+        (keyed.lead(("s",)), ["s_lead"]),
+    ):
+        assert build.schema.names == ["k", "a", "s", *names]
+        assert build.run(data).table.equals(run_serial(build, data).table)
 
 
 def test_explain_names_key_and_columns():
