@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         var,
     )
     from ordstream.operators.codec import codec
+    from ordstream.operators.error_policy import retry
     from ordstream.operators.pairs import explode, pairs
     from ordstream.operators.partition import equal_ranges, ranges
     from ordstream.operators.punctuation import every
@@ -106,6 +107,7 @@ __all__ = [
     "pairs",
     "quantile",
     "ranges",
+    "retry",
     "rolling",
     "rows",
     "session",
@@ -154,6 +156,7 @@ _HOMES = {
         "var",
     ),
     "operators.codec": ("codec",),
+    "operators.error_policy": ("retry",),
     "operators.pairs": ("explode", "pairs"),
     "operators.partition": ("equal_ranges", "ranges"),
     "operators.punctuation": ("every",),

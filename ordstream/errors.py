@@ -113,6 +113,18 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
+    """Type and text of an exception, apart, as a dead letter has them; at most so many characters of the
+    text, and none where a user's class can't show itself.
+    """
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    text = text.encode("utf-8", "replace").decode()  # lone surrogates are no text
+    return type(error).__name__, text if len(text) <= most else text[:most] + "..."
+
+
 def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
     text = repr(dict(row))
     return text if len(text) <= limit else text[:limit] + "..."

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ordstream.node.report import skipped_lines
+from ordstream.node.report import left_out_lines
 from ordstream.node.shedding import ShedReport
 
 REFRESH_SECONDS = 0.1
@@ -161,7 +161,7 @@ def report_text(report: dict[str, Any]) -> str:
     headers[-1] = "% of worker time"
     lines.append(table(headers, operators))
     dropped = [
-        *skipped_lines(report["operators"]),
+        *left_out_lines(report["operators"]),
         *(str(ShedReport(**shed)) for shed in report.get("shedding", ())),
     ]
     if dropped:

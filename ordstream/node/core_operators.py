@@ -29,12 +29,23 @@ class CoreOperators:
         Shed operators, the names of those that they protect, and their kernels.
     stateful : dict of str to (int, Operator)
         Of each operator that keeps a state: its place in the chain.
+    kernels : dict of str to kernel
+        Of each operator.
+    rejecting : set of str
+        Operators whose skipped rows leave by their second output.
     """
 
     chain: list[CoreOperator] = field(default_factory=list)
     unmade: dict[str, Any] = field(default_factory=dict)
     sheds: list[tuple[Any, str, Any]] = field(default_factory=list)
     stateful: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    kernels: dict[str, Any] = field(default_factory=dict)
+    rejecting: set[str] = field(default_factory=set)
+
+    def late(self) -> dict[str, int]:
+        """Tuples, by operator, that came too late and got a later time."""
+        found = {name: getattr(kernel, "adjusted", 0) for name, kernel in self.kernels.items()}
+        return {name: count for name, count in found.items() if count}
 
 
 def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> CoreOperators:
@@ -51,7 +62,11 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
         made.chain.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
     for position, one in enumerate(physical.operators):
         operator = one.operator
-        kernel = operator.kernel()
+        kernel = made.kernels[operator.name] = operator.kernel()
+        if operator.rejects:
+            made.rejecting.add(operator.name)
+        if operator.takes_rejections:
+            made.kernels[operator.rejections_of].reject_to(kernel)
         if one.lane:
             kernel.work_on(one.lane)
         made.unmade[operator.name] = getattr(kernel, "unmade", ())

@@ -22,10 +22,10 @@ whichever order, the counts, sums and histograms are the same, and averages but 
 | scheduler, partitioning, reorder, workers, chunk_rows, options | of the first node; `workers` is per node |
 
 The bound is `ordstream.node.histogram.BOUND`. Of an operator: tuples_in, tuples_out, chunks, slices,
-skipped, state_bytes and sampled_rows add up; cost_ns, selectivity and sampled_cost_ns are averages over all
-its tuples, worker_share its part of the work of all operators shown; reorder_height, bucket_skew,
-max_waited and sampled_max_ns are the largest; first_skipped is the first in the order; kind and buckets are
-those of any node.
+skipped, rejected, adjusted, state_bytes and sampled_rows add up; cost_ns, selectivity and sampled_cost_ns
+are averages over all its tuples, worker_share its part of the work of all operators shown; reorder_height,
+bucket_skew, max_waited and sampled_max_ns are the largest; first_skipped is the first in the order; kind and
+buckets are those of any node.
 """
 
 from __future__ import annotations
@@ -52,7 +52,16 @@ SUMS = (
     "snapshot_markers",
     "leaked_chunks",
 )
-OPERATOR_SUMS = ("tuples_in", "tuples_out", "chunks", "slices", "skipped", "sampled_rows")
+OPERATOR_SUMS = (
+    "tuples_in",
+    "tuples_out",
+    "chunks",
+    "slices",
+    "skipped",
+    "rejected",
+    "adjusted",
+    "sampled_rows",
+)
 OPERATOR_LARGEST = ("reorder_height", "max_waited", "sampled_max_ns")
 
 

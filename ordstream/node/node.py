@@ -548,6 +548,7 @@ class Stream(Reader):
             statistics, samples, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
             settings=self._settings.described(self.workers), within=self._settings.marker_percentiles,
             split=self._physical.split[0] if self._physical.split else None,
+            rejecting=self._made.rejecting, adjusted=self._made.late(),
             snapshots=tuple(self._snapshots.figures) if self._snapshots is not None else (),
         )  # fmt: skip
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,13 @@ class OperatorReport:
         Largest distance of an output from the next ticket to release.
     skipped : int
         Tuples, and steps of punctuations (one key each), dropped by on_error="skip".
+    rejected : int
+        Tuples that left by its second output: on_error="dead_letter", late="side_output".
+    adjusted : int
+        Tuples that came too late and got a later time: late="adjust".
     first_skipped : Skipped or None
-        The first of them in the order: the smallest serial, and why (of several with this serial, any).
+        The first of what was skipped or rejected, in the order: the smallest serial, and why (of several
+        with this serial, any).
     buckets : int or None
         p of a partitioned operator, else None; bucket_skew is the largest bucket's tuples over the mean.
     state_bytes : int or None
@@ -117,6 +123,8 @@ class OperatorReport:
     sampled_max_ns: int
     first_skipped: Skipped | None = None
     is_split: bool = False
+    rejected: int = 0
+    adjusted: int = 0
 
 
 @dataclass(frozen=True)
@@ -278,7 +286,7 @@ class Report:
                 f"{o.selectivity:>11.4f} "
                 f"{o.worker_share:>6.1%}"
             )
-        lines += skipped_lines([asdict(operator) for operator in self.operators])
+        lines += left_out_lines([asdict(operator) for operator in self.operators])
         lines += [str(shed) for shed in self.shedding]
         if self.snapshots:
             last, slowest = self.snapshots[-1], max(one.seconds for one in self.snapshots)
@@ -295,23 +303,23 @@ class Report:
         return lines + channel_lines(self.channels, self.seconds)
 
 
-def skipped_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What operators dropped by on_error="skip", a line for each that dropped something; `operators` as
-    in `Report.to_dict()`.
+def left_out_lines(operators: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What operators dropped by on_error="skip", gave to their second output, or moved to a later time: a
+    line for each that did; `operators` as in `Report.to_dict()`.
     """
     lines = []
     for operator in operators:
-        if not operator.get("skipped"):
-            continue
-        what = "tuples" if operator["kind"] == "SL" else "tuples and steps of punctuations"
-        line = (
-            f'skipped {operator["skipped"]:,} {what} in {operator["name"]!r} (on_error="skip"), of '
-            f"{operator['tuples_in']:,} tuples"
-        )
+        name, of = operator["name"], f"of {operator['tuples_in']:,} tuples"
+        if count := operator.get("adjusted"):
+            lines.append(f'{count:,} late tuples got a later time in {name!r} (late="adjust"), {of}')
         if first := operator.get("first_skipped"):
             at = "the end of the stream" if first["serial"] is None else f"serial {first['serial']}"
-            line += f"; first at {at}: {first['reason']}"
-        lines.append(line)
+            of += f"; first at {at}: {first['reason']}"
+        if count := operator.get("rejected"):
+            lines.append(f"{count:,} tuples left {name!r} by its second output, {of}")
+        if count := operator.get("skipped"):
+            what = "tuples" if operator["kind"] == "SL" else "tuples and steps of punctuations"
+            lines.append(f'skipped {count:,} {what} in {name!r} (on_error="skip"), {of}')
     return lines
 
 
@@ -388,10 +396,13 @@ def make_report(
     within: tuple[float, float] | None,
     shedding: tuple[ShedReport, ...] = (),
     split: str | None = None,
+    rejecting: Collection[str] = (),
+    adjusted: Mapping[str, int] = MappingProxyType({}),
     snapshots: tuple[SnapshotFigures, ...] = (),
 ) -> Report:
     """Shape the core's figures (`Run.statistics()`, `Run.samples()`) into a Report; `split`: name of the
-    operator that is none.
+    operator that is none; `rejecting`: names of those whose skipped tuples left by their second output;
+    `adjusted`: by name, tuples that got a later time.
     """
     total = sum(o["worker_ns"] for o in statistics["operators"]) or 1.0
     operators = tuple(
@@ -406,7 +417,9 @@ def make_report(
             chunks=o["chunks"],
             slices=o["slices"],
             reorder_height=o["reorder_height"],
-            skipped=o["skipped"],
+            skipped=0 if o["name"] in rejecting else o["skipped"],
+            rejected=o["skipped"] if o["name"] in rejecting else 0,
+            adjusted=adjusted.get(o["name"], 0),
             first_skipped=shaped_skip(o["first_skipped"]),
             buckets=o["buckets"],
             bucket_skew=o["bucket_tuples_max"] / o["bucket_tuples_mean"]

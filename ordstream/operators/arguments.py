@@ -5,7 +5,7 @@ mistake.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +14,6 @@ from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
 from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
-from ordstream.operators.operator import OnError
 
 MOST_KEY_COLUMNS = 64
 
@@ -117,13 +116,6 @@ def nonempty(name: Any, where: str) -> str:
     if not isinstance(name, str) or not name:
         raise PlanError(f"{where}: a name must be a non-empty str, got {name!r}")
     return name
-
-
-def policy(on_error: Any, where: str) -> OnError:
-    """The error policy if it is one; PlanError otherwise."""
-    if on_error not in get_args(OnError):
-        raise PlanError(f"{where}: on_error must be 'fail' or 'skip', got {on_error!r}")
-    return "skip" if on_error == "skip" else "fail"
 
 
 def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
 from ordstream.operators.arguments import condition
+from ordstream.operators.error_policy import tried_again
 from ordstream.operators.functions import FunctionReference, FunctionText, python_only
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
@@ -78,6 +79,8 @@ class FilterFunction(FunctionText):
     one_to_one: ClassVar[bool] = True
     is_python: ClassVar[bool] = True
     runs_user_code: ClassVar[bool] = True
+    may_reject: ClassVar[bool] = True
+    may_retry: ClassVar[bool] = True
 
     fn: Callable[..., Any]
 
@@ -85,7 +88,7 @@ class FilterFunction(FunctionText):
     def bind(cls, site: Site, predicate: Any) -> Self:
         """Raises PlanError where the predicate is not callable, or compiled."""
         python_only(predicate, site.name, "")
-        return cls(**site.fields(site.schema), fn=predicate)
+        return cls(**site.fields(site.schema), fn=tried_again(predicate, site.retries))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import FilterKernel

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ordstream.operators.error_policy import tried_again
 from ordstream.operators.filter import FilterFunction
 from ordstream.operators.functions import python_only
 from ordstream.operators.operator import Site
@@ -37,7 +38,7 @@ class Inspect(FilterFunction):
     def bind(cls, site: Site, predicate: Any) -> Self:
         """Raises PlanError where the function is not callable, or compiled."""
         python_only(predicate, site.name, "")
-        return cls(**site.fields(site.schema), fn=Shown(predicate))
+        return cls(**site.fields(site.schema), fn=Shown(tried_again(predicate, site.retries)))
 
     def describe(self) -> str:
         fn = getattr(self.fn, "fn", self.fn)

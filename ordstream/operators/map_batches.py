@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.types import fit_array, from_storage, storage_values
+from ordstream.operators.error_policy import batches_again
 from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
 from ordstream.operators.operator import Site
 from ordstream.reference.base import Row, SerialOperator
@@ -31,6 +32,8 @@ class MapBatches(FunctionText):
     one_to_one: ClassVar[bool] = True
     is_python: ClassVar[bool] = True
     runs_user_code: ClassVar[bool] = True
+    may_reject: ClassVar[bool] = True
+    may_retry: ClassVar[bool] = True
 
     fn: Callable[..., Any]
     format: Literal["numpy", "arrow"] = "numpy"
@@ -43,6 +46,7 @@ class MapBatches(FunctionText):
             raise PlanError(f"{site.name}: format must be 'numpy' or 'arrow', got {format!r}")
         python_only(fn, site.name, "select")
         output = declared_output(schema, site.name)
+        fn = batches_again(fn, site.retries)
         return cls(**site.fields(output), fn=fn, format=format, releases_gil=bool(releases_gil))
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ordstream.operators.arguments import positive_int
+from ordstream.operators.error_policy import gone_through_again, tried_again
 from ordstream.operators.functions import (
     MOST_FAN_OUT,
     FunctionReference,
@@ -28,6 +29,8 @@ class MapRows(FunctionText):
     one_to_one: ClassVar[bool] = True
     is_python: ClassVar[bool] = True
     runs_user_code: ClassVar[bool] = True
+    may_reject: ClassVar[bool] = True
+    may_retry: ClassVar[bool] = True
 
     fn: Callable[..., Any]
 
@@ -35,7 +38,8 @@ class MapRows(FunctionText):
     def bind(cls, site: Site, fn: Any, schema: Any) -> Self:
         """Raises PlanError and SchemaError for a function or a schema that can't be."""
         check_function(fn, site.name, "select or with_columns", compiled=False)
-        return cls(**site.fields(declared_output(schema, site.name)), fn=fn)
+        again = gone_through_again if cls.fans_out else tried_again
+        return cls(**site.fields(declared_output(schema, site.name)), fn=again(fn, site.retries))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import RowsKernel

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["SL", "PS", "SF"]
 AdaptState = Callable[[pa.RecordBatch], pa.RecordBatch]
-OnError = Literal["fail", "skip"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Site:
     on_error : "fail" or "skip"
     before : sequence of Operator
         The operators in front, in order.
+    rejects, retries : see `Operator`
     """
 
     schema: pa.Schema
@@ -57,8 +57,10 @@ class Site:
     key: tuple[int, ...] = ()
     partition: Any = "hash"
     buckets: int | None = None
-    on_error: OnError = "fail"
+    on_error: Literal["fail", "skip"] = "fail"
     before: Sequence[Operator] = ()
+    rejects: bool = False
+    retries: int = 0
 
     def fields(self, output: pa.Schema) -> dict[str, Any]:
         """The fields that every operator has, for its constructor."""
@@ -70,6 +72,8 @@ class Site:
             "partition": self.partition,
             "buckets": self.buckets,
             "on_error": self.on_error,
+            "rejects": self.rejects,
+            "retries": self.retries,
         }
 
     def behind_key(self, fields: Iterable[pa.Field]) -> pa.Schema:
@@ -110,6 +114,12 @@ class Operator:
     buckets : int or None
         Number of buckets asked for; None: the physical plan chooses.
     on_error : "fail" or "skip"
+    rejects : bool
+        Rows that it skips leave by a second output, which `second` makes; steps of a flush are not skipped.
+    second : Operator or None
+        Where it rejects: the operator that a plan takes for the second output.
+    retries : int
+        How often its function is called again for a row for which it raised.
     """
 
     name: str
@@ -118,7 +128,10 @@ class Operator:
     key: tuple[int, ...] = ()
     partition: Any = "hash"
     buckets: int | None = None
-    on_error: OnError = "fail"
+    on_error: Literal["fail", "skip"] = "fail"
+    rejects: bool = False
+    second: Operator | None = None
+    retries: int = 0
 
     #: What the operator is called in messages and in `explain`.
     op: ClassVar[str] = ""
@@ -140,6 +153,32 @@ class Operator:
     fans_out: ClassVar[bool] = False
     #: Has several inputs or outputs: moves rows between lanes, and takes whole units.
     takes_units: ClassVar[bool] = False
+    #: Rows that it can't process may leave by a second output.
+    may_reject: ClassVar[bool] = False
+    #: The second output tells the error of each row.
+    tells_errors: ClassVar[bool] = True
+    #: Takes, of its input, what another operator with the same input rejected: that one's second output.
+    takes_rejections: ClassVar[bool] = False
+    #: A row for which its function raised may be tried again.
+    may_retry: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.rejects and not self.may_reject:
+            raise PlanError(
+                f"{self.name}: on_error='dead_letter' is for operators that call a Python function: filter, "
+                "map, flat_map, map_batches, inspect and process, without compiled=True; use 'skip', which "
+                "counts and shows what it drops"
+            )
+        if self.retries and not self.may_retry:
+            raise PlanError(
+                f"{self.name}: od.retry is for operators that call a Python function: what this one could "
+                "not do once it can't do a second time"
+            )
+
+    @property
+    def rejections_of(self) -> str:
+        """Of an operator that `takes_rejections`: the name of the one that rejects; else ""."""
+        return ""
 
     @property
     def kind(self) -> Kind:
@@ -339,8 +378,10 @@ class Operator:
                 "state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)"
             )
         notes += self.own_notes()
+        if self.retries:
+            notes.append(f"on error: up to {self.retries} more tries")
         if self.on_error != "fail":
-            notes.append(f"on error: {self.on_error}")
+            notes.append(f"on error: {'to the second output' if self.rejects else self.on_error}")
         return notes
 
     def own_notes(self) -> list[str]:

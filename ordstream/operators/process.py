@@ -70,6 +70,8 @@ class Process(FunctionText):
     stateful: ClassVar[bool] = True
     is_python: ClassVar[bool] = True
     runs_user_code: ClassVar[bool] = True
+    may_reject: ClassVar[bool] = True
+    may_retry: ClassVar[bool] = True
 
     fn: Function
     state: Any = None
@@ -280,6 +282,16 @@ class ProcessReference(Keyed, FunctionReference):
     """
 
     def process(self, row: Row) -> list[Row]:
+        for left in range(self.operator.retries, -1, -1):
+            try:
+                return self.once(row)
+            except Exception:
+                if not left:
+                    raise
+        raise AssertionError("a try returns or raises")
+
+    def once(self, row: Row) -> list[Row]:
+        """One try of a row."""
         key = self.key_of(row)
         rows: list[Row] = []
 
@@ -287,7 +299,10 @@ class ProcessReference(Keyed, FunctionReference):
             before = self.due(state)
             result = self.fn(self.python_row(row), state, self.emitter(rows))
             if self.due(state) not in (0, before):
-                self.not_behind(self.due(state), self.not_null(row, self.operator.clock_column))
+                now = row[self.operator.clock_column]
+                if now is None:
+                    raise ValueError("a timer is set at a row whose time is null")
+                self.not_behind(self.due(state), now, "the row's time, ")
             return result
 
         self.call(key, run)
@@ -300,10 +315,10 @@ class ProcessReference(Keyed, FunctionReference):
         field = self.operator.state.field(self.operator.timer)
         return int(to_storage(getattr(state, field.name), field.type, field.name))
 
-    def not_behind(self, due: int, now: int) -> None:
+    def not_behind(self, due: int, now: int, what: str) -> None:
         """ValueError where a timer is not behind a time."""
         if due <= now:
-            raise ValueError(f"the timer at {due} is not behind {now}")
+            raise ValueError(f"the timer at {due} is not behind {what}{now}")
 
     def fire(self, key: SortKey, due: int, mark: int) -> list[Row]:
         """Call on_timer for a key."""
@@ -315,7 +330,7 @@ class ProcessReference(Keyed, FunctionReference):
             at = to_python(due, field.type)
             result = self.operator.on_timer(self.user_key(key), state, at, self.emitter(rows))
             if self.due(state):
-                self.not_behind(self.due(state), mark)
+                self.not_behind(self.due(state), mark, "the mark, ")
             return result
 
         self.call(key, run)
@@ -348,9 +363,9 @@ class ProcessReference(Keyed, FunctionReference):
     def call(self, key: SortKey, function: Callable[[Any], Any]) -> None:
         """Call with the key's state; when that raises and the run goes on, the state is as before."""
         known = key in self.states
-        skips = self.operator.on_error == "skip"
+        undoes = self.operator.on_error == "skip" or self.operator.retries > 0
         state = self.states[key] if known else self.new_state()
-        before = self.copy_of(state) if known and skips else None
+        before = self.copy_of(state) if known and undoes else None
         try:
             result = function(state)
             if result is not None:
@@ -358,7 +373,7 @@ class ProcessReference(Keyed, FunctionReference):
                     f"a process function outputs with emit(...) and returns nothing, got {result!r}"
                 )
         except Exception:
-            if known and skips:
+            if known and undoes:
                 self.states[key] = before
             raise
         self.states[key] = state

@@ -27,12 +27,14 @@ class Reorder(Operator):
     time : int
     slack : int
         In the unit of the time column.
-    late : "raise", "drop" or "adjust"
+    late : "raise", "drop", "adjust" or "side_output"
     """
 
     op: ClassVar[str] = "reorder"
     stateful: ClassVar[bool] = True
     keeps_time: ClassVar[bool] = False
+    may_reject: ClassVar[bool] = True
+    tells_errors: ClassVar[bool] = False
 
     time: int
     slack: int
@@ -40,24 +42,21 @@ class Reorder(Operator):
 
     @classmethod
     def bind(cls, site: Site, time: str, slack: Duration, late: Any) -> Self:
-        """Raises PlanError and SchemaError where the arguments do not fit the schema, NotImplementedError
-        for late="side_output".
-        """
+        """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         where, schema = site.name, site.schema
         index = column_index(schema, time, where)
         span = time_span(slack, schema.field(index), f"{where}: slack")
         if span < 0:
             raise PlanError(f"{where}: slack must be at least 0, got {slack!r}")
         if late not in get_args(Late):
-            raise PlanError(f"{where}: late must be 'raise', 'drop' or 'adjust', got {late!r}")
-        if late == "side_output":
-            raise NotImplementedError(
-                f"{where}: late='side_output' needs a second output of the run, which comes with graphs; "
-                "until then use late='drop', which counts late rows, or late='adjust'"
+            raise PlanError(
+                f"{where}: late must be 'raise', 'drop', 'adjust' or 'side_output', got {late!r}"
             )
+        if site.rejects:
+            raise PlanError(f"{where}: what it can't take are late rows: late='side_output', not on_error")
         fields = site.fields(schema)
-        if late == "drop":
-            fields["on_error"] = "skip"
+        if late in ("drop", "side_output"):
+            fields |= {"on_error": "skip", "rejects": late == "side_output"}
         return cls(**fields, time=index, slack=span, late=late)
 
     def kernel(self) -> Any:
@@ -111,6 +110,7 @@ class ReorderReference(Keyed):
         if self.latest is not None and time < self.latest - operator.slack:
             if operator.late != "adjust":
                 raise ValueError(f"a late row: {time} is more than {operator.slack} before {self.latest}")
+            self.adjusted += 1
             time = self.latest - operator.slack
             row = (*row[: operator.time], time, *row[operator.time + 1 :])
         self.latest = time if self.latest is None else max(self.latest, time)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration
+from ordstream.operators.error_policy import OnError
 from ordstream.operators.join_lookup import JoinLookup, named_pairs
-from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.operator import Operator, Site
 from ordstream.operators.time_joins import AsofJoin, IntervalJoin, Sides
 from ordstream.plan.sides import united_sides
 

@@ -13,7 +13,8 @@ from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
-from ordstream.operators.operator import OnError, Operator
+from ordstream.operators.error_policy import OnError
+from ordstream.operators.operator import Operator
 from ordstream.operators.pair_up import PairUp
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.preceding import Preceding

@@ -6,7 +6,8 @@ them.
 
 Every operator has a `name`, used in errors and reports (default: the operation and its position,
 "filter_1"), and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops that tuple,
-leaves the state as it was, and reports it.
+leaves the state as it was, and reports it; "dead_letter" does so and gives the tuple, with its error, as a
+second output (`side_output`); `od.retry(n)` calls a function again first.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from ordstream.ground.types import column_index, pipeline_schema, unique_names
 from ordstream.operators.arguments import condition, emission, flat, key_columns, nonempty, positive_int
 from ordstream.operators.assert_that import AssertThat
 from ordstream.operators.branch import Branch
+from ordstream.operators.error_policy import OnError
 from ordstream.operators.filter import Filter, FilterFunction
 from ordstream.operators.inspect import Inspect
 from ordstream.operators.kept_rows import bind_deduplicate
 from ordstream.operators.map_batches import MapBatches
 from ordstream.operators.map_rows import bind_flat_map, bind_map
-from ordstream.operators.operator import OnError, Operator
+from ordstream.operators.operator import Operator
 from ordstream.operators.pairs import Explode, ListFunction, Pairs
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.project import Project
@@ -40,6 +42,7 @@ from ordstream.operators.top_k import TopK
 from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
 from ordstream.pipeline.runs import Runs, processes_of
+from ordstream.pipeline.side_outputs import SideOutputs
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
 from ordstream.plan.explain import explain
@@ -50,7 +53,7 @@ from ordstream.plan.shedding import check_no_shed
 __all__ = ["KeyedPipeline", "Pipeline"]
 
 
-class Pipeline(Joins, Runs, StatefulOperators):
+class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     """A chain of operators.
 
     A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a
@@ -392,9 +395,10 @@ class Pipeline(Joins, Runs, StatefulOperators):
             "5s", a timedelta, or a number in the column's unit.
         late : "raise", "drop", "adjust" or "side_output"
             What becomes of a tuple more than `slack` before the latest one. "raise": an error at that row.
-            "drop": it is dropped and counted, as `on_error="skip"` does (`skipped` in the report), and so is
-            a null time. "adjust": it gets the earliest time that is not late, the latest less `slack`.
-            "side_output" is not there yet.
+            "drop": it is dropped and counted, as `on_error="skip"` does (`skipped` in the report).
+            "side_output": it leaves as it came, by a second output of the run (`side_output`), counted as
+            `rejected`. Both do so with a null time, too. "adjust": it gets the earliest time that is not
+            late, the latest less `slack`, and is counted as `adjusted`.
         """
         return self._then(Reorder.bind(self._site("reorder", name, on_error), time, slack, late))
 

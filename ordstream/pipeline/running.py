@@ -15,7 +15,7 @@ from ordstream.expressions.expr import Expr, col
 from ordstream.ground.types import column_index, is_temporal
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
 from ordstream.operators.arguments import column_name
-from ordstream.operators.operator import OnError
+from ordstream.operators.error_policy import OnError
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline

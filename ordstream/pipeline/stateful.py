@@ -13,13 +13,14 @@ from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregate import Aggregate, Scan
 from ordstream.operators.aggregation import Aggregation
-from ordstream.operators.arguments import nonempty, policy
+from ordstream.operators.arguments import nonempty
 from ordstream.operators.assert_ordered import AssertOrdered
 from ordstream.operators.count import Count
+from ordstream.operators.error_policy import OnError, policy
 from ordstream.operators.forward_fill import ForwardFill
 from ordstream.operators.kept_rows import Head, Lead, ShownColumns, Tail
 from ordstream.operators.lag import Lag
-from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.operator import Operator, Site
 from ordstream.operators.process import bind_process
 from ordstream.operators.punctuation import Every
 from ordstream.operators.window_kinds import WindowKind
@@ -330,8 +331,9 @@ class StatefulOperators(RunningOperators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")
         checked = policy(on_error, chosen)
         return Site(
-            self._schema, chosen, self._key, self._partition, self._buckets, checked, way(self._plan)
-        )
+            self._schema, chosen, self._key, self._partition, self._buckets, checked.on_error,
+            way(self._plan), checked.rejects, checked.retries,
+        )  # fmt: skip
 
     def _then(self, operator: Operator) -> Pipeline:
         """The pipeline with one more operator."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ordstream.errors import PlanError
 from ordstream.operators.aggregation import Aggregation
-from ordstream.operators.operator import OnError, Operator, Site
+from ordstream.operators.error_policy import OnError
+from ordstream.operators.operator import Operator, Site
 from ordstream.operators.rolling import Rolling
 from ordstream.operators.window import Window
 from ordstream.operators.window_kinds import WindowKind

@@ -14,7 +14,9 @@ from dataclasses import replace
 from ordstream.errors import PlanError
 from ordstream.operators.branch import Branch
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.union import Union
 from ordstream.plan.plan import SOURCE, Edge, Plan
+from ordstream.plan.rejections import check_taken, joined
 from ordstream.plan.sources import with_one_source
 
 #: Of a unit, at a time (`ordstream._core.ground.kernel.MOST_LANES`).
@@ -38,13 +40,16 @@ def laid_out(plan: Plan) -> Plan:
     plan = with_one_source(plan)
     if plan.lanes or not plan.is_graph:
         return plan
-    return _on_lanes(_with_copies(_named(plan)))
+    return _on_lanes(_with_copies(joined(_named(plan))))
 
 
 def check_line(plan: Plan, where: str) -> None:
-    """PlanError for a graph, in what takes lines only."""
+    """PlanError for a graph, in what takes lines only; and where rows are rejected that nobody takes."""
     if plan.is_graph:
-        raise PlanError(f"{where}: a pipeline with branches or unions is not cut; run it in one node")
+        raise PlanError(
+            f"{where}: a pipeline with branches, unions or second outputs is not cut; run it in one node"
+        )
+    check_taken(plan)
 
 
 def check_one_source(plan: Plan, where: str) -> None:
@@ -141,7 +146,18 @@ def _on_lanes(plan: Plan) -> Plan:
             operator = operator.laid(own[0], ways, position, -1)
             works_on.append(0)
         operators.append(operator)
-    return replace(plan, operators=tuple(operators), lanes=tuple(works_on))
+    plan = replace(plan, operators=tuple(operators), lanes=tuple(works_on))
+    return plan if lanes[end] == 0 else _at_lane_0(plan, lanes[end])
+
+
+def _at_lane_0(plan: Plan, lane: int) -> Plan:
+    """The plan with its output where a run looks for it: rows of other lanes end there."""
+    last, schema = len(plan.operators) - 1, plan.output
+    site = Site(schema, plan.free_name("output"))
+    moves = Union.of(site, (schema,), schema, [range(len(schema))]).laid(0, (lane,), -1, -1)
+    edges = (*plan.edges, Edge(last, last + 1, plan.port))
+    operators = (*plan.operators, moves)
+    return replace(plan, operators=operators, edges=edges, lanes=(*plan.lanes, 0), port=0)
 
 
 def _common(points: list[tuple[int, ...]]) -> tuple[int, ...]:

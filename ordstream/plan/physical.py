@@ -20,6 +20,7 @@ from ordstream.operators.operator import Operator
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
+from ordstream.plan.rejections import check_taken
 from ordstream.plan.rewrites import rewritten
 from ordstream.plan.shedding import check_protected
 
@@ -134,7 +135,10 @@ def physical(
     """
     if not unfinished:
         check_protected(plan)
-    plan = rewritten(laid_out(plan), without)
+    plan = laid_out(plan)
+    if not unfinished:
+        check_taken(plan)
+    plan = rewritten(plan, without)
     lanes = plan.lanes or (0,) * len(plan.operators)
     operators = tuple(
         replace(_spread(operator, workers, buckets, chunk_rows), lane=lane)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.operators.operator import Operator
+from ordstream.operators.rejected import Rejected
 
 #: The producer of the source's tuples in an `Edge`.
 SOURCE = -1
@@ -101,7 +102,11 @@ class Plan:
         return cls(source, chain, tuple(Edge(position - 1, position) for position in range(len(chain))))
 
     def then(self, operator: Operator) -> Plan:
-        """The plan with one more operator behind the last."""
+        """The plan with one more operator behind the last. What it rejects has its own operator from here
+        on, so that all plans with this one have the same.
+        """
+        if operator.rejects:
+            operator = operator.changed(second=Rejected.by(operator))
         position = len(self.operators)
         edge = Edge(position - 1, position, self.port)
         return replace(self, operators=(*self.operators, operator), edges=(*self.edges, edge), port=0)
@@ -162,7 +167,21 @@ class Plan:
     @property
     def is_graph(self) -> bool:
         """Whether an operator has several inputs or outputs."""
-        return any(operator.takes_units for operator in self.operators)
+        return any(operator.takes_units or operator.takes_rejections for operator in self.operators)
+
+    def leading_to(self, position: int) -> Plan:
+        """The plan of what an operator makes, by its first output."""
+        kept = {position}
+        for one in reversed(range(position + 1)):
+            if one in kept:
+                kept |= {producer for producer in self.producers(one) if producer != SOURCE}
+        at = {SOURCE: SOURCE} | {old: new for new, old in enumerate(sorted(kept))}
+        edges = [
+            replace(edge, producer=at[edge.producer], consumer=at[edge.consumer])
+            for edge in self.edges if edge.consumer in kept
+        ]  # fmt: skip
+        operators = tuple(self.operators[old] for old in sorted(kept))
+        return replace(self, operators=operators, edges=tuple(edges), port=0)
 
     def replaced(self, operators: Sequence[Operator]) -> Plan:
         """The same edges between other operators, as many."""

@@ -23,6 +23,8 @@ from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.ground.ordercheck import runs_backwards
 
 Row = tuple[Any, ...]
+#: Type and text of the exception.
+Rejection = tuple[str, str]
 Step = Callable[[], list[Row]]
 SortKey = tuple[tuple[Any, ...], ...]
 
@@ -55,6 +57,11 @@ class SerialOperator:
     #: (serial, index) of every tuple that it shed.
     shed: Sequence[tuple[int, int]] = ()
 
+    #: Tuples that came too late and got a later time.
+    adjusted = 0
+    #: Why the last row given to `process` goes into the operator's second output; None: it does not.
+    rejection: Rejection | None = None
+
     def __init__(self, operator: Any) -> None:
         self.operator = operator
 
@@ -68,6 +75,10 @@ class SerialOperator:
 
     def united(self, place: int, row: Row) -> Row:
         """Of an operator with several inputs: what a row of one of them becomes."""
+        return row
+
+    def rejected(self, row: Row, why: Rejection) -> Row:
+        """Of an operator that takes what another one rejected: what the row becomes."""
         return row
 
     def on_time(self, time: int) -> list[Step]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import OperatorError, PlanError, SourceError
+from ordstream.errors import OperatorError, PlanError, SourceError, type_and_text
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
@@ -61,6 +61,10 @@ class SerialResult:
         dropped, in order.
     reasons : list of str
         Type and text of the exception of each of them.
+    rejected : list of (str, int)
+        (operator name, serial) of every tuple that went into its operator's second output, in order.
+    adjusted : dict of str to int
+        Of operators with late="adjust" that adjusted some: how many tuples.
     shed : list of (str, int, int)
         (operator name, serial, index) of every tuple that a shed operator dropped: by a log, or frozen.
     """
@@ -71,6 +75,8 @@ class SerialResult:
     skipped: list[tuple[str, int]] = field(default_factory=list)
     shed: list[tuple[str, int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    rejected: list[tuple[str, int]] = field(default_factory=list)
+    adjusted: dict[str, int] = field(default_factory=dict)
     emitted_through: OrderTag = field(default_factory=lambda: OrderTag(0))
     _storage: list[Row] = field(default_factory=list, repr=False)
     _run: _SerialRun | None = field(default=None, repr=False)
@@ -194,6 +200,7 @@ def run_serial(
     run.result.emitted_through = max(
         [OrderTag(run.completed), *(OrderTag(*tag) for tag in run.result.tags[-1:])]
     )
+    run.result.adjusted = {one.operator.name: one.adjusted for one in run.operators if one.adjusted}
     run.result.shed = [(one.operator.name, *row) for one in run.operators for row in one.shed]
     return run.result
 
@@ -292,7 +299,11 @@ class _SerialRun:
             return step()
         except Exception as error:
             failed = operator.operator
-            if failed.on_error == "skip":
+            if failed.rejects and row is not None:
+                operator.rejection = type_and_text(error)
+                self.result.rejected.append((failed.name, self.serial))
+                return []
+            if failed.on_error == "skip" and not failed.rejects:
                 self.result.skipped.append((failed.name, self.serial))
                 self.result.reasons.append(f"{type(error).__name__}: {error}")
                 return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ordstream.reference.base import Row, SerialOperator
+from ordstream.reference.base import Rejection, Row, SerialOperator
 
 #: The branch point that the rows of one step of a flush have in common.
 STEP = -1
@@ -41,6 +41,8 @@ class SerialGraph:
             for position in range(len(operators))
         ]
         self.output: Wire = (len(operators) - 1, plan.port)
+        #: (operator, place at the branch point in front of it) -> why the row was rejected
+        self.rejections: dict[tuple[str, int], Rejection] = {}
 
     def spread(self, producer: int, rows: Iterable[Row]) -> tuple[list[Row], BaseException | None]:
         """The output that the rows of one cause, made by an operator or the source (-1), lead to; and what
@@ -48,6 +50,7 @@ class SerialGraph:
         """
         wires: dict[Wire, list[Item]] = {(producer, 0): [({STEP: i}, row) for i, row in enumerate(rows)]}
         error = None
+        self.rejections = {}
         for position in range(producer + 1, len(self.operators)):
             inputs = [wires.pop(wire, []) for wire in self.inputs[position]]
             made, failure = self.through(position, inputs)
@@ -80,8 +83,14 @@ class SerialGraph:
     def of_row(self, position: int, number: int, places: Places, row: Row) -> list[tuple[int, Item]]:
         """What an operator with one input makes of its row `number`: port and row."""
         serial = self.operators[position]
+        if serial.operator.takes_rejections:
+            why = self.rejections.get((serial.operator.rejections_of, places[max(places)]))
+            return [] if why is None else [(0, (places, serial.rejected(row, why)))]
         if serial.operator.ports == 1:
             rows = self.attempt(serial, lambda: serial.process(row), row)
+            if serial.rejection is not None:
+                self.rejections[serial.operator.name, places[max(places)]] = serial.rejection
+                serial.rejection = None
             return [(0, (places, one)) for one in rows]
         ports = self.attempt(serial, lambda: [(port,) for port in serial.ports_of(row)], row)
         return [(port, (places | {position: number}, row)) for (port,) in ports]

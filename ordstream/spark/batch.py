@@ -22,6 +22,7 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
+from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
@@ -148,6 +149,7 @@ def apply(
     check_frame(df)
     check_order(order)
     check_one_source(pipeline.plan, "od.spark")
+    check_taken(pipeline.plan)
     if (report is not None or progress is not None) and not executors_are_here(df.sparkSession):
         _tell_once(
             "report= and progress= hear only nodes in executors on the driver's host; Spark's own metrics "

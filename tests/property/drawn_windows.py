@@ -27,6 +27,7 @@ class Windows:
     add: Any
     keyed: Any
     pipeline_key: Any
+    rejected: Any
     aggregations: Any
     time: Any
     policy: Any
@@ -59,6 +60,8 @@ class Windows:
         times = named(self.schema, can_be_time)
         if times:
             late = self.pick(("", ", late='drop'", ", late='drop'", ", late='adjust'"))
+            if self.rejected is not None and self.pick((True, False)):
+                late = f", late='side_output', name='late{len(self.rejected)}'"
             time, slack = self.pick(times), self.pick((0, 1, 3, 40))
             self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
 

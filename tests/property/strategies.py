@@ -62,6 +62,7 @@ class Chain(Windows, RowOperators, Joins):
     pipeline: Any
     texts: list[str] = field(default_factory=list)
     clocks: frozenset[str] = frozenset()  # columns that ascend
+    rejected: list[Chain] | None = None  # second outputs, where operators may have some
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,6 +71,10 @@ class Chain(Windows, RowOperators, Joins):
     def add(self, text: str) -> None:
         self.pipeline = eval(f"pipeline{text}", NAMESPACE | {"pipeline": self.pipeline})
         self.texts.append(text)
+        last = self.pipeline.plan.operators[-1]
+        if last.rejects and self.rejected is not None:
+            second = self.pipeline.side_output(last.name)
+            self.rejected.append(Chain(self.draw, second, [*self.texts, f".side_output({last.name!r})"]))
         self.clocks = still_ascending(self.pipeline.plan.operators[-1], self.clocks)
 
     def pick(self, choices: Any) -> Any:
@@ -77,6 +82,15 @@ class Chain(Windows, RowOperators, Joins):
 
     def policy(self) -> str:
         return self.pick(["", "", ", on_error='skip'"])
+
+    def policy_of_function(self) -> str:
+        """Of an operator with a Python function."""
+        if self.draw(st.integers(0, 2)) == 0:
+            return self.pick((", on_error=od.retry(2)", ", on_error=od.retry(1, then='skip')"))
+        if self.rejected is None or self.draw(st.booleans()):
+            return self.policy()
+        then = self.pick(("'dead_letter'", "od.retry(1, then='dead_letter')"))
+        return f", on_error={then}, name='letters{len(self.rejected)}'"
 
     def time(self, able: list[str]) -> str:
         """One of some columns, mostly one that ascends."""
@@ -95,7 +109,8 @@ class Chain(Windows, RowOperators, Joins):
         self.add(f".filter({Expressions(self.draw, self.schema).boolean()}{self.policy()})")
 
     def filter_function(self) -> None:
-        self.add(f".filter(f.keeps({self.pick((2, 3, 50))}, {self.draw(_RAISES)}){self.policy()})")
+        function = f"f.keeps({self.pick((2, 3, 50))}, {self.draw(_RAISES)})"
+        self.add(f".filter({function}{self.policy_of_function()})")
 
     def select(self) -> None:
         kept = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=4, unique=True))
@@ -123,18 +138,18 @@ class Chain(Windows, RowOperators, Joins):
     def map(self) -> None:
         kind = self.pick(("tuple", "list", "dict"))
         schema = "{'w': int, 't': str, 'f': float}"
-        self.add(f".map(f.maps({kind!r}, {self.draw(_RAISES)}), schema={schema}{self.policy()})")
+        self.add(f".map(f.maps({kind!r}, {self.draw(_RAISES)}), schema={schema}{self.policy_of_function()})")
 
     def misfit(self) -> None:
         """A map whose outputs do not always fit: int8, and a column without nulls."""
         fields = ("'w', pa.int8()", "'t', pa.string()", "'f', pa.float32(), False")
         schema = f"pa.schema([{', '.join(f'pa.field({text})' for text in fields)}])"
-        self.add(f".map(f.maps('tuple'), schema={schema}{self.policy()})")
+        self.add(f".map(f.maps('tuple'), schema={schema}{self.policy_of_function()})")
 
     def flat_map(self) -> None:
         schema = "{'w': pa.int32(), 't': pa.string()}"
         function = f"f.flat_maps({self.pick((1, 2, 5))}, {self.draw(_RAISES)})"
-        self.add(f".flat_map({function}, schema={schema}{self.policy()})")
+        self.add(f".flat_map({function}, schema={schema}{self.policy_of_function()})")
 
     def map_batches(self) -> None:
         if self.draw(st.booleans()):
@@ -154,7 +169,7 @@ class Chain(Windows, RowOperators, Joins):
             )
         gil = self.pick(("", ", releases_gil=True"))
         call = f"{function}({self.draw(_RAISES)})"
-        self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy()})")
+        self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy_of_function()})")
 
     def lists(self) -> None:
         column = self.pick(named(self.schema, is_list))
@@ -404,7 +419,7 @@ class Chain(Windows, RowOperators, Joins):
         else:
             function, schema, state = f"f.appends({raises})", "{'n': int}", "state=f.list_codec()"
             hooks = self.pick(("", ", on_flush=f.appends_flush"))
-        self.add(f"{key}.process({function}, schema={schema}, {state}{hooks}{self.policy()})")
+        self.add(f"{key}.process({function}, schema={schema}, {state}{hooks}{self.policy_of_function()})")
 
     def compiled_process(self) -> None:
         self.prepare()

@@ -6,6 +6,7 @@ generator covers.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ def grown(draw: Any, chain: Chain, depth: int) -> list[Chain]:
         two, names = (chain.pipeline, chain.pipeline), ["", ""]
     ends: list[Chain] = []
     for pipeline, name in zip(two, names, strict=True):
-        side = Chain(draw, pipeline, [*chain.texts, name], chain.clocks)
+        side = Chain(draw, pipeline, [*chain.texts, name], chain.clocks, chain.rejected)
         ends += grown(draw, side, depth - 1)
     if draw(st.integers(0, 3)):
         ends = united(draw, ends)
@@ -77,7 +78,8 @@ def united(draw: Any, ends: list[Chain]) -> list[Chain]:
     if draw(st.integers(0, 5)) == 0:
         fitting = [*fitting, fitting[0]]
     text = ", ".join("".join(end.texts) for end in fitting)
-    one = Chain(draw, od.union(*(end.pipeline for end in fitting)), [f"od.union({text})"], frozenset())
+    one = Chain(draw, od.union(*(end.pipeline for end in fitting)), [f"od.union({text})"])
+    one.rejected = ends[0].rejected
     return [*grown(draw, one, 0), *others]
 
 
@@ -87,8 +89,9 @@ def graphs(draw: Any) -> Graph:
     schema = draw(schemas())
     ascending = draw(clocks(schema))
     source = od.Pipeline(schema)
-    ends = grown(draw, Chain(draw, source, ["p"], ascending), 2)
-    outputs = {f"o{number}": end for number, end in enumerate(ends)}
+    rejected: list[Chain] = []
+    ends = grown(draw, Chain(draw, source, ["p"], ascending, rejected), 2)
+    outputs = {f"o{number}": end for number, end in enumerate([*ends, *rejected])}
     table = draw(tables(schema, clocks=ascending))
     given = draw(drawn_options.options(schema, ascending))
     plan, _ = with_outputs({name: end.pipeline.plan for name, end in outputs.items()})
@@ -141,6 +144,7 @@ def test_graphs(graph):
     elif error is not None:
         assert str(error) == str(expected.error)
     else:
-        assert {o.name: o.skipped for o in report.operators if o.skipped} == {
-            name: [n for n, _ in expected.skipped].count(name) for name, _ in expected.skipped
-        }
+        for what, of in (("skipped", expected.skipped), ("rejected", expected.rejected)):
+            counted = {o.name: getattr(o, what) for o in report.operators if getattr(o, what)}
+            assert counted == Counter(name for name, _ in of)
+        assert {o.name: o.adjusted for o in report.operators if o.adjusted} == expected.adjusted

@@ -185,6 +185,9 @@ cdef class BatchKernel(PythonKernel):
                 first_null[0] = slot
             if self.kernel.on_error != ON_ERROR_SKIP:
                 break
+            if self.rejections is not None:
+                self.failed(c, slot, null_error(self.names, c, slot))
+                continue
             add_relaxed(&self.kernel.skipped, 1)         # statistic; no partner
             if skip_is_first(&self.kernel, slot_serial(c, slot)):
                 skip_note_error(&self.kernel, slot_serial(c, slot), False, null_error(self.names, c, slot))

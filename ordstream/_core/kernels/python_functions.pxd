@@ -13,11 +13,13 @@ e) A run that is cancelled stops before the next row: one row may take long. Tha
 f) When the reading thread has been woken and wants the GIL, a worker lets it go first, once. Otherwise the
    thread is woken each time that the GIL is free, between any two calls, and mostly finds it taken again.
    That cost a third of a batch function's time (decisions.md).
+g) Where rows are rejected, they are skipped, and noted for the operator that makes the second output.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport KernelOwner
+from ordstream._core.ground.rejections cimport Rejections
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
 from ordstream._core.state.python_timers cimport Timers
@@ -65,6 +67,7 @@ cdef class PythonKernel(KernelOwner):
     cdef RowReader reader
     cdef RowWriter writer
     cdef bint makes_chunk          # `run` is given a fresh output chunk
+    cdef Rejections rejections     # None: rows are not rejected
     cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL
     cdef list read(self, Chunk* c, const int32_t* rows, int32_t n)
@@ -96,9 +99,12 @@ cdef class ProcessKernel(KernelOwner):
     cdef PythonRows as_rows    # None: the state is not declared, and stays
     cdef object key_spec       # KeySpecOwner, None for SF
     cdef int64_t state_bytes   # of one state, a guess
+    cdef Rejections rejections     # None: rows are not rejected
+    cdef int32_t retries
     cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
                       Chunk* out,
-                      Emitter emit, Failure* f) except -1
+                      Emitter emit, Failure* f, int32_t left) except -1
+    cdef bint gives_up(self, const Chunk* c, int32_t slot, object error, Failure* f) except -1
     cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
                          const int32_t* records,
                          Chunk* out, Failure* f) noexcept

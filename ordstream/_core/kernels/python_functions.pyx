@@ -11,6 +11,7 @@ from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
 )
 from ordstream._core.ground.kernel_tools cimport owner_setup
+from ordstream._core.kernels.rejected cimport RejectedKernel
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
 )
@@ -82,6 +83,10 @@ cdef class PythonKernel(KernelOwner):
         self.kernel.unbounded = 1
         self.kernel.max_workers = 1 if HAS_GIL and not operator.leaves_gil else 0
 
+    def reject_to(self, RejectedKernel taker):
+        """Note skipped rows for the operator that makes the second output. Before the run."""
+        self.rejections = taker.rejections
+
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         """Process c.n > 0 rows; `out` has room for as many (NULL: an in-place kernel). Returns the output
         chunk."""
@@ -108,6 +113,8 @@ cdef class PythonKernel(KernelOwner):
     cdef int failed(self, Chunk* c, int32_t slot, object error) except -1:
         """A row raised. Under "skip" count it (returns 0), else record the failure (returns 1)."""
         if slot >= 0 and self.kernel.on_error == ON_ERROR_SKIP and isinstance(error, Exception):
+            if self.rejections is not None:
+                self.rejections.add(c, slot, error)
             add_relaxed(&self.kernel.skipped, 1)        # statistic; no partner
             if skip_is_first(&self.kernel, slot_serial(c, slot)):
                 skip_note_error(&self.kernel, slot_serial(c, slot), False, error)
@@ -406,6 +413,12 @@ cdef class ProcessKernel(KernelOwner):
         if operator.state is not None:
             self.as_rows = PythonRows(operator, self.states.spec)
             owner_state(self, operator, python_export, python_install, python_remove)
+        self.retries = operator.retries
+
+    def reject_to(self, RejectedKernel taker):
+        """As PythonKernel. A step of a punctuation is no row: it is not skipped then."""
+        self.rejections = taker.rejections
+        self.states.steps_fail = True
 
     cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
                          const int32_t* records,
@@ -433,7 +446,7 @@ cdef class ProcessKernel(KernelOwner):
                     break
                 record = &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i])
                 row = None if values is None else values[i]
-                if not self.one_row(w, b, c, rows[i], record, row, out, emit, f):
+                if not self.one_row(w, b, c, rows[i], record, row, out, emit, f, self.retries):
                     break
                 i += 1
             return i
@@ -443,6 +456,8 @@ cdef class ProcessKernel(KernelOwner):
                 exception_set(f, rows[i], error)
             except BaseException:
                 failure_set(f, rows[i], FAIL_MEMORY, "out of memory")
+            if self.rejections is not None and isinstance(error, MemoryError):
+                f.code = FAIL_MEMORY                         # not the row's fault: it is not skipped
             return i
         finally:
             if emit is not None:
@@ -450,13 +465,13 @@ cdef class ProcessKernel(KernelOwner):
 
     cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
                       Chunk* out,
-                      Emitter emit, Failure* f) except -1:
-        """Call the function for one row. False: it failed; f is filled, outputs and (under "skip") state are
-        as before."""
+                      Emitter emit, Failure* f, int32_t left) except -1:
+        """Call the function for one row; where it raises, up to `left` times again. False: it failed; f is
+        filled, outputs and (under "skip") state are as before."""
         cdef int32_t start = out.n
         cdef int64_t position = record[0]
         cdef list states = <list> b.states
-        cdef bint skips = self.kernel.on_error == ON_ERROR_SKIP
+        cdef bint undoes = self.kernel.on_error == ON_ERROR_SKIP or self.retries > 0
         cdef int64_t armed = 0
         before = None
         emit.origin = slot
@@ -465,7 +480,7 @@ cdef class ProcessKernel(KernelOwner):
                 row = self.reader.row(c, slot)
             if position:
                 state = states[position - 1]
-                if skips:
+                if undoes:
                     before = self.states.preserve(state)
             else:
                 state = self.states.new_state()
@@ -488,5 +503,14 @@ cdef class ProcessKernel(KernelOwner):
             out.slots = start
             if position and before is not None:
                 self.states.restore(b, <char*> record, states[position - 1], before)
-            exception_set(f, slot, error)
-            return False
+            if (left == 0 or not isinstance(error, Exception) or isinstance(error, Cancelled)
+                    or is_cancelled(self.kernel.stop)):
+                return self.gives_up(c, slot, error, f)
+        return self.one_row(w, b, c, slot, record, row, out, emit, f, left - 1)
+
+    cdef bint gives_up(self, const Chunk* c, int32_t slot, object error, Failure* f) except -1:
+        """The row failed: fill f; note the row, where it is rejected. Returns False."""
+        exception_set(f, slot, error)
+        if self.rejections is not None and isinstance(error, Exception) and not isinstance(error, Cancelled):
+            self.rejections.add(c, slot, error)
+        return False

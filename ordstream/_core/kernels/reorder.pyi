@@ -1,5 +1,9 @@
 from ordstream._core.ground.kernel import KernelOwner
+from ordstream._core.kernels.rejected import RejectedKernel
 from ordstream.operators.operator import Operator
 
 class ReorderKernel(KernelOwner):
     def __init__(self, operator: Operator) -> None: ...
+    def reject_to(self, taker: RejectedKernel) -> None: ...
+    @property
+    def adjusted(self) -> int: ...

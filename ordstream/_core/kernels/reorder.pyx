@@ -4,19 +4,23 @@ over data streams, TODS 2004, section 2). Contract: kernel.pxd (b), (c), (f).
 
 a) One state in all: a binary heap of rows by (time, arrival). A row that waits is an entry of row_queue.pxd;
    what leaves is copied into the output chunk.
-b) A row before the latest time less the slack is late: an error at that row, or it gets that time.
+b) A row before the latest time less the slack is late: an error at that row, or it gets that time. Where
+   late rows have an output of their own, they are errors that are skipped, and noted (rejections.pxd).
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
+from ordstream._core.ground.atomics cimport a64, add_relaxed, load_relaxed
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_U64, Chunk, Failure, Worker, chunk_reserve,
     failure_set,
 )
 from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.ground.rejections cimport RejectionTable, rejection_put
 from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.kernels.rejected cimport RejectedKernel
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.row_queue cimport Entry, RowSpec, RowSpecOwner, entry_of, show_entry
 from ordstream._core.state.row_values cimport row_null, row_value, value_at
@@ -47,6 +51,8 @@ cdef struct ReorderContext:
     int32_t time           # column
     int32_t time_type
     int32_t adjusts        # a late row gets the time that it should have had
+    a64 adjusted           # rows that did
+    RejectionTable* rejected   # where rows that fail are noted, or NULL
     const RowSpec* rows    # whole rows of the input
     const RowSpec* stored  # the same columns in a row of exported state, behind two others
     int64_t slack
@@ -159,6 +165,13 @@ cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s,
     return 0
 
 
+cdef inline int32_t refused(ReorderContext* x, const Chunk* c, int32_t i, Failure* f) noexcept nogil:
+    """Note a row that fails, where such rows are rejected. Returns i."""
+    if x.rejected != NULL and rejection_put(x.rejected, c, f.slot, NULL, 0, NULL, 0) != 0:
+        failure_set(f, f.slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+    return i
+
+
 cdef int32_t reorder_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -178,19 +191,20 @@ cdef int32_t reorder_process(
     for i in range(n):
         if row_null(c, x.time, rows[i]):
             failure_set(f, rows[i], FAIL_NULL, "a null time: filter such tuples out before reorder")
-            return i
+            return refused(x, c, i, f)
         time = value_at(x.time_type, c.cols[x.time].data, rows[i])
         late = is_late(x, s, time)
         if late and not x.adjusts:
             snprintf(text, sizeof(text), "a late row: %lld is more than the slack, %lld, before %lld",
                      <long long> time, <long long> x.slack, <long long> s.latest)
             failure_set(f, rows[i], FAIL_NULL, text)
-            return i
+            return refused(x, c, i, f)
         row = entry_of(x.rows, &s.held, c, rows[i], NULL)
         if row == NULL:
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
         if late:
+            add_relaxed(&x.adjusted, 1)                      # statistic
             time = s.latest - x.slack
             put_word(<char*> row + x.rows.offset[x.time], x.time_type, 0, time)
         if push(s, time, s.arrived + 1, row) != 0:
@@ -353,9 +367,10 @@ cdef int32_t reorder_remove(Kernel* k, Worker* w, void* state, Chunk* keys, cons
 
 
 cdef class ReorderKernel(KernelOwner):
-    """Operator "reorder". Attributes: `time`, column; `slack`, int; `late`, "raise", "drop" or "adjust"."""
+    """Operator "reorder". Attributes: `time`, column; `slack`, int; `late`, "adjust" or another."""
 
     cdef ReorderContext context
+    cdef RejectedKernel taker
     cdef RowSpecOwner rows
     cdef RowSpecOwner stored
 
@@ -384,3 +399,13 @@ cdef class ReorderKernel(KernelOwner):
         owner_state(self, operator, reorder_export, reorder_install, reorder_remove)
         self.stored = RowSpecOwner(range(2, 2 + columns), self.state_layout)
         x.stored = &self.stored.spec
+
+    def reject_to(self, RejectedKernel taker):
+        """Note skipped rows for the operator that makes the second output. Before the run."""
+        self.taker = taker
+        self.context.rejected = &taker.rejections.table
+
+    @property
+    def adjusted(self):
+        """Late rows that got a later time."""
+        return load_relaxed(&self.context.adjusted)

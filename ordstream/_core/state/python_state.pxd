@@ -41,6 +41,7 @@ cdef class Callbacks:
     cdef RowWriter writer
     cdef KeyReader keys
     cdef int64_t fan_out             # bound of emits per call, -1: none
+    cdef bint steps_fail             # whatever the policy for rows
     cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
     cdef int save(self, void* bucket, char* record, object state) except -1
     cdef object preserve(self, object state)

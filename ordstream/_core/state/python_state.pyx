@@ -241,7 +241,7 @@ cdef class Callbacks:
         cdef int32_t i
         cdef char* copied = NULL
         cdef char* user = record
-        cdef bint skips = k.on_error == ON_ERROR_SKIP
+        cdef bint skips = k.on_error == ON_ERROR_SKIP and not self.steps_fail
         if keyed != NULL:
             user = record + keyed.keys.size
         state = self.load(bucket, user)

@@ -74,11 +74,6 @@ def test_a_late_tuple_gets_the_earliest_time_that_is_not():
     assert serials == [2, 4, 5, 5, 5]
 
 
-def test_a_side_output_needs_graphs():
-    with pytest.raises(NotImplementedError, match="comes with graphs"):
-        od.Pipeline(SCHEMA).reorder("ts", slack=3, late="side_output")
-
-
 def test_what_is_refused():
     with pytest.raises(od.PlanError, match="slack must be at least 0"):
         od.Pipeline(SCHEMA).reorder("ts", slack=-1)

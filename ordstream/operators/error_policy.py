@@ -1,0 +1,146 @@
+"""What becomes of a tuple that an operator can't process: `on_error=`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ordstream.errors import Cancelled, PlanError
+
+Then = Literal["fail", "skip", "dead_letter"]
+
+#: Most tries behind the first one.
+MOST_RETRIES = 1000
+
+
+@dataclass(frozen=True)
+class Retry:
+    """See `retry`."""
+
+    n: int
+    then: Then
+
+
+OnError = Then | Retry
+
+
+def retry(n: int, *, then: Then = "fail") -> Retry:
+    """An error policy: a function that raises is called again, up to `n` times, for the same tuple.
+
+    At once, on the same worker, so the order stays. For functions whose failures pass, such as calls to a
+    service. Outputs and state of a failed try are gone: each try of a `process` function sees the state as
+    it was before the tuple. A batch is tried as a whole, then row by row, each row up to `n` times again.
+    Steps of `on_flush`, `on_time` and `on_timer` are not tried again.
+
+    Parameters
+    ----------
+    n : int
+        1 to 1,000.
+    then : "fail", "skip" or "dead_letter"
+        What becomes of a tuple whose last try fails.
+
+    Raises
+    ------
+    PlanError
+        `n` or `then` can't be.
+    """
+    given: Any = n
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_RETRIES:
+        raise PlanError(f"retry: n must be an int from 1 to {MOST_RETRIES}, got {n!r}")
+    if then not in get_args(Then):
+        raise PlanError(f"retry: then must be 'fail', 'skip' or 'dead_letter', got {then!r}")
+    return Retry(n, then)
+
+
+class Policy(NamedTuple):
+    """An error policy as operators have it.
+
+    Attributes
+    ----------
+    on_error : "fail" or "skip"
+    rejects : bool
+        What is skipped goes into a second output.
+    retries : int
+    """
+
+    on_error: Literal["fail", "skip"]
+    rejects: bool
+    retries: int
+
+
+def policy(on_error: Any, where: str) -> Policy:
+    """The error policy if it is one; PlanError otherwise."""
+    then, retries = (on_error.then, on_error.n) if isinstance(on_error, Retry) else (on_error, 0)
+    if then not in get_args(Then):
+        raise PlanError(
+            f"{where}: on_error must be 'fail', 'skip', 'dead_letter' or od.retry(n), got {on_error!r}"
+        )
+    return Policy("fail" if then == "fail" else "skip", then == "dead_letter", retries)
+
+
+class Retried:
+    """A function that is called again where it raises.
+
+    Parameters
+    ----------
+    fn : callable
+    retries : int
+    copied : callable, optional
+        Makes the arguments of a try of those that were given.
+    made : callable, optional
+        Made of the result within the try: a generator raises only when it is gone through.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        retries: int,
+        copied: Callable[[Any], Any] | None = None,
+        made: Callable[[Any], Any] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn, self.retries, self.copied, self.made = fn, retries, copied, made
+
+    def __call__(self, given: Any) -> Any:
+        """The result of the first try that does not raise; what the last one raises."""
+        for left in range(self.retries, -1, -1):
+            try:
+                result = self.fn(given if self.copied is None else self.copied(given))
+                return result if self.made is None else self.made(result)
+            except Cancelled:
+                raise
+            except Exception:
+                if not left:
+                    raise
+        raise AssertionError("a try returns or raises")
+
+
+def tried_again(fn: Any, retries: int) -> Any:
+    """A function of a row that is tried again; the function itself without retries."""
+    return Retried(fn, retries) if retries else fn
+
+
+def gone_through_again(fn: Any, retries: int) -> Any:
+    """`tried_again` for a function that may be a generator: its outputs are collected within each try."""
+    return Retried(fn, retries, made=_collected) if retries else fn
+
+
+def batches_again(fn: Any, retries: int) -> Any:
+    """`tried_again` for a function of a batch: each try gets arrays of its own."""
+    return Retried(fn, retries, copied=_copied_arrays) if retries else fn
+
+
+def _collected(results: Any) -> Any:
+    """The outputs as a list; what is no iterable of outputs, as it is: the caller says what is wrong."""
+    if isinstance(results, list | str | bytes | dict) or not isinstance(results, Iterable):
+        return results
+    return list(results)
+
+
+def _copied_arrays(batch: Any) -> Any:
+    """NumPy arrays may be written into; a record batch can't be."""
+    return {name: np.array(array) for name, array in batch.items()} if isinstance(batch, Mapping) else batch
