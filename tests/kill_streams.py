@@ -9,6 +9,7 @@ every value, every order tag.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -24,9 +25,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from stream_faults import seen
+from stream_faults import passed, seen
 
 import ordstream as od
+from ordstream.balance.keys import key_words
 from ordstream.testing import run_serial
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,6 +62,16 @@ DRIVER_STEPS = (
     "state removed",
     "batch returned",
 )
+#: While keys move, in a worker: its keys are told (Fig. 5, step 1), moved state is read (5).
+MOVING_WORKER_STEPS = ("keys told", "moved state read", "state written", "state synced")
+#: In the driver: the plan (2), the table and what is known beside the states (3, 4), the commit (6, 7).
+MOVING_DRIVER_STEPS = (
+    "keys planned", "known created", "known written", "known synced", "commit linked",
+    "commits folder synced", "batch returned",
+)  # fmt: skip
+#: The policy under which keys move in every epoch of `drifting` rows.
+MIXED = od.Mixed(theta=0.3, table=200)
+MOVING_FILE_ROWS = 480
 #: Steps that have one moment only.
 ONE_SIDED = {"row read": "after", "batch returned": "before"}
 
@@ -86,7 +98,7 @@ class StreamFault:
     @property
     def ends(self) -> bool:
         """The driver is gone then."""
-        return self.step in DRIVER_STEPS or self.what == "java"
+        return self.step in (*DRIVER_STEPS, *MOVING_DRIVER_STEPS) or self.what == "java"
 
     def __str__(self) -> str:
         return f"{self.what} {self.when} {self.step} of epoch {self.epoch}"
@@ -98,6 +110,29 @@ def pipeline() -> od.Pipeline:
     scanned = spent.scan(visits=od.count(), spent=od.sum("cents"))
     behind = scanned.key_by("visits").lag({"before": "spent"}).filter(od.col("before").is_not_null())
     return behind.key_by("user").sessionize("ts", 6, ["before"])
+
+
+def moving_pipeline() -> od.Pipeline:
+    """Two keys, with a function behind each."""
+    spent = od.Pipeline(SCHEMA).map(seen, schema=SCHEMA).key_by("user")
+    scanned = spent.scan(visits=od.count(), spent=od.sum("cents"))
+    counted = scanned.map(passed, schema=scanned.schema)
+    behind = counted.key_by("visits", "user").lag({"before": "spent"})
+    return behind.map(passed, schema=behind.schema)
+
+
+def drifting(files: int, seed: int) -> pa.Table:
+    """Rows of which two thirds are those of three users, new ones in each file, whom the ring of two nodes
+    sends to the first.
+    """
+    count = files * MOVING_FILE_ROWS
+    table, rng = rows(count, seed), np.random.default_rng(seed)
+    users = np.arange(100, 2_000)
+    heavy = users[MIXED.ring(2).route_words(key_words(users)) == 0][: 3 * files].reshape(files, 3)
+    epoch = np.arange(count) // MOVING_FILE_ROWS
+    chosen = np.where(rng.random(count) < 2 / 3, heavy[epoch, rng.integers(0, 3, count)],
+                      rng.integers(0, 60, count))  # fmt: skip
+    return table.set_column(1, "user", pa.array(chosen, pa.int64()))
 
 
 def rows(count: int, seed: int) -> pa.Table:
@@ -169,6 +204,8 @@ class StreamJob:
     nodes : int
     early : bool
         The manifest is published before the output: the negative control.
+    moving : bool
+        Keys move in every epoch.
     java : Java, optional
         Default: each driver starts its own, which dies with it.
     """
@@ -178,17 +215,19 @@ class StreamJob:
     nodes: int = 1
     seed: int = 1
     early: bool = False
+    moving: bool = False
     java: Java | None = None
     starts: int = 0
     table: pa.Table = field(init=False)
 
     def __post_init__(self) -> None:
-        self.table = rows(self.files * FILE_ROWS, self.seed)
+        each = MOVING_FILE_ROWS if self.moving else FILE_ROWS
+        self.table = drifting(self.files, self.seed) if self.moving else rows(self.files * each, self.seed)
         for name in ("source", "faults"):
             (self.folder / name).mkdir(parents=True)
         for number in range(self.files):
             path = self.folder / "source" / f"{number:04}.parquet"
-            pq.write_table(self.table.slice(number * FILE_ROWS, FILE_ROWS), path)
+            pq.write_table(self.table.slice(number * each, each), path)
             os.utime(path, (1_000_000_000 + number,) * 2)
 
     def run(self, faults: Sequence[StreamFault], forget: bool = False, to_the_end: bool = True) -> None:
@@ -222,7 +261,7 @@ class StreamJob:
             (commits / f"{max(numbers)}").unlink()
 
     def _start(self, expected: Sequence[int]) -> None:
-        given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early}
+        given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early, "moving": self.moving}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
         environment = os.environ | surroundings(self.folder)
@@ -262,7 +301,8 @@ class StreamJob:
     def compare(self) -> None:
         """What is committed is `run_serial`'s answer, values and tags."""
         order = np.argsort(self.table["ts"].to_numpy(), kind="stable")
-        expected = run_serial(pipeline(), self.table.take(pa.array(order)))
+        made = moving_pipeline() if self.moving else pipeline()
+        expected = run_serial(made, self.table.take(pa.array(order)))
         assert expected.error is None
         wanted = [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
         got = self.committed()
@@ -270,8 +310,36 @@ class StreamJob:
             assert mine == theirs, f"output {number} is {mine}, and run_serial gives {theirs}"
         assert len(got) == len(wanted) > self.files, f"{len(got)} outputs, run_serial gives {len(wanted)}"
 
+    def moves(self) -> dict[tuple[int, int], int]:
+        """(epoch, fragment) -> keys that moved there. Every attempt of an epoch, and every node, has been
+        told of the same move; and what the nodes took over is what the epoch in front had decided on.
+        """
+        from ordstream.spark.streaming.epoch_log import EpochLog
 
-def drawn(kills: int, seed: int, files: int) -> list[StreamFault]:
+        found: dict[tuple[int, int], list[Any]] = {}
+        for path in (self.folder / "faults").glob("move-*"):
+            epoch, fragment = (int(part) for part in path.name.split("-")[1:3])
+            found.setdefault((epoch, fragment), []).append(json.loads(path.read_text()))
+        for place, told in found.items():
+            assert all(one == told[0] for one in told), f"attempts of {place} moved different keys"
+        log = EpochLog(self.folder / "checkpoint")
+        manifests = [one for one in log.all() if one.balance]
+        for before, after in itertools.pairwise(manifests):
+            for fragment, said in before.balance.items():
+                took = after.balance[fragment]["moved"]["by_plan"]["keys"]
+                wanted = 0 if said["next"] is None else said["next"]["keys"]
+                assert took <= wanted, f"epoch {after.number} took {took} keys, and {wanted} were to move"
+                assert after.balance[fragment]["version"] == said["version"] + bool(wanted)
+        return {place: len(told[0][0]) for place, told in found.items()}
+
+
+def drawn(
+    kills: int,
+    seed: int,
+    files: int,
+    workers: Sequence[str] = WORKER_STEPS,
+    drivers: Sequence[str] = DRIVER_STEPS,
+) -> list[StreamFault]:
     """So many faults, one per epoch and place: three of four in workers, which cost no new Java."""
     rng = random.Random(seed)
     found: list[StreamFault] = []
@@ -279,7 +347,7 @@ def drawn(kills: int, seed: int, files: int) -> list[StreamFault]:
     number = 0
     while len(found) < kills:
         in_driver = number % 4 == 3
-        steps = DRIVER_STEPS if in_driver else WORKER_STEPS
+        steps = drivers if in_driver else workers
         step = steps[(number // 4 if in_driver else number - number // 4) % len(steps)]
         epoch = rng.randrange(2, files)
         if (epoch, in_driver) in taken:

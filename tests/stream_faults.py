@@ -82,14 +82,21 @@ def seen(row: Any) -> Any:
     return tuple(row)
 
 
+def passed(row: Any) -> Any:
+    """The function of a keyed operator: its worker imports this module, so that faults are there."""
+    return tuple(row)
+
+
 def _rows_epoch(ts: int) -> int:
     """About the epoch of a row: three rows have one time (`kill_streams.rows`)."""
     return max(0, ts * 3 // 120)
 
 
 def install() -> None:
-    """From now on `reached` is called around each use of the disk of this process."""
+    """From now on `reached` is called around each use of this process's disk, and the steps of moves."""
     from snapshot_faults import DONE
+
+    install_moves()
 
     def around(self: Files, place: Any, *rest: Any, plain: Any, method: str) -> Any:
         global _epoch
@@ -100,7 +107,8 @@ def install() -> None:
             _epoch = int(number[1]) + (2 if method == "remove" and folder == "state" else 0)
         if folder not in KINDS:
             return plain(self, place, *rest)
-        step = f"{folder} folder synced" if method == "sync_folder" else f"{KINDS[folder]} {DONE[method]}"
+        kind = "known" if path.suffix == ".known" else KINDS[folder]
+        step = f"{folder} folder synced" if method == "sync_folder" else f"{kind} {DONE[method]}"
         reached(_epoch, "before", step)
         found = plain(self, place, *rest)
         reached(_epoch, "after", step)
@@ -110,6 +118,54 @@ def install() -> None:
         plain = getattr(Files, method)
         new = functools.partialmethod(around, plain=plain, method=method)
         setattr(Files, method, new)
+
+
+def install_moves() -> None:
+    """The steps of a move: a node tells of its keys, the driver plans, a node reads what comes to it. What
+    each attempt moves is written down.
+    """
+    from ordstream.spark.streaming.balancing import FragmentBalance
+    from ordstream.spark.streaming.epoch_functions import FragmentPart
+    from ordstream.spark.streaming.key_costs import KeyCosts
+    from ordstream.spark.streaming.moving import MovedShare
+
+    begun, of = FragmentPart._begun, MovedShare.of
+    told, said = KeyCosts.said, FragmentBalance.said
+
+    def begun_and_noted(self: Any, node: int, moved: bool) -> Any:
+        global _epoch
+        _epoch = self.begin.number
+        if self.moves is not None:
+            move = [one.tolist() for one in (self.moves.words, self.moves.source, self.moves.destination)]
+            name = f"move-{_epoch}-{self.number}-{node}-{os.getpid()}-{time.monotonic_ns()}"
+            (FOLDER / name).write_text(json.dumps(move))
+        return begun(self, node, moved)
+
+    def read(self: Any, batch: Any, file_node: int) -> Any:
+        if file_node == self.node:
+            return of(self, batch, file_node)
+        reached(_epoch, "before", "moved state read")
+        found = of(self, batch, file_node)
+        if found.num_rows:
+            reached(_epoch, "after", "moved state read")
+        return found
+
+    def telling(self: Any, node: int, epoch: int, *rest: Any) -> Any:
+        reached(epoch, "before", "keys told")
+        found = told(self, node, epoch, *rest)
+        reached(epoch, "after", "keys told")
+        return found
+
+    def planning(self: Any, begin: Any, *rest: Any) -> Any:
+        reached(begin.number, "before", "keys planned")
+        found = said(self, begin, *rest)
+        reached(begin.number, "after", "keys planned")
+        return found
+
+    FragmentPart._begun = begun_and_noted  # type: ignore[method-assign]
+    MovedShare.of = read  # type: ignore[method-assign]
+    KeyCosts.said = telling  # type: ignore[method-assign]
+    FragmentBalance.said = planning  # type: ignore[method-assign]
 
 
 if FOLDER.is_dir():  # this process is one of a job

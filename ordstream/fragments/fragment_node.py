@@ -285,6 +285,11 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         return self._stream.snapshot
 
     @property
+    def taken(self) -> int:
+        """Rows that arrived so far."""
+        return self._taken
+
+    @property
     def models(self) -> Mapping[str, Any]:
         """Execution times (ns) that shed stages learnt, by stage; complete after `close`."""
         return self._stream.shed.models

@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +22,11 @@ from ordstream.snapshots.snapshot import StateRows
 
 MAGIC = b"ordstat1"
 _FOOTER = struct.Struct("<Q8s")  # bytes of the index, MAGIC
+
+#: Bytes of key groups that are read at a time.
+TOGETHER = 1 << 20
+
+_Group = tuple[int, int, int, int, str]  # as in the index
 
 #: What is told of damage: (file, place in it, what was seen) -> the error.
 Tell = Callable[[Path, str, str], CheckpointError]
@@ -111,7 +116,7 @@ class FileRows:
     num_rows: int
     keys: int
     told_apart: int
-    index: tuple[tuple[int, int, int, int, str], ...] = field(repr=False)
+    index: tuple[_Group, ...] = field(repr=False)
     tell: Tell = field(repr=False, compare=False)
 
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -136,18 +141,22 @@ class FileRows:
 
     def _read(self, asked: set[int] | None) -> Iterator[pa.RecordBatch]:
         group = -1
+        wanted = [one for one in self.index if asked is None or one[0] in asked]
         try:
             with self.path.open("rb", buffering=0) as file:
-                for group, rows, offset, size, crc in self.index:
-                    if asked is None or group in asked:
-                        yield self._group(file, group, rows, offset, size, crc)
+                for run in _runs(wanted):
+                    group, _, first, *_ = run[0]
+                    _, _, offset, size, _ = run[-1]
+                    file.seek(first)
+                    data = memoryview(_read_exactly(file, offset + size - first))
+                    for group, rows, offset, size, crc in run:
+                        part = data[offset - first : offset - first + size]
+                        yield self._group(part, group, rows, size, crc)
         except OSError as error:
             place = f"key group {group}" if group >= 0 else "all key groups"
             raise self.tell(self.path, place, error.strerror or str(error)) from error
 
-    def _group(self, file: Any, group: int, rows: int, offset: int, size: int, crc: str) -> pa.RecordBatch:
-        file.seek(offset)
-        data = _read_exactly(file, size)
+    def _group(self, data: memoryview, group: int, rows: int, size: int, crc: str) -> pa.RecordBatch:
         if len(data) != size:
             raise self.tell(self.path, f"key group {group}", f"it ends after {len(data)} of {size} bytes")
         if f"{zlib.crc32(data):08x}" != crc:
@@ -156,6 +165,18 @@ class FileRows:
         if batch.num_rows != rows:
             raise self.tell(self.path, f"key group {group}", f"{batch.num_rows} rows, not {rows}")
         return batch
+
+
+def _runs(groups: Sequence[_Group]) -> Iterator[list[_Group]]:
+    """Groups that lie one behind the other, `TOGETHER` bytes at most where there are several."""
+    run: list[_Group] = []
+    for one in groups:
+        if run and (run[-1][2] + run[-1][3] != one[2] or one[2] + one[3] - run[0][2] > TOGETHER):
+            yield run
+            run = []
+        run.append(one)
+    if run:
+        yield run
 
 
 def open_state(path: Path, operator: str, said: Mapping[str, Any], tell: Tell) -> FileRows:

@@ -1,6 +1,7 @@
 """The process that is killed: a stream from Parquet files, to its end.
 
-``python stream_process.py '{"folder": ..., "nodes": ..., "early": ...}'``; see `kill_streams.StreamJob`.
+``python stream_process.py '{"folder": ..., "nodes": ..., "early": ..., "moving": ...}'``; see
+`kill_streams.StreamJob`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stream_faults
-from kill_streams import SLACK, pipeline
+from kill_streams import MIXED, SLACK, moving_pipeline, pipeline
 
 import ordstream as od
 from ordstream.spark import local_session
@@ -73,13 +74,14 @@ def main() -> None:
     spark = local_session(2, node_cores=1, retries=8, memory="600m", settings=settings)
     frame = spark.readStream.schema("ts long, user long, cents long").option("maxFilesPerTrigger", 1)
     query = od.spark.stream(
-        pipeline(),
+        moving_pipeline() if given["moving"] else pipeline(),
         frame.parquet(str(folder / "source")),
         order_by="ts",
         slack=SLACK,
         checkpoint=folder / "checkpoint",
         trigger="available now",
         nodes=given["nodes"],
+        balance=MIXED if given["moving"] else None,
     )
     query.awaitTermination()
     od.spark.finish(folder / "checkpoint")

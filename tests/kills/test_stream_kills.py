@@ -13,7 +13,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from kill_streams import Java, StreamFault, StreamJob, drawn
+from kill_streams import (
+    MOVING_DRIVER_STEPS,
+    MOVING_WORKER_STEPS,
+    Java,
+    StreamFault,
+    StreamJob,
+    drawn,
+)
 
 import ordstream
 
@@ -68,6 +75,43 @@ def test_output_after_many_kills(java, tmp_path, number):
     faults.append(StreamFault(files - 1, "state synced", "before", "java"))
     job.run(faults, forget=number % 2 == 1)
     job.compare()
+
+
+#: Every step of a move (Fig. 5 of Mixed), before and after; keys move in each of these epochs.
+MOVING = [
+    StreamFault(2, "keys told"),
+    StreamFault(2, "keys planned"),
+    StreamFault(3, "keys told", "after"),
+    StreamFault(3, "keys planned", "after"),
+    StreamFault(4, "known created"),
+    StreamFault(4, "moved state read"),
+    StreamFault(5, "known written"),
+    StreamFault(5, "moved state read", "after"),
+    StreamFault(6, "known synced", "after"),
+    StreamFault(6, "state written"),
+    StreamFault(7, "commit linked"),
+    StreamFault(7, "state synced", "after"),
+    StreamFault(8, "commit linked", "after"),
+    StreamFault(9, "state folder synced", "after", "zombie"),
+    StreamFault(9, "batch returned"),
+    StreamFault(10, "moved state read", "after", "java"),
+]
+
+
+@pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
+@pytest.mark.parametrize("number", range(2))
+def test_output_after_kills_while_keys_move(java, tmp_path, number):
+    """Once at every step of a move, then at random ones: the same keys move again, and the output is
+    `run_serial`'s.
+    """
+    job = StreamJob(tmp_path / "job", nodes=2, seed=SEED + number, moving=True)
+    faults = MOVING if not number else drawn(
+        PER_JOB, SEED, job.files, MOVING_WORKER_STEPS, MOVING_DRIVER_STEPS
+    )  # fmt: skip
+    job.run(faults, forget=not number)
+    job.compare()
+    moves = job.moves()
+    assert sum(place[1] == 2 and count > 0 for place, count in moves.items()) >= job.files - 3, moves
 
 
 def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):

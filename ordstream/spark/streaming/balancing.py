@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.balance.dkg import DKG
-from ordstream.balance.grouping import KeyMap
 from ordstream.balance.keys import key_words
 from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.evidence import Evidence
@@ -68,14 +67,6 @@ def timed(fragment: Fragment) -> Fragment | None:
     if not measured:
         return None
     return with_costs(fragment, Choice(fragment.operators[0].name, DKG(), key=key, measured=measured))
-
-
-def map_of(data: bytes) -> KeyMap | Assignment:
-    """The map that a manifest holds."""
-    try:
-        return KeyMap.from_bytes(data)
-    except SketchBytesError:
-        return Assignment.from_bytes(data)
 
 
 def figures(said: Said) -> dict[str, Any]:

@@ -6,9 +6,10 @@ travel as rows through the job to its one result: an attempt that Spark lets win
 
 from __future__ import annotations
 
+import base64
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from ordstream.balance.posg import FrozenPosg
 from ordstream.errors import SourceError
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
@@ -30,8 +32,10 @@ from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
+from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
+from ordstream.spark.streaming.spread import Spread
 from ordstream.spark.streaming.stored_state import Share, shares_of, stored
 from ordstream.spark.watchdog import Watchdog, task_socket
 
@@ -328,12 +332,15 @@ class FragmentPart:
         )
         options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
         options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}
+        route = self.route
+        if route is not None and isinstance(route.grouping, Spread | FrozenPosg):
+            route = replace(route, grouping=route.grouping.router())
         costs = None
         if self.measured:
             costs = KeyCosts(Route(fragment.source, fragment.key or (), self.nodes, self.grouping))
             rows = costs.watch(rows)
         began = time.process_time()
-        running = FragmentNode(self.timed or fragment, rows, self.route, options)
+        running = FragmentNode(self.timed or fragment, rows, route, options)
         with Watchdog(task_socket()) as watchdog, running:
             watchdog.guard(running.cancel)
             for batch in running:
@@ -341,6 +348,11 @@ class FragmentPart:
                     yield align(_with_result(batch), self.output)
         seconds = time.process_time() - began
         said["states"] = {}
+        if self.timed is not None and not self.measured:
+            found = next(iter(running.models.values()), None)
+            if found is not None and found.tuples:
+                data = base64.b64encode(found.to_bytes()).decode("ascii")
+                said |= {"times": data, "rows": running.taken}
         if counted is not None:
             said["moved"] = counted.said()
         if costs is not None and begin.end == SUSPEND:
@@ -363,11 +375,18 @@ class FragmentPart:
         counted = Moved(self.begin.maps.get(self.number), self.grouping) if self.measured else None
         nodes = fragment.nodes(self.nodes)
         if self.moves is None:
-            return states, shares_of(fragment, nodes, node, self.grouping, counted), counted
-        there = self.moves.sources(node) | {node}
-        some = {name: [part for part in parts if part["node"] in there] for name, parts in states.items()}
+            some = _left_by(states, self._sources(node))
+            return some, shares_of(fragment, nodes, node, self.grouping, counted), counted
+        some = _left_by(states, self.moves.sources(node) | {node})
         kind = partial(MovedShare, moves=self.moves)
         return some, shares_of(fragment, nodes, node, self.grouping, counted, kind), counted
+
+    def _sources(self, node: int) -> Collection[int]:
+        """Nodes of the epoch in front that may have left rows of this one."""
+        before, after = self.begin.maps.get(self.number), self.grouping
+        if isinstance(before, GroupRanges) and isinstance(after, GroupRanges):
+            return before.nodes_of(after.groups_of(node))
+        return range(self.begin.nodes)
 
     def result(self, *found: bytes) -> pa.RecordBatch:
         """Rows that carry results."""
@@ -382,6 +401,11 @@ class FragmentPart:
             else:
                 columns.append(pa.nulls(len(found), column.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.output)
+
+
+def _left_by(states: Mapping[str, Sequence[Said]], nodes: Collection[int]) -> dict[str, list[Said]]:
+    """The files that these nodes have left."""
+    return {name: [part for part in parts if part["node"] in nodes] for name, parts in states.items()}
 
 
 def _with_result(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -407,7 +431,7 @@ class InputFunction(Shipped):
         """Yield the fragment's rows, then what the driver must know."""
         files = self.part.begin.files("0")
         arriving = Arriving(self.arrival, batches, files)
-        said: dict[str, Any] = {"part": "input", "fragment": 1, "node": 0}
+        said: dict[str, Any] = {"part": "input", "fragment": self.part.number, "node": 0}
         yield from self.part.run(self._tagged(arriving), 0, said)
         said |= arriving.said()
         files.sync_folders()

@@ -10,8 +10,9 @@ from typing import Any
 from ordstream.errors import CheckpointError
 from ordstream.snapshots.files import Damaged, checked_json, read_json
 
-#: Version 2 is version 1 with `balance`, which is written only where there is any.
-FORMAT, BALANCED = 1, 2
+#: Version 2 is version 1 with `balance`; version 3 has maps of key groups and of POSG. The oldest that can
+#: say it is written.
+FORMAT, BALANCED, ROUTED = 1, 2, 3
 KIND = "ordstream epoch"
 #: Folders in which a manifest names files.
 STATE, OUTPUT, WAITING, LATE = "state", "output", "waiting", "late"
@@ -50,7 +51,9 @@ class EpochManifest:
     nodes : int
         In how many nodes the fragments ran.
     maps : mapping of str to str
-        Fragment (from 1) -> the deployed map of its keys, base64; others go by hash.
+        Fragment (from 1) -> what chose the nodes of its rows, base64: key groups, a deployed map, a routing
+        table, or, of the stateless fragment, POSG's. Keyed fragments without one (older versions): by the
+        hash of the core.
     states : mapping of str to sequence of mapping
         Operator -> per node `node`, `file`, `bytes`, `rows`, `index`, `index_crc32`.
     output, waiting, late_output : sequence of mapping
@@ -95,7 +98,8 @@ class EpochManifest:
         content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sha256"}
         if not content["balance"]:
             del content["balance"]
-        return checked_json({"format": KIND, "version": BALANCED if self.balance else FORMAT, **content})
+        version = BALANCED if self.balance else ROUTED if self.maps else FORMAT
+        return checked_json({"format": KIND, "version": version, **content})
 
     @classmethod
     def from_bytes(cls, data: bytes, number: int) -> EpochManifest:
@@ -112,9 +116,9 @@ class EpochManifest:
         if content.pop("format", None) != KIND:
             raise Damaged("it is no manifest of an epoch")
         version = content.pop("version")
-        if version not in (FORMAT, BALANCED):
+        if version not in (FORMAT, BALANCED, ROUTED):
             raise CheckpointError(
-                f"it has format version {version}; this version of ordstream reads {FORMAT} and {BALANCED}"
+                f"it has format version {version}; this version of ordstream reads {FORMAT} to {ROUTED}"
             )
         if content["number"] != number:
             raise Damaged(f"it is the manifest of epoch {content['number']}")

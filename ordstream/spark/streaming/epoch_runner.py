@@ -17,10 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ordstream.balance.dkg import DKG
-from ordstream.balance.grouping import KeyMap, SplitKeyMap
 from ordstream.balance.mixed.planners import Mixed
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.errors import CheckpointError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
@@ -29,12 +28,12 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
-from ordstream.spark.grouping import Choice, resolve
+from ordstream.spark.grouping import Choice, with_costs
 from ordstream.spark.layout import Layout
 from ordstream.spark.nodes import Job, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
-from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, map_of, timed
+from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, timed
 from ordstream.spark.streaming.epoch_functions import (
     FINISH,
     RESULT,
@@ -50,6 +49,8 @@ from ordstream.spark.streaming.epoch_functions import (
 )
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
+from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
+from ordstream.spark.streaming.spread import Spread
 
 _RESULT = StructType([StructField(RESULT, BinaryType())])
 Results = list[dict[str, Any]]
@@ -78,7 +79,7 @@ class EpochRunner:
         As for `Arrival`.
     nodes : int
     choices : mapping of int to Choice
-        Position of a fragment -> how its keys are to be mapped to nodes, where not by hash.
+        Position of a fragment -> how its rows' nodes are chosen, where not by key groups.
     workers : int or "auto", optional
     options : dict
     run : str
@@ -119,16 +120,10 @@ class EpochRunner:
             check_balance(fragments, grouping)
         if made.nodes == 1:
             return made
-        grouped = resolve(grouping, fragments, made.nodes, made.log.order_by)
-        whole = len(grouped.fragments) == len(fragments)
-        if not whole or not all(position and _stays(one) for position, one in grouped.choices.items()):
-            raise PlanError(
-                "grouping= of a stream takes 'hash', 'dkg', DKG(...) or a deployed map, for keyed "
-                "operators: states stay where their keys are, so keys are not split, and models not renewed"
-            )
-        if len(fragments) == 1:
+        choices = chosen(grouping, fragments, made.nodes, made.log.order_by)
+        if len(fragments) == 1 and not choices:
             return replace(made, nodes=1)
-        return replace(made, fragments=fragments, choices=grouped.choices)
+        return replace(made, fragments=fragments, choices=choices)
 
     # ------------------------------------------------------------------------------------------ a batch
 
@@ -151,24 +146,32 @@ class EpochRunner:
 
     def _mapped(self, rows: DataFrame, begin: Begin, fresh: bool) -> EpochRunner:
         """With the maps by which rows go to nodes: those that were committed, as long as the number of nodes
-        is the same, since no key can move; else given ones, or what the first micro-batch's keys teach.
+        is the same, since no key can move; else given ones, what the first micro-batch's keys teach, or key
+        groups.
         """
         if not self.fragments:
             return self
         if self.balance:
             return replace(self, groupings={one: held.assignment for one, held in self.balance.items()})
+        front = front_map(self.choices.get(0), self.nodes, begin.maps.get(FRONT))
         if begin.nodes == self.nodes and not fresh:
-            return replace(self, groupings=begin.maps)
-        maps: dict[int, Any] = {}
+            kept = {number: one for number, one in begin.maps.items() if number != FRONT}
+            return replace(self, groupings=kept | front)
+        maps = by_groups(self.fragments, self.nodes) | front
+        known: dict[int, Any] = {}
         for position, choice in sorted(self.choices.items()):
+            if not position:
+                continue
             if choice.learns(self.nodes) and begin.end == SUSPEND:
                 layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
-                job = Job(self.fragments, one, layout, (), (), 0, {}, None, groupings=maps)
+                job = Job(self.fragments, one, layout, (), (), 0, {}, None, groupings=known)
                 learner, _ = job.learn_from(position + 1, self._with_all(rows))
-                maps[position + 1] = learner.build()
+                known[position + 1] = learner.build()
+                if choice.balancer is not None:
+                    choice.balancer._learnt(choice.operator, learner)
             else:
-                maps[position + 1] = choice.key_map(self.nodes)
-        return replace(self, groupings=maps)
+                known[position + 1] = choice.key_map(self.nodes)
+        return replace(self, groupings=maps | known)
 
     def _balanced(self, begin: Begin, before: EpochManifest | None) -> EpochRunner:
         """With the controllers that the epoch begins with, and the moves that it carries out."""
@@ -240,10 +243,10 @@ class EpochRunner:
                 self.pipeline, columns, output, arrival, begin, self.workers, self.options
             )
             return _read(rows.mapInArrow(function, _RESULT))
-        for number, fragment in enumerate(self.fragments, 1):
+        for number, fragment in self._stages():
             part, schema = self._part(number, fragment, begin)
             columns = _columns(Plan.line(fragment.source, self._from(number)), {})
-            if number == 1:
+            if number == self._first:
                 step: Any = InputFunction(part, columns, arrival)
             else:
                 step = NodesFunction(part, columns)
@@ -254,15 +257,42 @@ class EpochRunner:
         merged = rows.repartition(1).sortWithinPartitions(TAG)
         return _read(merged.mapInArrow(MergeFunction(begin, names, output), _RESULT))
 
+    @property
+    def _first(self) -> int:
+        """The stage that takes the batch: fragment 1, or in front of it one that only sends rows on."""
+        return FRONT - 1 if FRONT in self.groupings else FRONT
+
+    def _stages(self) -> list[tuple[int, Fragment]]:
+        stages = list(enumerate(self.fragments, 1))
+        if self._first == FRONT:
+            return stages
+        return [(self._first, Fragment(Plan.line(self.fragments[0].source, ()), 0, None)), *stages]
+
     def _from(self, number: int) -> list[Any]:
-        return [one for later in self.fragments[number - 1 :] for one in later.operators]
+        return [one for later in self.fragments[max(number, 1) - 1 :] for one in later.operators]
+
+    def _route(self, number: int, fragment: Fragment) -> Route | None:
+        """To the stage behind this one."""
+        if number == len(self.fragments):
+            return None
+        following = self.fragments[number]
+        key, grouping = following.key or (), self.groupings.get(number + 1)
+        if number + 1 == FRONT:
+            names = self.choices[0].key
+            key = tuple(following.source.names.index(name) for name in names)
+        return Route(fragment.output, key, following.nodes(self.nodes), grouping)
+
+    def _timed(self, number: int, fragment: Fragment) -> Fragment | None:
+        """The fragment with execution times measured, where somebody learns them."""
+        if number in self.balance:
+            return timed(fragment)
+        learns = self.groupings.get(number)
+        if isinstance(learns, Spread) and not learns.learnt:
+            return with_costs(fragment, self.choices[0])
+        return None
 
     def _part(self, number: int, fragment: Fragment, begin: Begin) -> tuple[FragmentPart, StructType]:
-        route = None
-        if number < len(self.fragments):
-            following = self.fragments[number]
-            there = following.nodes(self.nodes)
-            route = Route(fragment.output, following.key or (), there, self.groupings.get(number + 1))
+        route = self._route(number, fragment)
         fields = carriers(fragment.output, last=route is None).fields
         schema = StructType(
             [StructField(one.name, one.dataType, one.name not in (TAG, NODE)) for one in fields]
@@ -280,7 +310,7 @@ class EpochRunner:
             self.options,
             tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
             number in self.balance,
-            timed(fragment) if number in self.balance else None,
+            self._timed(number, fragment),
             self.balance[number].moves if number in self.balance else None,
         )
         return part, schema
@@ -311,7 +341,7 @@ class EpochRunner:
             nodes=self.nodes,
             maps={
                 str(one): base64.b64encode(found.to_bytes()).decode("ascii")
-                for one, found in self.groupings.items()
+                for one, found in self._taught(results).items()
             },
             states=self._states(begin, results),
             output=tail["output"],
@@ -330,14 +360,23 @@ class EpochRunner:
         self._check_files(manifest)
         return manifest
 
+    def _taught(self, results: Results) -> Mapping[int, Any]:
+        """The maps, with what the epoch has measured where POSG still learns."""
+        maps = dict(self.groupings)
+        for one in results:
+            if "times" in one and one["fragment"] == FRONT:
+                found = ExecutionTimes.from_bytes(base64.b64decode(one["times"]))
+                maps[FRONT] = maps[FRONT].taught(found, one["rows"])
+        return maps
+
     def _check_complete(self, results: Results) -> None:
         """One result per fragment and node."""
         wanted = [("whole", 1, 0)]
         if self.fragments:
-            wanted = [("input", 1, 0), ("merge", 0, 0)]
-            for number, fragment in enumerate(self.fragments[1:], 2):
+            wanted = [("input", self._first, 0), ("merge", -1, 0)]
+            for number, fragment in self._stages()[1:]:
                 wanted += [("node", number, node) for node in range(fragment.nodes(self.nodes))]
-        default = {"whole": 1, "merge": 0}
+        default = {"whole": 1, "merge": -1}
         found = [
             (one["part"], one.get("fragment", default.get(one["part"], 0)), one["node"]) for one in results
         ]
@@ -365,6 +404,8 @@ class EpochRunner:
     def _operators(self, result: Said) -> Sequence[str]:
         if not self.fragments:
             return [one.name for one in self.pipeline.plan.operators]
+        if not result["fragment"]:
+            return []
         return [one.name for one in self.fragments[result["fragment"] - 1].operators]
 
     def _check_files(self, manifest: EpochManifest) -> None:
@@ -391,12 +432,6 @@ class EpochRunner:
                     f"{path}: has {size} bytes, and the task wrote {one['bytes']}; nothing was committed. "
                     "Start the query again with the same checkpoint"
                 )
-
-
-def _stays(choice: Choice) -> bool:
-    """The map of a choice is learnt once, and gives each key to one node."""
-    fits = isinstance(choice.given, KeyMap | DKG) and not isinstance(choice.given, SplitKeyMap)
-    return fits and choice.balancer is None
 
 
 def bytes_of(tag: OrderTag) -> tuple[int, int]:

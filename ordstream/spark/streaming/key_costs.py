@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordstream._core.state.key_groups import order
+from ordstream._core.state import key_groups
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
-from ordstream.snapshots.canonical import one_batch
-from ordstream.snapshots.snapshot import MemoryRows, StateRows
+from ordstream.snapshots.snapshot import StateRows
 from ordstream.spark.streaming.stored_state import Share
 
 #: Key group of a key that has no state, or whose operators have keys of their own.
@@ -112,9 +111,5 @@ def _find_groups(rows: StateRows, share: Share, keys: Words, groups: npt.NDArray
         words, first = words[wanted], first[wanted]
         if not len(words):
             continue
-        part = batch.take(pa.array(first))
-        one = one_batch(MemoryRows(rows.identity, rows.schema, [part], rows.keys))
-        placed, ends = order(one, rows.keys)
-        groups[np.searchsorted(keys, words[placed])] = np.searchsorted(
-            ends, np.arange(len(placed)), side="right"
-        )
+        part = batch.select(list(range(rows.keys))).take(pa.array(first))
+        groups[np.searchsorted(keys, words)] = key_groups.groups(part)

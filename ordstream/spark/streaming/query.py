@@ -166,8 +166,13 @@ class Batches:
         self._tell(self.last, committed - ready, delivered - committed, time.perf_counter() - began)
 
     def in_order(self, batch: DataFrame) -> DataFrame:
-        """The batch in one partition, sorted."""
-        rows = batch.coalesce(1) if self.one_slot else batch.repartition(1)
+        """The batch in one partition, sorted. A shuffle is made only where several tasks read it at a
+        time.
+        """
+        if self.one_slot:
+            rows = batch.coalesce(1)
+        else:
+            rows = batch if _partitions(batch) == 1 else batch.repartition(1)
         if self.keys:
             rows = rows.sortWithinPartitions(*(F.col(name).asc_nulls_first() for name in self.keys))
         return rows.select(*self.columns)
@@ -327,6 +332,14 @@ class StreamQuery:
         """All outputs up to here are committed."""
         last = self._batches.last
         return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
+
+
+def _partitions(batch: DataFrame) -> int:
+    """Of a micro-batch, which is planned already; 0: not known."""
+    try:
+        return int(cast(Any, batch)._jdf.queryExecution().toRdd().getNumPartitions())
+    except Exception:  # another version of Spark
+        return 0
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from ordstream.fragments.exchange import Route
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import FileRows, open_state
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
+from ordstream.spark.streaming.group_ranges import GroupRanges
 
 
 class Counted(Protocol):
@@ -58,7 +59,11 @@ class Share:
 
     def groups(self, file_node: int, keys: int) -> set[int] | None:
         """Key groups of a file in which the node's rows lie; None: any. `keys`: key columns of the state."""
-        return None
+        return set(self.grouping.groups_of(self.node)) if self.of_groups(keys) else None
+
+    def of_groups(self, keys: int) -> bool:
+        """The node's rows are those of some key groups, all of them."""
+        return isinstance(self.grouping, GroupRanges) and self.whole_key(keys)
 
     def words(self, batch: pa.RecordBatch) -> Words:
         """The rows' keys, by which they are routed."""
@@ -120,6 +125,9 @@ class JoinedRows:
         for part, node in zip(self.parts, self.nodes, strict=True):
             mine = self.share.groups(node, part.keys)
             wanted = asked if mine is None else mine if asked is None else mine & asked
+            if self.share.of_groups(part.keys):
+                yield from part.batches(wanted)
+                continue
             for batch in part.batches(wanted):
                 yield self.share.of(batch, node)
 

@@ -101,9 +101,10 @@ def stream(
     nodes : int, optional
         More than one: the pipeline is cut where the key changes, and each fragment runs in so many nodes.
         Another number may be given when the query is started again.
-    grouping : "hash", "dkg", DKG, a deployed map, or mapping
-        What chooses a row's node, as for `apply`, for keyed operators. DKG learns its map from the first
-        micro-batch. A map stays as it was committed as long as `nodes` is the same.
+    grouping : "hash", "dkg", DKG, "posg", POSG, a deployed map, Balancer, or mapping
+        What chooses a row's node, as for `apply`. Default: the key group. DKG learns its map from the first
+        micro-batch, POSG (stateless operators in front) from the first rows; a `Balancer` gives what it has
+        learnt. A map stays as it was committed as long as `nodes` is the same: no key moves.
     balance : Mixed, optional
         Keys move between epochs as their costs change: ``od.Mixed(theta=0.08, table=3000)``. Needs `nodes`
         and a keyed operator; takes the place of `grouping`. Left out later, the keys stay where they are.

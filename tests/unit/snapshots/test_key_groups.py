@@ -135,6 +135,7 @@ def test_rows_are_in_the_order_of_group_and_key(case):
     assert got.tolist() == wanted
     groups = [group_of(row, types) for row in rows]
     assert ends.tolist() == np.cumsum(np.bincount(groups, minlength=1024)).tolist()
+    assert key_groups.groups(batch_of(types, rows)).tolist() == groups
 
 
 def in_one_group(make, types, candidates=160_000):

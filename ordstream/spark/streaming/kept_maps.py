@@ -1,0 +1,97 @@
+"""Maps of a stream: which groupings it takes, and the map by which an epoch's rows go, which stays as it was
+committed.
+
+A key's state lies where the map has sent it, so a map is not learnt anew while the number of nodes is the
+same. By default it is the key groups (`GroupRanges`), which is the hash of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ordstream.balance.dkg import DKG
+from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.balance.mixed.table import Assignment
+from ordstream.balance.posg import POSG, FrozenPosg
+from ordstream.balance.serial_form import SketchBytesError
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.fragments.fragment import Fragment
+from ordstream.spark.grouping import Choice, Grouped, first_slice, resolve
+from ordstream.spark.streaming.group_ranges import GroupRanges
+from ordstream.spark.streaming.spread import Spread
+
+#: The number of the stateless fragment, whose map is POSG's; keyed ones have numbers from 2.
+FRONT = 1
+_KINDS: tuple[Any, ...] = (KeyMap, Assignment, GroupRanges, Spread, FrozenPosg)
+
+
+def map_of(data: bytes) -> Any:
+    """The map that a manifest holds.
+
+    Raises
+    ------
+    CheckpointError
+        It is of no kind that this release has.
+    """
+    for kind in _KINDS:
+        try:
+            return kind.from_bytes(data)
+        except SketchBytesError as error:
+            seen = error
+    raise CheckpointError(f"a map of the last epoch can't be read: {seen}") from seen
+
+
+def chosen(
+    grouping: Any, fragments: Sequence[Fragment], nodes: int, order_by: Sequence[str]
+) -> Mapping[int, Choice]:
+    """Position of a fragment -> what its rows' nodes are chosen by, where not by key groups.
+
+    Raises
+    ------
+    PlanError
+        It does not fit, or would split keys, or can't be written into a manifest.
+    """
+    grouped: Grouped = resolve(grouping, fragments, nodes, order_by)
+    if len(grouped.fragments) != len(fragments):
+        raise PlanError(
+            "grouping: PKG and maps that split keys give a key's rows to several nodes, and a stream's "
+            "state is where its key is: take 'dkg', od.DKG(...) or a deployed map that keeps keys whole"
+        )
+    for choice in grouped.choices.values():
+        given = choice.given
+        if isinstance(given, SplitKeyMap) or not isinstance(given, KeyMap | DKG | POSG | FrozenPosg):
+            raise PlanError(
+                f"grouping: {type(given).__name__} of {choice.operator!r} can't be kept in a stream's "
+                "manifests: a stream takes 'hash', 'dkg', 'posg', od.DKG(...), od.POSG(...), a KeyMap, a "
+                "FrozenPosg, or a Balancer; or balance=od.Mixed(...) for keys that move"
+            )
+    return grouped.choices
+
+
+def by_groups(fragments: Sequence[Fragment], nodes: int) -> dict[int, Any]:
+    """Number of a fragment -> key groups, for those that have a key."""
+    return {number: GroupRanges(nodes) for number, one in enumerate(fragments, 1) if one.key}
+
+
+def front_map(choice: Choice | None, nodes: int, committed: Any) -> dict[int, Any]:
+    """The map of the stateless fragment: the committed one where it is for as many nodes and of the same
+    parameters; {}: its rows stay where they are.
+    """
+    if choice is None:
+        return {}
+    given: Any = choice.given
+    if isinstance(given, FrozenPosg):
+        kept = isinstance(committed, FrozenPosg) and committed.instances == nodes
+        return {FRONT: committed if kept else given}
+    if isinstance(committed, Spread) and committed.instances == nodes and _fits(committed, given):
+        return {FRONT: committed}
+    times, wanted = None, first_slice(given)
+    if choice.balancer is not None:
+        times = choice.balancer.times
+    return {FRONT: Spread(nodes, given.seed, wanted, times, wanted if times is not None else 0)}
+
+
+def _fits(committed: Spread, given: POSG) -> bool:
+    times = committed.times
+    return committed.seed == given.seed and (times is None or times.hashes == given.times().hashes)
