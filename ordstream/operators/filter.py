@@ -11,7 +11,7 @@ import numpy as np
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
 from ordstream.operators.arguments import condition
-from ordstream.operators.functions import FunctionReference, FunctionText, python_only
+from ordstream.operators.functions import FunctionReference, FunctionText, python_only, timing_rows
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
 
@@ -86,6 +86,9 @@ class FilterFunction(FunctionText):
         """Raises PlanError where the predicate is not callable, or compiled."""
         python_only(predicate, site.name, "")
         return cls(**site.fields(site.schema), fn=predicate)
+
+    def timing_rows(self, log: list[float]) -> Self:
+        return self.changed(fn=timing_rows(self.fn, log))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import FilterKernel

@@ -13,6 +13,7 @@ from ordstream.operators.functions import (
     FunctionText,
     check_function,
     declared_output,
+    timing_rows,
 )
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
@@ -36,6 +37,10 @@ class MapRows(FunctionText):
         """Raises PlanError and SchemaError for a function or a schema that can't be."""
         check_function(fn, site.name, "select or with_columns", compiled=False)
         return cls(**site.fields(declared_output(schema, site.name)), fn=fn)
+
+    def timing_rows(self, log: list[float]) -> Self | None:
+        # a generator works when it is asked, not when it is made
+        return self.changed(fn=timing_rows(self.fn, log)) if self.one_to_one else None
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import RowsKernel

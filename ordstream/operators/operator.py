@@ -158,6 +158,12 @@ class Operator:
         """A Python function that spends its time outside the GIL."""
         return False
 
+    def timing_rows(self, log: list[float]) -> Self | None:
+        """The same, but each row's function appends the seconds that it took to `log`, in the order of the
+        rows; None: no function is called just once per row.
+        """
+        return None
+
     @property
     def can_snapshot(self) -> bool:
         """Its state, if any, can be written down: needed for checkpoints, migration and cuts."""
