@@ -209,8 +209,9 @@ class MovingOperators:
             if self._move is None:
                 fed = self._feed()
                 batch, did = self._main.poll()
-                self._measured.ran_alone(self._main.alone)
-                self._main.alone.clear()
+                if self._main.timed:
+                    self._measured.took(self._main.timed)
+                    self._main.timed.clear()
                 return batch, did or fed
             return self._poll_both(self._move)
         finally:

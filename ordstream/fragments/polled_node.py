@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: has so far leaves it then. It begins with so many rows.
 TURN_S = 0.005
 FIRST_ROWS = 64
+#: Where many rows wait already, it works longer, up to so many seconds: a quarter of what is there.
+LONG_TURN_S = 0.02
 #: It works for at least so many times what the step around it takes: on a machine with much else to do a
 #: step may take longer than `TURN_S`, and rows one by one would take longer still.
 BESIDE = 10
@@ -98,8 +100,11 @@ class PolledNode(FragmentNode):
 
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
+        waiting_s = sum(batch.num_rows for batch in self._fitted) * self._row_s
+        long_s = min(LONG_TURN_S, waiting_s / 4) if self._taken else 0.0  # not before a row was timed
+        turn_s = max(TURN_S, BESIDE * self._step_s, long_s)
         rows = self._fitted.popleft()
-        most = max(1, int(max(TURN_S, BESIDE * self._step_s) / self._row_s))
+        most = max(1, int(turn_s / self._row_s))
         if self._stream.workers == 0 and rows.num_rows > most:
             self._fitted.appendleft(rows.slice(most))
             rows = rows.slice(0, most)

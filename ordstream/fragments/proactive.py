@@ -39,6 +39,7 @@ from ordstream.fragments.grouping import Chosen
 from ordstream.fragments.merging import TagMerge
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.ground.ordertags import source_serials, tags_of
+from ordstream.operators.row_clock import RowClock
 
 #: Rows that are assigned together, and bytes that a node may have and not have begun with: messages change
 #: only what is assigned after them.
@@ -153,10 +154,11 @@ class TimedNode(PolledNode):
         self._timed: list[tuple[pa.RecordBatch, npt.NDArray[np.float64]]] = []
         self._mean_s = TIMED_S
         self._began: float | None = None  # when the first row began
-        self._log: list[float] = []  # seconds that the function took, row by row
-        fragment, self._logs = _timed_fragment(fragment, self._log)
+        self._clock = RowClock(time.perf_counter)
+        timed = fragment.timing_rows(self._clock)
+        self._each = timed is not None  # what the function took is known row by row
         merge.rows_at_once = 1  # what was handed on does not count as waiting for this node
-        super().__init__(fragment, merge, options, **more)
+        super().__init__(timed or fragment, merge, options, **more)
 
     def _next_rows(self) -> pa.RecordBatch:
         """The rows of a turn, or one row, where it is timed alone; never behind one that has a request."""
@@ -164,7 +166,7 @@ class TimedNode(PolledNode):
             serial, epoch, c_hat = REQUEST.unpack(self._merge.notes.popleft())
             self._requests[serial] = SyncRequest(0, self._instance.index, epoch, c_hat)
         rows = super()._next_rows()
-        count = rows.num_rows if self._logs else min(rows.num_rows, self._untimed or 1)
+        count = rows.num_rows if self._each else min(rows.num_rows, self._untimed or 1)
         if self._requests and count > 1:
             serials, _ = source_serials(tags_of(rows.slice(0, count)))
             asked = np.flatnonzero(np.isin(serials, list(self._requests)))
@@ -181,7 +183,7 @@ class TimedNode(PolledNode):
         try:
             while True:
                 self._given_now = None
-                self._log.clear()
+                self._clock.clear()
                 began = time.perf_counter()
                 batch, progressed = super().poll()
                 did |= progressed
@@ -197,8 +199,8 @@ class TimedNode(PolledNode):
         now, count = time.perf_counter(), rows.num_rows
         self._began = self._began or began
         self._mean_s += ((now - began) / count - self._mean_s) * MEAN_PART
-        if len(self._log) == count:  # what else the node did it did for all alike
-            seconds = np.array(self._log)
+        if len(self._clock.seconds) == count:  # what else the node did it did for all alike
+            seconds = np.array(self._clock.seconds)
             self._timed.append((rows, seconds + max(0.0, now - began - float(seconds.sum())) / count))
         elif self._untimed:
             self._untimed -= count
@@ -223,17 +225,6 @@ class TimedNode(PolledNode):
     def _reply(self, request: SyncRequest, clock: float) -> None:
         reply = self._instance.reply(request, clock)
         self.feedback.append(REPLY.pack(REPLIES, reply.epoch, reply.delta))
-
-
-def _timed_fragment(fragment: Fragment, log: list[float]) -> tuple[Fragment, bool]:
-    """The fragment with the calls of its function timed, and whether they are: it has one function of the
-    user's, which its first operator calls once per row.
-    """
-    first, *others = fragment.operators
-    timed = None if any(operator.runs_user_code for operator in others) else first.timing_rows(log)
-    if timed is None:
-        return fragment, False
-    return replace(fragment, plan=fragment.plan.replaced((timed, *others))), True
 
 
 def parameters_for(grouping: POSG, nodes: int) -> POSG:

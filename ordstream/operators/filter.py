@@ -11,8 +11,9 @@ import numpy as np
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
 from ordstream.operators.arguments import condition
-from ordstream.operators.functions import FunctionReference, FunctionText, python_only, timing_rows
+from ordstream.operators.functions import FunctionReference, FunctionText, python_only
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.row_clock import RowClock
 from ordstream.reference.base import Row, SerialOperator
 
 
@@ -87,8 +88,8 @@ class FilterFunction(FunctionText):
         python_only(predicate, site.name, "")
         return cls(**site.fields(site.schema), fn=predicate)
 
-    def timing_rows(self, log: list[float]) -> Self:
-        return self.changed(fn=timing_rows(self.fn, log))
+    def timing_rows(self, clock: RowClock) -> Self:
+        return self.changed(fn=clock.timing(self.fn))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import FilterKernel

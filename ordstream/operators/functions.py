@@ -6,8 +6,6 @@ dates and times are ints of their unit.
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -66,20 +64,6 @@ def declared_output(schema: Any, where: str) -> pa.Schema:
     if schema is None:
         raise PlanError(f"{where}: a function needs schema=, the schema of its outputs")
     return pipeline_schema(schema, f"{where}: schema")
-
-
-def timing_rows(fn: Callable[[Any], Any], log: list[float]) -> Callable[[Any], Any]:
-    """The function; each call appends its seconds to `log`."""
-
-    @functools.wraps(fn)
-    def timed(row: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return fn(row)
-        finally:
-            log.append(time.perf_counter() - began)
-
-    return timed
 
 
 class FunctionText(Operator):

@@ -13,9 +13,9 @@ from ordstream.operators.functions import (
     FunctionText,
     check_function,
     declared_output,
-    timing_rows,
 )
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.row_clock import RowClock
 from ordstream.reference.base import Row, SerialOperator
 from ordstream.udf.compiled_function import CompiledFunction
 from ordstream.udf.functions import compile_rows, interpret, is_native, native_function, resolve_callable
@@ -38,9 +38,9 @@ class MapRows(FunctionText):
         check_function(fn, site.name, "select or with_columns", compiled=False)
         return cls(**site.fields(declared_output(schema, site.name)), fn=fn)
 
-    def timing_rows(self, log: list[float]) -> Self | None:
+    def timing_rows(self, clock: RowClock) -> Self | None:
         # a generator works when it is asked, not when it is made
-        return self.changed(fn=timing_rows(self.fn, log)) if self.one_to_one else None
+        return self.changed(fn=clock.timing(self.fn)) if self.one_to_one else None
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import RowsKernel

@@ -27,6 +27,7 @@ from ordstream.ground.types import unique_names
 
 if TYPE_CHECKING:
     from ordstream.operators.halves import Halves
+    from ordstream.operators.row_clock import RowClock
     from ordstream.reference.base import SerialOperator
 
 Kind = Literal["SL", "PS", "SF"]
@@ -158,10 +159,8 @@ class Operator:
         """A Python function that spends its time outside the GIL."""
         return False
 
-    def timing_rows(self, log: list[float]) -> Self | None:
-        """The same, but each row's function appends the seconds that it took to `log`, in the order of the
-        rows; None: no function is called just once per row.
-        """
+    def timing_rows(self, clock: RowClock) -> Self | None:
+        """The same with its function's calls timed; None: no function is called just once per row."""
         return None
 
     @property

@@ -18,7 +18,6 @@ from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.spreading import LearntMap
 from ordstream.node import polled_stream
-from ordstream.operators import functions
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("item", pa.string()), ("n", pa.int64())])
@@ -134,7 +133,6 @@ def test_posg_goes_through_its_states_by_messages(nodes, clock, monkeypatch):
 @pytest.mark.parametrize("once_per_row", [True, False])
 def test_posg_learns_what_rows_cost(once_per_row, clock, monkeypatch):
     """A node's matrices tell items that take long from others, also where rows came together."""
-    monkeypatch.setattr(functions, "time", clock)
     runs, poll = [], polled_stream.PolledStream.poll
 
     def polled(stream, ready):
