@@ -6,20 +6,30 @@
 A word count whose counting is a plain Python function of some work (`--work`: steps of a loop per word).
 Words are drawn so that hashing gives one of two processes the share `--heavy` of the rows. Runs with
 `balance=od.Mixed()` and without take turns; the outputs are compared value for value. Printed per round:
-rows per second of each, their ratio, moves, rows held, and the longest `move_delay`. With `--dear N` a
-tenth of the words take N times the steps, so that rows alone do not tell what a word costs.
+rows per second of each from its first output on (processes have started then; planning and moving count),
+their ratio, moves, rows held, and the longest `move_delay`. With `--dear N` a tenth of the words take N
+times the steps, so that rows alone do not tell what a word costs.
+
+What balance could give at best is printed beside: without it the fuller node's CPU time, or all CPU time
+over the processors if that is more; with it half of the nodes' CPU time, or all over the processors. The
+caller's CPU time is part of all: on two processors it takes its share from the nodes.
 
 *growth*: half of all keys move once, with `--state` bytes each, of `--keys` keys, then 10 and 100 times so
-many. Printed: steps, seconds of the move, `move_delay` and `unmoved_delay` of its worst step, and how long
-the reader waited for a batch at most, behind the first second. Run on a quiet machine.
+many. Rows come until the move is over, and for half a second more. Printed: steps, seconds of the move,
+`move_delay` and `unmoved_delay` of its worst step, and how long the reader waited for a batch at most while
+it lasted. Run on a quiet machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import statistics
+import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -98,19 +108,27 @@ def growth(given: argparse.Namespace) -> None:
     )
     for keys in (given.keys, 10 * given.keys, 100 * given.keys):
         every = np.arange(keys, dtype=np.int64)
-        rows = np.tile(every, max(4, given.rows // keys))
-        table = pa.table([rows, np.full(len(rows), given.state)], schema=SCHEMA)
-        stream: Any = counted_by.stream(table, processes=2, balance={1: HalfMove(every)})
+        over = threading.Event()
+
+        def rows(every: Any = every, over: threading.Event = over) -> Iterator[pa.RecordBatch]:
+            end, at = None, 0
+            while end is None or time.perf_counter() < end:
+                end = end or (time.perf_counter() + 0.5 if over.is_set() else None)
+                words = np.take(every, np.arange(at, at + 4_096), mode="wrap")
+                at += 4_096
+                yield pa.record_batch([words, np.full(len(words), given.state)], schema=SCHEMA)
+
+        stream: Any = counted_by.stream(rows(), processes=2, balance={1: HalfMove(every)})
         # the caller asks for the first report when every key was met
         stream._balancing._interval = stream._balancing._next = 2 * keys
-        waits, last, began = [0.0], 0.0, 0.0
+        arrived = []
         with stream:
             for _ in stream:
-                now = time.perf_counter()
-                began = began or now
-                if now - began > 1.0:
-                    waits.append(now - last)
-                last = now
+                arrived.append(time.perf_counter())
+                if stream.moves:
+                    over.set()
+        ended = arrived[-1] - 0.5
+        waits = [b - a for a, b in itertools.pairwise(arrived) if b > ended - stream.moves[0].seconds]
         for move in stream.moves:
             print(
                 f"{keys:9,} keys, {move.keys:8,} moved, {move.bytes / 1e6:7.1f} MB in {move.steps} steps, "
@@ -120,13 +138,29 @@ def growth(given: argparse.Namespace) -> None:
             )
 
 
-def timed(table: pa.Table, **options: Any) -> tuple[float, pa.Table, list[Any]]:
-    start = time.perf_counter()
+class Timed(NamedTuple):
+    """A run: rows per second from its first output on, CPU seconds of the caller and of both nodes."""
+
+    rate: float
+    caller_s: float
+    nodes_s: float
+    output: pa.Table
+    moves: list[Any]
+
+
+def timed(table: pa.Table, **options: Any) -> Timed:
+    before = os.times()
     with pipeline().stream(table, processes=2, **options) as stream:
-        batches = list(stream)
+        batches = [next(stream)]
+        start = time.perf_counter()
+        batches += stream
+        took = time.perf_counter() - start
         moves: list[Any] = getattr(stream, "moves", [])
         found = pa.Table.from_batches(batches, schema=stream.schema)
-    return time.perf_counter() - start, found, moves
+    after = os.times()
+    nodes = after.children_user + after.children_system - before.children_user - before.children_system
+    own = after.user + after.system - before.user - before.system
+    return Timed((found.num_rows - batches[0].num_rows) / took, own, nodes, found, moves)
 
 
 def main() -> None:
@@ -147,21 +181,40 @@ def main() -> None:
     # Without plans the same ring routes: od.Mixed never finds a load above this bound.
     still, moving = od.Mixed(theta=1e6), od.Mixed()
     ratios = []
+    start = timed(table.slice(0, 64), balance=still)  # what starting costs
     for _ in range(given.rounds):
-        before, expected, none = timed(table, balance=still)
-        after, found, moves = timed(table, balance=moving)
-        assert not none
-        assert found.equals(expected)
-        ratios.append(before / after)
+        before, after = timed(table, balance=still), timed(table, balance=moving)
+        assert not before.moves
+        assert after.output.equals(before.output)
+        ratios.append(after.rate / before.rate)
+        moves = after.moves
         delay = max((move.move_delay for move in moves), default=0.0)
         print(
-            f"{given.rows / before:12,.0f} {given.rows / after:12,.0f} rows/s  {ratios[-1]:5.2f} times  "
+            f"{before.rate:12,.0f} {after.rate:12,.0f} rows/s  {ratios[-1]:5.2f} times  "
             f"{len(moves)} moves of {sum(move.keys for move in moves)} keys, "
             f"{sum(move.held for move in moves)} rows held, move_delay {delay * 1e3:.1f} ms, "
             f"overload {[round(move.theta_before, 3) for move in moves]}",
             flush=True,
         )
+        print(best(before, after, start, given.heavy), flush=True)
     print(f"median {statistics.median(ratios):.2f} times")
+
+
+def best(before: Timed, after: Timed, start: Timed, heavy: float) -> str:
+    """What balance could give with this CPU time, and with what the balanced run took."""
+    cores = min(3, len(os.sched_getaffinity(0)))
+
+    def at_least(run: Timed, share: float) -> float:
+        nodes, caller = run.nodes_s - start.nodes_s, max(0.0, run.caller_s - start.caller_s)
+        return max(share * nodes, caller, (nodes + caller) / cores)
+
+    still, same, moved = at_least(before, heavy), at_least(before, 0.5), at_least(after, 0.5)
+    return (
+        f"{'':12} CPU s, starting left out: nodes {before.nodes_s - start.nodes_s:.2f} and "
+        f"{after.nodes_s - start.nodes_s:.2f}, caller {before.caller_s - start.caller_s:.2f} and "
+        f"{after.caller_s - start.caller_s:.2f}; at best {still / same:.2f} times, {still / moved:.2f} with "
+        "what the balanced run took"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """POSG between node processes beside its rivals, on real clocks (`bench/processes.py posg`).
 
 The job is POSG's of section V-A: `items` items of a Zipf distribution, each with one of 64 execution times
-that are multiples of the smallest, drawn at random; tuples arrive with a fixed gap of `provisioning` times
-the mean work over k. A tuple's function sleeps for its time, or works for it (`--work spin`: then leave the
-caller a processor of its own).
+that are multiples of the smallest, drawn at random. A tuple's function sleeps for its time, or works for it
+(`--work spin`: then leave the caller a processor of its own). Tuples arrive with a fixed gap of
+`provisioning` times what a tuple takes, over k. That is its work and what a node does beside it, which a
+closed loop of `--calibrate` tuples tells first: else a node that needs a twentieth more than the work alone
+would be overloaded, whoever sends to it. With the defaults each rival takes about 12 seconds.
 
 Every rival gets the same stream, and its output is compared with the input first, value for value and in
 order. Of the tuples behind the first `skip` are shown: the completion time, from arrival to the end of the
@@ -14,6 +16,8 @@ of the whole stream how long it took.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -69,16 +73,17 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
     items = rng.choice(asked.items, m, p=shares / shares.sum())
     us = rng.integers(1, TIMES + 1, asked.items) * asked.least_us
     work = us[items]
-    gap_s = asked.provisioning * work.mean() * 1e-6 / k
     pipeline = od.Pipeline(SOURCE).map(sleeps if asked.work == "sleep" else spins, schema=DONE)
     rivals: dict[str, Any] = {
         "round robin by row": lambda: "round_robin",
         "round robin by block": lambda: "blocks",
         "least outstanding": lambda: "least_outstanding",
-        "POSG": lambda: od.POSG(window=asked.window, mu=asked.mu),
+        "POSG": lambda: od.POSG(window=asked.window, mu=asked.mu, resync=asked.resync),
         "full knowledge": lambda: Known(k, us),
     }
 
+    beside_s = beside(pipeline, items[: asked.calibrate], work[: asked.calibrate], k)
+    gap_s = asked.provisioning * (work.mean() * 1e-6 + beside_s) / k
     started = threading.Event()
 
     def paced() -> Iterator[pa.RecordBatch]:
@@ -119,13 +124,26 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
             "rows": sent,
             **report.grouping,
         }
+        print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
     mean = {name: figures["completion_ms"]["mean"] for name, figures in found.items()}
     return {
         "tuples": m, "skip": asked.skip, "k": k, "zipf": asked.zipf, "work": asked.work,
         "provisioning": asked.provisioning, "mean_us": float(work.mean()), "window": asked.window,
+        "beside_us": round(beside_s * 1e6, 1), "gap_us": round(gap_s * 1e6, 1),
         "rivals": found,
         "speed-up of POSG over round robin by row": round(mean["round robin by row"] / mean["POSG"], 3),
     }  # fmt: skip
+
+
+def beside(pipeline: Any, items: Any, work: npt.NDArray[np.int64], k: int) -> float:
+    """Seconds that a tuple takes a node beside its work: of tuples that all wait, sent to nodes in turn."""
+    columns = [pa.array(column) for column in (items, work, np.zeros(len(work), dtype=np.int64))]
+    table = pa.Table.from_arrays(columns, schema=SOURCE)
+    done = pipeline.run(table, processes=k, grouping="round_robin").table["done"].to_numpy()
+    of_nodes = [slice(node, None, k) for node in range(k)]
+    busy = sum(float(np.ptp(done[of])) for of in of_nodes)
+    worked = sum(float(work[of][1:].sum()) * 1e3 for of in of_nodes)
+    return max(0.0, busy - worked) / (len(work) - k) * 1e-9
 
 
 def _of(ns: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -136,14 +154,20 @@ def _of(ns: npt.NDArray[np.int64]) -> dict[str, float]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """The options of `posg`."""
-    parser.add_argument("--tuples", type=int, default=32_768)
-    parser.add_argument("--skip", type=int, default=16_384, help="tuples that are not shown: POSG learns")
+    parser.add_argument("--tuples", type=int, default=12_288)
+    parser.add_argument("--calibrate", type=int, default=1_536)
+    parser.add_argument("--skip", type=int, default=6_144, help="tuples that are not shown: POSG learns")
     parser.add_argument("--items", type=int, default=4_096)
     parser.add_argument("--zipf", type=float, default=1.0)
-    parser.add_argument("--least-us", type=int, default=100, help="the smallest of 64 execution times")
+    parser.add_argument("--least-us", type=int, default=50, help="the smallest of 64 execution times")
     parser.add_argument("--provisioning", type=float, default=1.05)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--window", type=int, default=1024, help="POSG's N")
+    parser.add_argument(
+        "--window", type=int, default=512, help="POSG's N: it learns for 3 N to 4 N a process"
+    )
+    parser.add_argument(
+        "--resync", type=int, default=128, help="tuples from one synchronisation to the next"
+    )
     parser.add_argument("--mu", type=float, default=0.05, help="POSG's tolerance")
     parser.add_argument("--work", choices=("sleep", "spin"), default="sleep")
     parser.add_argument("--seed", type=int, default=7)

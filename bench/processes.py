@@ -1,18 +1,20 @@
 """Node processes: throughput beside a commit before, the latency of a row through two pieces of a cut, and
 POSG beside its rivals.
 
-    python bench/processes.py throughput [--baseline ba77047] [--clicks 5000000] [--rounds 3]
-    python bench/processes.py latency [--seconds 20] [--load 0.5]
-    python bench/processes.py posg [--tuples 32768] [--work sleep]
+    python bench/processes.py throughput [--baseline <commit>] [--clicks 5000000] [--rounds 3]
+    python bench/processes.py latency [--seconds 20] [--load 0.5] [--rate 1000000]
+    python bench/processes.py posg [--tuples 12288] [--work sleep]
 
 *throughput*: Q2 over synthetic clicks (bench/clicks.py) and a keyed job of plain Python functions
-(bench/python_nodes.py), with one process and with one per core. The baseline, whose processes exchange files
-and end with a batch, runs from the package of its commit, which takes this tree's compiled core: so the
-core must be the same. The two take turns; every answer is compared; starting processes is part of the time.
+(bench/python_nodes.py), with one process and with one per core. A baseline runs from the package of its
+commit, which takes this tree's compiled core: so the core must be the same. They take turns; every answer is
+compared; starting processes is part of the time.
 
 *latency*: an open loop. Rows of a keyed count, cut by a second key, come at `load` of the throughput that
-the same stream has in a closed loop, in batches of 1 ms. A row's latency is from its intended send time to
-when its batch is with the reader. Run on a quiet machine.
+the same stream has in a closed loop over a table (or of `--rate` rows a second), a batch every 1 ms. A row's
+latency is from its intended send time to when its batch is with the reader. How late the source itself was,
+which is part of it, is printed beside (`late`), and the median of the last second: where that is far above
+the whole's, the rate was more than the stream sustains. Run on a quiet machine.
 
 *posg*: bench/process_groupings.py says what is measured.
 """
@@ -40,7 +42,6 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parent.parent
 TICK_S = 0.001
 WARM_S = 2.0
-BASELINE = "ba77047"
 
 
 # ------------------------------------------------------------ throughput
@@ -83,7 +84,7 @@ def in_tree(tree: Path, job: str, rows: int, processes: int) -> dict[str, Any]:
 def baseline_tree(commit: str, into: Path, core_fits: bool) -> Path:
     """The package of a commit, with this tree's compiled core."""
     changed = subprocess.run(
-        ["git", "diff", "--name-only", commit, "--", "*.pyx", "*.pxd", "*.hpp"],
+        ["git", "diff", "--name-only", commit, "--", "ordstream/*.pyx", "ordstream/*.pxd"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     if changed and not core_fits:
@@ -104,13 +105,14 @@ def throughput(asked: argparse.Namespace) -> None:
     cores = len(os.sched_getaffinity(0))
     found: dict[str, Any] = {"cores": cores, "baseline": asked.baseline}
     with tempfile.TemporaryDirectory() as folder:
-        tree = baseline_tree(asked.baseline, Path(folder), asked.core_fits)
+        tree = baseline_tree(asked.baseline, Path(folder), asked.core_fits) if asked.baseline else None
         for job, rows in (("q2", asked.clicks), ("python", asked.rows)):
             ways: dict[str, Callable[[], dict[str, Any]]] = {
                 "one": lambda job=job, rows=rows: in_tree(ROOT, job, rows, 1),
-                "files": lambda job=job, rows=rows: in_tree(tree, job, rows, cores),
                 "live": lambda job=job, rows=rows: in_tree(ROOT, job, rows, cores),
             }
+            if tree is not None:
+                ways["baseline"] = lambda job=job, rows=rows, tree=tree: in_tree(tree, job, rows, cores)
             runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
             for _ in range(asked.rounds):
                 for name, way in ways.items():
@@ -126,8 +128,7 @@ def throughput(asked: argparse.Namespace) -> None:
                 "rows": rows,
                 "wall_s": {name: statistics.median(several) for name, several in walls.items()},
                 "cpu_s": {n: statistics.median(r["cpu_s"] for r in several) for n, several in runs.items()},
-                "files / live": ratio("files", "live"),
-                "one / live": ratio("one", "live"),
+                **{f"{name} / live": ratio(name, "live") for name in ways if name != "live"},
             }
     print(json.dumps(found, indent=2))
 
@@ -154,15 +155,10 @@ def latency(asked: argparse.Namespace) -> None:
     )  # fmt: skip
     rng = np.random.default_rng(7)
     cores = len(os.sched_getaffinity(0))
-    closed = pa.Table.from_batches([rows(rng, 16_384, 0) for _ in range(200)])
-    with pipeline.stream(closed, processes=cores) as out:
-        given, first = 0, 0.0
-        for batch in out:
-            first = first or time.perf_counter()  # the processes have started
-            given += batch.num_rows
-        rate = given / (time.perf_counter() - first)
+    rate = asked.rate or closed_loop(pipeline, rng, cores)
     per_tick = max(1, round(asked.load * rate * TICK_S))
     began = 0.0
+    late: list[float] = []
 
     def paced() -> Iterator[pa.RecordBatch]:
         nonlocal began
@@ -171,18 +167,41 @@ def latency(asked: argparse.Namespace) -> None:
         for tick in range(int((asked.seconds + WARM_S) / TICK_S)):
             due = began + tick * TICK_S
             time.sleep(max(0.0, due - time.monotonic()))
-            yield rows(rng, per_tick, int(due * 1e9))
+            made = rows(rng, per_tick, int(due * 1e9))
+            late.append(time.monotonic() - due)
+            yield made
 
     waits: list[Any] = []
+    before = os.times()
     with pipeline.stream(paced(), processes=cores) as out:
         for batch in out:
             now = time.monotonic_ns()
             due = batch.column(batch.schema.get_field_index("due")).to_numpy()
             waits.append((now - due)[due > int((began + WARM_S) * 1e9)] if began else due[:0])
+    after = os.times()
     found = np.concatenate(waits) / 1e6
-    p50, p99 = np.percentile(found, (50, 99)).tolist()
-    told = {"rows_per_s": rate, "load": asked.load, "rows": len(found)}
-    print(json.dumps({**told, "p50_ms": p50, "p99_ms": p99, "most_ms": float(found.max())}, indent=2))
+    p50, p90, p99 = np.percentile(found, (50, 90, 99)).tolist()
+    told = {"rows_per_s": rate, "load": asked.load, "rows": len(found), "batches": len(waits)}
+    told |= {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "most_ms": float(found.max())}
+    told["last_second_p50_ms"] = float(np.median(found[-round(asked.load * rate) :]))
+    late_50, late_99 = np.percentile(late[int(WARM_S / TICK_S) :], (50, 99)).tolist()
+    told["late_ms"] = {"p50": late_50 * 1e3, "p99": late_99 * 1e3}
+    told["caller_cpu_s"] = after.user + after.system - before.user - before.system
+    told["nodes_cpu_s"] = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
+    print(json.dumps(told, indent=2))
+
+
+def closed_loop(pipeline: Any, rng: np.random.Generator, cores: int) -> float:
+    """Rows per second of a stream over a table, from its first output on."""
+    closed = pa.Table.from_batches([rows(rng, 16_384, 0) for _ in range(200)])
+    with pipeline.stream(closed, processes=cores) as out:
+        given, first = 0, 0.0
+        for batch in out:
+            first = first or time.perf_counter()  # the processes have started
+            given += batch.num_rows
+        return given / (time.perf_counter() - first)
 
 
 def main() -> None:
@@ -192,13 +211,14 @@ def main() -> None:
     )
     what = parser.add_subparsers(dest="what", required=True)
     one = what.add_parser("throughput")
-    one.add_argument("--baseline", default=BASELINE, help="commit before node processes stayed")
+    one.add_argument("--baseline", help="a commit to compare with, whose compiled core is this tree's")
     one.add_argument("--core-fits", action="store_true", help="its core differs in comments only")
     one.add_argument("--clicks", type=int, default=5_000_000, help="of Q2")
     one.add_argument("--rows", type=int, default=3_000_000, help="of the job in plain Python")
     one.add_argument("--rounds", type=int, default=3)
     two = what.add_parser("latency")
     two.add_argument("--seconds", type=float, default=20.0)
+    two.add_argument("--rate", type=float, help="rows a second, in place of a closed loop's")
     two.add_argument("--load", type=float, default=0.5, help="of the closed loop's throughput")
     process_groupings.options(what.add_parser("posg"))
     of_process = what.add_parser("work")

@@ -32,6 +32,9 @@ from ordstream.fragments.moving_route import changed_words
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
+#: The first report comes after this part of them, the second after as many again, and so on: a start that is
+#: lopsided shows soon, and a plan waits for the evidence that it needs.
+FIRST_PART = 4
 #: Bytes that one receiver may have of one sender, and rows of the source that are sent together: a move
 #: takes effect behind what lies there.
 CHANNEL_BYTES = 128 << 10
@@ -128,7 +131,7 @@ class Balancing:
     ) -> None:
         self._controllers, self._processes, self._interval = dict(controllers), processes, interval
         self._named: dict[int, str] = {}  # fragment: its first operator
-        self._next = interval
+        self._next = max(1, interval // FIRST_PART)
         self._waits_for = 0  # reports
         self._reports: dict[int, list[tuple[Report, Floats]]] = {}  # of the interval, by fragment
         self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
@@ -145,7 +148,7 @@ class Balancing:
     def asked(self, number: int, serial: int) -> None:
         """The marker is there."""
         self._waits_for = self._processes * len(self._controllers)
-        self._next = serial + self._interval
+        self._next = serial + min(self._interval, serial)
 
     def wants_move(self) -> bool:
         """A move was decided that is not in the order yet."""

@@ -122,11 +122,18 @@ class Outbox:
     def __init__(self, links: Sequence[Link], cap: int) -> None:
         self._channels = [_Channel(link, cap) for link in links]
         self._cap = cap
+        self._plain: pa.Schema | None = None  # of the last batch: without string views
+        self._recent: list[_Channel] = []  # that the last rows went to
 
     @property
     def blocked(self) -> bool:
         """Rows wait for a receiver."""
         return any(channel.held for channel in self._channels)
+
+    def wants(self, any_receiver: bool) -> bool:
+        """Whether one of those who got rows last has handed them all on; `any_receiver`: one of all."""
+        asked = self._channels if any_receiver else self._recent
+        return not asked or any(not channel.outstanding and not channel.held for channel in asked)
 
     def free(self) -> list[int]:
         """The receivers that may be sent more, the one with the least to do first."""
@@ -140,10 +147,14 @@ class Outbox:
 
     def offer(self, batch: pa.RecordBatch, nodes: npt.NDArray[np.int32] | int = 0) -> None:
         """Send rows, in the order of their tags, to the receiver of each, or all to one."""
-        batch = _without_views(batch)
+        if self._plain is None or not batch.schema.equals(self._plain):
+            batch = _without_views(batch)
+            self._plain = batch.schema
         last = behind(tags_of(batch)[-1].as_py())
         small = batch.nbytes <= self._cap
+        self._recent = []
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
+            self._recent.append(self._channels[receiver])
             self._channels[receiver].held.extend((rows,) if small else parts(rows, rows.num_rows, self._cap))
         self.set_low(last)
 

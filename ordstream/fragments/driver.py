@@ -130,7 +130,7 @@ class Driver:
             if self._balancing.pauses:
                 return progressed
         free, most, before = self.out.free(), None, blocks.rows
-        if not blocks.ready() or not free:
+        if not blocks.ready() or not free or self._gathers():
             return progressed
         if marking is not None:
             if marking.due(before) and marking.full:
@@ -150,6 +150,17 @@ class Driver:
             return self._source_over() or progressed
         self.out.pump()
         return block is not None or progressed
+
+    def _gathers(self) -> bool:
+        """Rows wait for more of them, while no node waits for these."""
+        return not self.out.wants(self._spread.any_node) and self.blocks.due_in() > 0.0
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until rows go that wait for more of them; None: none do."""
+        if self._source_ended or self.out.blocked or not self.blocks.ready():
+            return None
+        return self.blocks.due_in() or None
 
     def _source_over(self) -> bool:
         """The source has nothing more."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from ordstream.operators.operator import Operator
+from ordstream.operators.row_clock import RowClock
 from ordstream.plan.plan import Plan
 
 
@@ -56,6 +57,18 @@ class Fragment:
     def nodes(self, nodes: int) -> int:
         """In how many of `nodes` nodes it runs."""
         return 1 if self.key == () else nodes
+
+    def timing_rows(self, clock: RowClock) -> Fragment | None:
+        """The fragment with the calls of its function timed; None: it has not just one function of the
+        user's, which its first operator calls once per row.
+        """
+        first, *others = self.operators
+        if (
+            any(operator.runs_user_code for operator in others)
+            or (timed := first.timing_rows(clock)) is None
+        ):
+            return None
+        return replace(self, plan=self.plan.replaced((timed, *others)))
 
     def with_operators(self, *operators: Operator) -> Fragment:
         """The fragment with more operators at its end."""

@@ -159,7 +159,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         columns.append(self._output_tags(serials, index))
         if self._route is not None:
             rows = pa.RecordBatch.from_arrays(columns[:-1], schema=fields)
-            columns.append(pa.array(self._nodes_of(rows, columns[-1])))
+            columns.append(pa.array(self._route(rows, columns[-1])))
         return pa.RecordBatch.from_arrays(columns, schema=self._given_schema)
 
     @cached_property
@@ -167,11 +167,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         """Of the batches that this node gives."""
         more = [pa.field(NODE, pa.int32(), False)] if self._route is not None else []
         return pa.schema([*self.fragment.output, pa.field(TAG, pa.binary(), False), *more])
-
-    def _nodes_of(self, rows: pa.RecordBatch, tags: pa.Array) -> npt.NDArray[np.int32]:
-        """Where outputs with these tags go."""
-        assert self._route is not None
-        return self._route(rows, tags)
 
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""

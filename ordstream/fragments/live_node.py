@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pyarrow as pa
 
 from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
-from ordstream.fragments.exchange import NODE
 from ordstream.fragments.figures import Figures, Outcome
 from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of
 from ordstream.fragments.merging import END, TagMerge
@@ -20,6 +18,7 @@ from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.topology import Topology
+from ordstream.ground.ordertags import tags_of
 
 if TYPE_CHECKING:
     from ordstream.fragments.moving import MovingOperators
@@ -76,14 +75,12 @@ class LiveNode:
             from ordstream.fragments.moving import MovingOperators
 
             table = topology.tables[fragment]
-            self._operators = MovingOperators(
-                of, node, self.merge, self._route, options, states, table, send
-            )
+            self._operators = MovingOperators(of, node, self.merge, options, states, table, send)
         elif chosen is not None and isinstance(chosen.grouping, POSG):
-            parts = of, self.merge, self._route, options
+            parts = of, self.merge, options
             self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
         else:
-            self._operators = PolledNode(of, self.merge, self._route, options, states)
+            self._operators = PolledNode(of, self.merge, options, states)
         self.shifts: dict[int, Any] = {}
         self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
@@ -113,12 +110,7 @@ class LiveNode:
             self._over(min(self.merge.cut or END, error.order_tag))
             return True
         if batch is not None:
-            last = batch.num_columns - 1
-            if batch.schema.names[last] == NODE:
-                nodes = batch.column(last).to_numpy()
-                self.out.offer(batch.select(list(range(last))), nodes.astype(np.int32))
-            else:
-                self.out.offer(batch)
+            self.out.offer(batch, 0 if self._route is None else self._route(batch, tags_of(batch)))
         self.out.set_low(self._operators.low())
         did |= self._pass_mark()
         if self.fragment in self._topology.tables:

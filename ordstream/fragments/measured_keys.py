@@ -1,8 +1,10 @@
 """What the keys of one node process cost, as it is measured while rows pass (Mixed paper, section 2.1).
 
 * Tuples: of one chunk in `SAMPLED` all are counted.
-* Time: now and then one row runs alone (`MeasuredNode`), so seldom that it costs `BUDGET` of the node's
-  time. Times are kept in matrices as POSG's, so those of rare keys mix.
+* Time: of some turns the calls of the function are timed, each by itself, where the first operator has the
+  only one and calls it once per row; else now and then one row runs alone (`MeasuredNode`). Both so seldom
+  that they cost `BUDGET` of the node's time. Times are the CPU's, and are kept in matrices as POSG's, so
+  those of rare keys mix.
 * Bytes of state: at each report the rows of state of some keys are looked at, the dearest and others in
   turn; what was never looked at counts as the mean.
 
@@ -12,6 +14,7 @@ Nothing here grows with the keys that the node holds: it knows the names of as m
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,21 +22,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pat
 
-from ordstream.balance.keys import Words
+from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
 from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.operators.operator import Operator
+from ordstream.operators.row_clock import RowClock
 
 #: One chunk in so many is looked at for its keys.
 SAMPLED = 16
-#: Part of the time that rows which run alone may cost, and what one costs beside its own time, in seconds.
+#: Part of the time that measuring may cost, and what a row costs beside its own time, in seconds: one that
+#: runs alone, at least, and one whose function is timed.
 BUDGET = 0.02
 ALONE_S = 1e-4
+CLOCK_S = 1.5e-6
 LEAST_S = 1e-8
 #: Keys whose state is looked at for a report.
 STATES = 128
@@ -42,25 +50,34 @@ REMEMBERED = 4
 
 
 class MeasuredNode(PolledNode):
-    """A node that has a row run alone now and then.
+    """A node that times a row now and then.
 
     Attributes
     ----------
-    alone : list of (pyarrow.RecordBatch, float)
-        Rows that did, and their seconds; its owner takes them.
+    timed : list of (list of pyarrow.Array, list of float)
+        Columns of the keys of rows that were, and their seconds; its owner takes them.
     """
 
-    def __init__(self, *given: Any, seed: int = 0, **more: Any) -> None:
-        self.alone: list[tuple[pa.RecordBatch, float]] = []
+    def __init__(self, fragment: Fragment, *given: Any, seed: int = 0, **more: Any) -> None:
+        self.timed: list[tuple[list[pa.Array], list[float]]] = []
+        self._keys = fragment.key or ()
+        self._clock = RowClock(time.thread_time)
+        self._clock.on = False
+        plain = all(_comes_back(fragment.source.field(index).type) for index in self._keys)
+        each = fragment.timing_rows(self._clock) if plain else None
+        self._each = each is not None
         self._chance = random.Random(seed)
         self._before = 1  # rows before the next one that runs alone
         self._work_s = ALONE_S  # of a row, about
         self._single: deque[pa.RecordBatch] = deque()  # the row that runs alone in this step
-        super().__init__(*given, **more)
+        super().__init__(each or fragment, *given, **more)
 
     def _next_rows(self) -> pa.RecordBatch:
         rows = super()._next_rows()
         if self._stream.workers:
+            return rows
+        if self._each:
+            self._clock.on = self._chance.random() < BUDGET * self._work_s / CLOCK_S
             return rows
         count = min(rows.num_rows, self._before or 1)
         if count < rows.num_rows:
@@ -69,7 +86,7 @@ class MeasuredNode(PolledNode):
             self._fed = count
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
-            each = int(ALONE_S / (BUDGET * self._work_s))
+            each = int(max(ALONE_S, 2 * self._step_s) / (BUDGET * self._work_s))
             # not every s-th: rows may come in turns
             self._before = self._chance.randint(1, max(2, 2 * each))
         else:
@@ -84,9 +101,25 @@ class MeasuredNode(PolledNode):
             work_s = self._polled.cpu_s / self._fed
             self._work_s += (max(work_s, LEAST_S) - self._work_s) / 4
         if self._single:
-            self.alone.append((self._single.popleft(), self._polled.cpu_s))
+            row = self._single.popleft()
+            self.timed.append(([row.column(index) for index in self._keys], [self._polled.cpu_s]))
             self._row_s = pace  # it is that of rows that run together
+        if self._clock.rows:
+            self._take_timed()
         return found
+
+    def _take_timed(self) -> None:
+        columns = [
+            pa.array([row[index] for row in self._clock.rows], self.fragment.source.field(index).type)
+            for index in self._keys
+        ]
+        self.timed.append((columns, list(self._clock.seconds)))
+        self._clock.clear()
+
+
+def _comes_back(kind: pa.DataType) -> bool:
+    """A key of this type is the same once it was a Python value."""
+    return bool(pat.is_integer(kind) or pat.is_string(kind) or pat.is_binary(kind) or pat.is_boolean(kind))
 
 
 class MeasuredKeys:
@@ -118,11 +151,12 @@ class MeasuredKeys:
             self._counts.add(words)
             self._remember(words, [rows.column(index) for index in self._route.key])
 
-    def ran_alone(self, taken: list[tuple[pa.RecordBatch, float]]) -> None:
-        """Single rows and their seconds."""
-        if taken:
-            words = np.concatenate([self._route.words(row) for row, _ in taken])
-            self._times[1].update_many(words, [seconds for _, seconds in taken])
+    def took(self, timed: list[tuple[list[pa.Array], list[float]]]) -> None:
+        """Rows that were timed (`MeasuredNode.timed`)."""
+        for columns, seconds in timed:
+            self._times[1].update_many(
+                key_words(columns[0] if len(columns) == 1 else tuple(columns)), seconds
+            )
 
     # ---------------------------------------------------------------------------------------- keys' columns
 

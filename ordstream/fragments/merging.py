@@ -66,6 +66,9 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
+        # of all inboxes; None: to be looked for again
+        self._bound_now: bytes | None = None
+        self._first_now: bytes | None = None
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
@@ -83,13 +86,15 @@ class TagMerge(Iterator[pa.RecordBatch]):
             return
         inbox, rows = self._inboxes[sender], _Rows(batch, size)
         inbox.queue.append(rows)
+        self._first_now = None
         self.set_low(sender, behind(rows.last))
 
     def set_low(self, sender: int, low: bytes) -> None:
         """The sender sends nothing below this tag any more."""
         inbox = self._inboxes[sender]
-        if not inbox.ended:
-            inbox.low = max(inbox.low, low)
+        if not inbox.ended and low > inbox.low:
+            inbox.low = low
+            self._bound_now = None
 
     def end(self, sender: int, cut: bytes) -> None:
         """The sender sends nothing any more.
@@ -98,6 +103,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """
         inbox = self._inboxes[sender]
         inbox.low, inbox.ended = cut, True
+        self._bound_now = None
 
     def mark(self, number: int, tag: bytes) -> None:
         """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
@@ -134,11 +140,15 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     @property
     def _bound(self) -> bytes:
-        return min(inbox.low for inbox in self._inboxes)
+        if self._bound_now is None:
+            self._bound_now = min(inbox.low for inbox in self._inboxes)
+        return self._bound_now
 
     @property
     def _first(self) -> bytes:
-        return min(inbox.first for inbox in self._inboxes)
+        if self._first_now is None:
+            self._first_now = min(inbox.first for inbox in self._inboxes)
+        return self._first_now
 
     @property
     def low(self) -> bytes:
@@ -158,6 +168,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         for sender in active:
             bound = min(bound, self._enough(sender, self.rows_at_once // len(active), bound))
         parts = [[*self._taken(sender, bound)] for sender in active]
+        self._first_now = None
         found = [part for of_sender in parts for part in of_sender]
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
@@ -217,6 +228,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
             if size:
                 self._consumed(sender, size)
                 dropped = True
+        self._first_now = None
         return dropped
 
 

@@ -31,7 +31,6 @@ from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import OperatorError
-from ordstream.fragments.exchange import NODE
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_rows
 from ordstream.fragments.merging import END, TagMerge
@@ -161,8 +160,6 @@ class MovingOperators:
     node : int
     merge : TagMerge
         What arrives.
-    route : callable, optional
-        Of the outputs.
     options : mapping
     states : mapping, optional
         As of `PolledNode`.
@@ -184,19 +181,18 @@ class MovingOperators:
         fragment: Fragment,
         node: int,
         merge: TagMerge,
-        route: Any,
         options: Mapping[str, Any],
         states: States | None,
         table: Assignment,
         send: Callable[[int, NodeState], None],
     ) -> None:
         self._fragment, self._node, self._input = fragment, node, merge
-        self._route, self._options, self._send = route, options, send
+        self._options, self._send = options, send
         self._keys = MovingRoute(fragment.source, fragment.key or (), table)
         self._table = table
         self._lane = TagMerge(1, self._handed_on)
         self._measured = MeasuredKeys(self._keys, node)
-        self._main = MeasuredNode(fragment, self._lane, route, options, states, seed=node)
+        self._main = MeasuredNode(fragment, self._lane, options, states, seed=node)
         self._move: _Arriving | None = None
         self._early: dict[int, list[tuple[int, Parsed | NodeState]]] = {}
         self._closed: list[Any] = []  # reports of runs that ended
@@ -213,8 +209,9 @@ class MovingOperators:
             if self._move is None:
                 fed = self._feed()
                 batch, did = self._main.poll()
-                self._measured.ran_alone(self._main.alone)
-                self._main.alone.clear()
+                if self._main.timed:
+                    self._measured.took(self._main.timed)
+                    self._main.timed.clear()
                 return batch, did or fed
             return self._poll_both(self._move)
         finally:
@@ -266,7 +263,7 @@ class MovingOperators:
         if move.out.ready():
             batch = next(move.out)
             move.went(batch)
-            return _swapped(batch), True
+            return batch, True
         if move.out.cut is not None:
             self.cut = move.out.cut
             for error in move.errors:
@@ -292,7 +289,6 @@ class MovingOperators:
             lane.drop()
             return True
         if batch is not None:
-            batch = _swapped(batch)
             if which == 0:
                 move.waits(batch)
             move.hold(move.out, which, batch)
@@ -355,7 +351,7 @@ class MovingOperators:
 
     def _second(self, lane: TagMerge) -> PolledNode:
         """A run of the operators that knows no key yet."""
-        return PolledNode(self._fragment, lane, self._route, self._options)
+        return PolledNode(self._fragment, lane, self._options)
 
     def _leaving(
         self, before: Assignment, after: Assignment, to: list[int]
@@ -485,13 +481,3 @@ class MovingOperators:
         """As `PolledNode.close`."""
         for run in self._runs():
             run.close()
-
-
-def _swapped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of outputs with its tags last; or as it was. They stand in front of the node, if there is
-    one.
-    """
-    names = batch.schema.names
-    if len(names) < 2 or NODE not in names[-2:]:
-        return batch
-    return batch.select([*range(len(names) - 2), len(names) - 1, len(names) - 2])

@@ -14,7 +14,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.ground.ordertags import AT_END, OrderTag, check_ascending, tags_of
+from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: has so far leaves it then. It begins with so many rows.
 TURN_S = 0.005
 FIRST_ROWS = 64
+#: Where many rows wait already, it works longer, up to so many seconds: a quarter of what is there.
+LONG_TURN_S = 0.02
 #: It works for at least so many times what the step around it takes: on a machine with much else to do a
 #: step may take longer than `TURN_S`, and rows one by one would take longer still.
 BESIDE = 10
@@ -39,7 +41,6 @@ class PolledNode(FragmentNode):
     ----------
     fragment : Fragment
     merge : TagMerge
-    route : Route, optional
     options : mapping
         As of `FragmentNode`.
     states : mapping of str to sequence of pyarrow.RecordBatch, optional
@@ -50,7 +51,6 @@ class PolledNode(FragmentNode):
         self,
         fragment: Fragment,
         merge: TagMerge,
-        route: Any,
         options: Mapping[str, Any],
         states: States | None = None,
     ) -> None:
@@ -63,9 +63,10 @@ class PolledNode(FragmentNode):
         self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
         self._step_s = 0.0  # what a step takes beside that
         self._asked = False  # a snapshot is under way in the core
+        self._quiet = False  # the core has nothing to do until something comes
         if states:
             options = {**options, "restore": _begin(fragment, states)}
-        super().__init__(fragment, self._given(), route, options)
+        super().__init__(fragment, self._given(), None, options)
 
     def _make_stream(self, options: Mapping[str, Any]) -> PolledStream:
         from ordstream._core.ground.arrow import core_schema  # compiled: a driver need not load it
@@ -75,6 +76,7 @@ class PolledNode(FragmentNode):
         settings = make_settings(options)
         self._most = most_bytes(settings)
         self._core_schema = core_schema(self.fragment.source)
+        self._fitting_schema = self._core_schema.append(pa.field(TAG, pa.binary(), False))
         self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings)
         return self._polled
 
@@ -98,8 +100,11 @@ class PolledNode(FragmentNode):
 
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
+        waiting_s = sum(batch.num_rows for batch in self._fitted) * self._row_s
+        long_s = min(LONG_TURN_S, waiting_s / 4) if self._taken else 0.0  # not before a row was timed
+        turn_s = max(TURN_S, BESIDE * self._step_s, long_s)
         rows = self._fitted.popleft()
-        most = max(1, int(max(TURN_S, BESIDE * self._step_s) / self._row_s))
+        most = max(1, int(turn_s / self._row_s))
         if self._stream.workers == 0 and rows.num_rows > most:
             self._fitted.appendleft(rows.slice(most))
             rows = rows.slice(0, most)
@@ -110,11 +115,10 @@ class PolledNode(FragmentNode):
         from ordstream.node.source import batches
 
         columns = list(range(len(self._core_schema)))
-        if rows.num_rows <= FITTING_ROWS and rows.nbytes <= self._most:
-            given = rows.select(columns)
-            if given.schema.equals(self._core_schema):
-                self._fitted.append(rows)
-                return
+        few = rows.num_rows <= FITTING_ROWS and rows.nbytes <= self._most
+        if few and rows.schema.equals(self._fitting_schema):
+            self._fitted.append(rows)
+            return
         tags, start = tags_of(rows), 0
         for part in batches([rows.select(columns)], self._core_schema, (), self._most):
             arrays = [*part.columns, tags.slice(start, part.num_rows)]
@@ -167,7 +171,7 @@ class PolledNode(FragmentNode):
         if not self._asked:
             if self._polled.progress()[0] < self._taken:
                 return None  # the core puts a marker where it is, not behind the rows that wait in it
-            self._asked = True
+            self._asked, self._quiet = True, False
             self._polled.ask_for_snapshot()
             return None
         found = self._polled.snapshot_taken()
@@ -190,9 +194,13 @@ class PolledNode(FragmentNode):
             As `FragmentNode` raises it.
         """
         self._fed = 0
+        if self._quiet:
+            if not self._ready():
+                return None, False
+            self._quiet = False
         began = time.perf_counter()
         try:
-            batch, progressed = self._polled.poll(self._ready)
+            taken, progressed = self._polled.poll(self._ready)
         except _Stopped:
             raise StopIteration from None
         except OperatorError as error:
@@ -201,12 +209,12 @@ class PolledNode(FragmentNode):
             took, worked = time.perf_counter() - began, self._polled.worked_s
             self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)
             self._step_s += (took - worked - self._step_s) / 8
-        if batch is None:
+        if taken is None:
+            self._quiet = not progressed and self._stream.workers == 0 and not self._ready()
             return None, progressed
-        batch = self._tagged(batch)
-        tags = batch.column(len(self.fragment.output))
+        tags = self._output_tags(taken.serials, taken.indexes)
         self._sent = behind(tags[-1].as_py())
-        return batch, True
+        return pa.RecordBatch.from_arrays([*taken.columns, tags], schema=self._given_schema), True
 
     def idle(self) -> bool:
         """All rows that were taken in have given their outputs."""

@@ -9,8 +9,10 @@ numbers only, travel on the channels, beside the rows and in their order:
   the time since the node began its first row, time without work included;
 * *matrices* (Fig. 1.B), once they are stable.
 
-A node times every row while rows take `TIMED_S` on average, and every s-th where they take less, such that
-what timing costs stays small; the others then run together. Times are wall times in seconds: on a machine
+A node runs rows together and times each call of the function, where the first operator has the only one and
+calls it once per row; what else a turn took counts for all its rows alike. Otherwise it times whole rows:
+each runs alone while they take `TIMED_S` on average, and every s-th where they take less, such that what
+timing costs stays small; the others then run together. Times are wall times in seconds: on a machine
 with fewer processors than processes they contain the others' work.
 
 Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in
@@ -27,6 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.balance.posg import POSG, Matrices, PosgInstance, SyncReply, SyncRequest
@@ -36,11 +39,12 @@ from ordstream.fragments.grouping import Chosen
 from ordstream.fragments.merging import TagMerge
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.ground.ordertags import source_serials, tags_of
+from ordstream.operators.row_clock import RowClock
 
 #: Rows that are assigned together, and bytes that a node may have and not have begun with: messages change
 #: only what is assigned after them.
 BLOCK_ROWS = 32
-CAP_BYTES = 16 << 10
+CAP_BYTES = 64 << 10
 #: Rows that take less, in seconds, are not all timed; of so many at least one is.
 TIMED_S = 0.0005
 LEAST_TIMED = 64
@@ -73,6 +77,7 @@ class Proactive:
 
     block_rows: int | None = BLOCK_ROWS
     cap: int | None = CAP_BYTES
+    any_node = False
 
     def __init__(self, parameters: POSG, key: tuple[int, ...]) -> None:
         self.scheduler = parameters.scheduler()
@@ -118,7 +123,7 @@ class TimedNode(PolledNode):
 
     Parameters
     ----------
-    fragment, merge, route, options
+    fragment, merge, options
         As of `PolledNode`.
     chosen : Chosen
     node, nodes : int
@@ -133,7 +138,6 @@ class TimedNode(PolledNode):
         self,
         fragment: Fragment,
         merge: TagMerge,
-        route: Any,
         options: Mapping[str, Any],
         chosen: Chosen,
         node: int,
@@ -146,19 +150,23 @@ class TimedNode(PolledNode):
         self._requests: dict[int, SyncRequest] = {}  # by the serial of the row
         self._given_now: pa.RecordBatch | None = None
         self._untimed = 0  # rows before one is timed again
-        self._timed: list[tuple[pa.RecordBatch, float]] = []  # since the matrices heard of any
+        # rows and their seconds, since the matrices heard of any
+        self._timed: list[tuple[pa.RecordBatch, npt.NDArray[np.float64]]] = []
         self._mean_s = TIMED_S
         self._began: float | None = None  # when the first row began
+        self._clock = RowClock(time.perf_counter)
+        timed = fragment.timing_rows(self._clock)
+        self._each = timed is not None  # what the function took is known row by row
         merge.rows_at_once = 1  # what was handed on does not count as waiting for this node
-        super().__init__(fragment, merge, route, options, **more)
+        super().__init__(timed or fragment, merge, options, **more)
 
     def _next_rows(self) -> pa.RecordBatch:
-        """One row, where it is timed; else those up to one that is, or that has a request."""
+        """The rows of a turn, or one row, where it is timed alone; never behind one that has a request."""
         while self._merge.notes:
             serial, epoch, c_hat = REQUEST.unpack(self._merge.notes.popleft())
             self._requests[serial] = SyncRequest(0, self._instance.index, epoch, c_hat)
-        rows = self._fitted.popleft()
-        count = min(rows.num_rows, self._untimed or 1)
+        rows = super()._next_rows()
+        count = rows.num_rows if self._each else min(rows.num_rows, self._untimed or 1)
         if self._requests and count > 1:
             serials, _ = source_serials(tags_of(rows.slice(0, count)))
             asked = np.flatnonzero(np.isin(serials, list(self._requests)))
@@ -166,6 +174,7 @@ class TimedNode(PolledNode):
         if count < rows.num_rows:
             self._fitted.appendleft(rows.slice(count))
         self._given_now = rows.slice(0, count)
+        self._fed = count
         return self._given_now
 
     def poll(self) -> tuple[pa.RecordBatch | None, bool]:
@@ -174,6 +183,7 @@ class TimedNode(PolledNode):
         try:
             while True:
                 self._given_now = None
+                self._clock.clear()
                 began = time.perf_counter()
                 batch, progressed = super().poll()
                 did |= progressed
@@ -189,10 +199,13 @@ class TimedNode(PolledNode):
         now, count = time.perf_counter(), rows.num_rows
         self._began = self._began or began
         self._mean_s += ((now - began) / count - self._mean_s) * MEAN_PART
-        if self._untimed:
+        if len(self._clock.seconds) == count:  # what else the node did it did for all alike
+            seconds = np.array(self._clock.seconds)
+            self._timed.append((rows, seconds + max(0.0, now - began - float(seconds.sum())) / count))
+        elif self._untimed:
             self._untimed -= count
         else:
-            self._timed.append((rows, now - began))
+            self._timed.append((rows.slice(0, 1), np.full(1, (now - began) / count)))
             self._untimed = min(LEAST_TIMED, max(1, int(TIMED_S / max(self._mean_s, 1e-9)))) - 1
         if self._requests:
             serials, _ = source_serials(tags_of(rows))
@@ -203,8 +216,9 @@ class TimedNode(PolledNode):
         """Take the rows that were timed into the matrices."""
         if not self._timed:
             return
-        rows = pa.Table.from_batches([row for row, _ in self._timed]).combine_chunks().to_batches()[0]
-        for sent in self._instance.execute_many(keys_of(rows, self._key), [s for _, s in self._timed]):
+        rows = pa.Table.from_batches([rows for rows, _ in self._timed]).combine_chunks().to_batches()[0]
+        seconds = np.concatenate([seconds for _, seconds in self._timed])
+        for sent in self._instance.execute_many(keys_of(rows, self._key), seconds):
             self.feedback.append(HEAD.pack(MATRICES, sent.version) + sent.times.to_bytes())
         self._timed.clear()
 

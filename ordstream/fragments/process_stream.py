@@ -244,16 +244,17 @@ class ProcessStream(Reader):
             else:
                 awaited = driver.merge.slowest
                 began = time.monotonic()
-                self._pool.mesh.turn(self._patience_s)
+                self._pool.mesh.turn(self._patience_s(driver))
                 if awaited is not None:
                     driver.merge.awaited[awaited] += time.monotonic() - began
             self._pool.check()
 
-    @property
-    def _patience_s(self) -> float:
+    def _patience_s(self, driver: Driver) -> float:
         """Seconds after which something may be due although nothing came."""
-        every = self._marking.snapshots.seconds if self._marking is not None else None
-        return WAIT_S if every is None else min(WAIT_S, every / 4)
+        due, patience = driver.due_in, WAIT_S
+        if self._marking is not None and (every := self._marking.snapshots.seconds) is not None:
+            patience = min(patience, every / 4)
+        return patience if due is None else min(patience, due)
 
     def _ready(self, *, waiting: bool) -> pa.RecordBatch | None:
         """The rows that the reader gets now, if it gets any."""

@@ -19,6 +19,9 @@ from ordstream.ground.ordertags import TAG, source_tags
 BLOCK_ROWS = 16_384
 BLOCK_BYTES = 1 << 20
 AHEAD = 4
+#: Rows of such a source wait for more while every receiver has some, but not longer, in seconds: a block of
+#: few rows costs nodes as much as one of some hundreds.
+GATHER_S = 0.002
 # Between two calls of `progress`.
 PROGRESS_S = 0.1
 # How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
@@ -73,8 +76,9 @@ class SourceBlocks:
         self._rest: pa.RecordBatch | None = None
         self._wake = wake
         self._thread: threading.Thread | None = None
-        self._came: deque[pa.RecordBatch | BaseException | None] = deque()
+        self._came: deque[tuple[pa.RecordBatch | BaseException | None, float]] = deque()  # since when
         self._put = self._got = 0  # bytes, of the source's thread and of the other one
+        self._rows_put = self._rows_got = 0
         self._room = threading.Event()
         self._stopping = False
         if own_thread and source.is_live(data):
@@ -99,6 +103,16 @@ class SourceBlocks:
     def ready(self) -> bool:
         """Whether `next` gives a block, the end or the error without waiting."""
         return not self.over and (self._rest is not None or self._thread is None or bool(self._came))
+
+    def due_in(self) -> float:
+        """Seconds until a block goes also where every receiver has rows already, if one is `ready`."""
+        if self._rest is not None or not self._came:
+            return 0.0
+        item, since = self._came[0]
+        whole = self._rows_put - self._rows_got >= self._block_rows or self._put - self._got >= BLOCK_BYTES
+        if whole or not isinstance(item, pa.RecordBatch):
+            return 0.0
+        return max(0.0, since + GATHER_S - time.monotonic())
 
     def next(self, most: int | None = None) -> tuple[int, pa.RecordBatch] | None:
         """The next block, of `most` rows at most, with its first row's serial; None: nothing is there now,
@@ -130,11 +144,13 @@ class SourceBlocks:
         several: list[pa.RecordBatch] = []
         count = 0
         while self._came and count < self._block_rows:
-            item = self._came[0]
+            item, _ = self._came[0]
             if several and not isinstance(item, pa.RecordBatch):
                 break
             self._came.popleft()
-            self._got += item.nbytes if isinstance(item, pa.RecordBatch) else 0
+            if isinstance(item, pa.RecordBatch):
+                self._got += item.nbytes
+                self._rows_got += item.num_rows
             self._room.set()
             if isinstance(item, BaseException):
                 raise item
@@ -159,9 +175,12 @@ class SourceBlocks:
                 self._room.clear()
                 if not self._has_room():
                     self._room.wait()
-            self._put += item.nbytes if isinstance(item, pa.RecordBatch) else 0
-            self._came.append(item)
-            self._wake()
+            if isinstance(item, pa.RecordBatch):
+                self._put += item.nbytes
+                self._rows_put += item.num_rows
+            self._came.append((item, time.monotonic()))
+            if len(self._came) == 1:  # else the other thread comes for those in front, and finds this one
+                self._wake()
             if not isinstance(item, pa.RecordBatch):
                 return
 

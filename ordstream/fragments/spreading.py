@@ -27,10 +27,13 @@ class Spreading(Protocol):
     ----------
     block_rows, cap : int or None
         Rows of a block, and bytes that a node may have, where these matter.
+    any_node : bool
+        A node without rows gets the next ones, whatever they are.
     """
 
     block_rows: int | None
     cap: int | None
+    any_node: bool
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> Any:
         """The node of each row, or of all.
@@ -59,6 +62,7 @@ class _Plain:
 
     block_rows: int | None = None
     cap: int | None = None
+    any_node = False
     name = ""
 
     def notes(self) -> list[tuple[int, bytes]]:
@@ -73,6 +77,8 @@ class _Plain:
 
 class LeastOutstanding(_Plain):
     """Each block to the node with the fewest bytes to do."""
+
+    any_node = True
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> int:
         return free[0]

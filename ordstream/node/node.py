@@ -55,9 +55,8 @@ from ordstream.plan.rewrites import OF_NEIGHBOURS
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.snapshot import Snapshot
 
-# Default cap on what is in flight, and how many input batches it should hold at least.
+# Default cap on what is in flight.
 MAX_BYTES = 512 << 20
-INPUT_PART = 16
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
 # How long close() waits for another thread that is reading.
@@ -105,6 +104,7 @@ class Stream(Reader):
         Complete when the stream is exhausted or closed.
     """
 
+    _fitted = False  # the source gives batches as the core takes them
     merge_log: MergeLog | None = None  # of several sources: what was chosen
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
@@ -154,13 +154,12 @@ class Stream(Reader):
         if self._snapshots is not None:
             self._snapshots.install(self._core, self._made.stateful)
         without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
-        # Small beside the cap: some are fed ahead, and what is pinned is a whole one.
-        most = min(max(self._max_bytes // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+        most = source.most_bytes(self._max_bytes)
         self._positions: Positions | None = None
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
             begin.check_position()
             data = self._positions = Positions(data, begin.serial, begin.position)
-        batches = source.batches(data, self._source_schema, without_nulls, most)
+        batches = source.batches(data, self._source_schema, without_nulls, most, fitted=self._fitted)
         self._feeder = Feeder(
             self._core, batches, self._source_schema.names, settings.arrivals, settings.end == "suspend"
         )
@@ -354,10 +353,7 @@ class Stream(Reader):
         """The batch with the pipeline's types, and its order tags where asked for; without what was
         delivered before (None: all of it was).
         """
-        self._settled = self._core.emitted_through
-        self._offered = OrderTag(*self._core.commit_point)
-        self._rows_taken += batch.num_rows
-        self._taken_at = time.monotonic()
+        self._note_taken(batch)
         schema = self._plan.output
         if serials is None and batch.schema.equals(schema, check_metadata=True):
             # the reading thread shares the workers' cores: what it does takes them from a worker
@@ -380,6 +376,13 @@ class Stream(Reader):
         if known < len(serials):
             self._suppressed = None
         return shaped.slice(known) if known < len(serials) else None
+
+    def _note_taken(self, batch: pa.RecordBatch) -> None:
+        """A batch of the core is the reader's."""
+        self._settled = self._core.emitted_through
+        self._offered = OrderTag(*self._core.commit_point)
+        self._rows_taken += batch.num_rows
+        self._taken_at = time.monotonic()
 
     def _tell_progress(self) -> None:
         if self._settings.progress is None:

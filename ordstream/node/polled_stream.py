@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ordstream._core.ground.arrow import core_schema
 from ordstream.node import source
-from ordstream.node.node import INPUT_PART, MAX_BYTES, Stream
+from ordstream.node.node import MAX_BYTES, Stream
 from ordstream.node.report import Report
 from ordstream.node.settings import Settings
 from ordstream.snapshots.snapshot import Snapshot
@@ -20,8 +23,15 @@ PARTIAL_S = 0.005
 
 def most_bytes(settings: Settings) -> int:
     """Bytes of the largest batch that the core is fed with."""
-    cap = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
-    return min(max(cap // INPUT_PART, source.LEAST_BYTES), source.BATCH_BYTES)
+    return source.most_bytes(settings.max_bytes if settings.max_bytes is not None else MAX_BYTES)
+
+
+class Taken(NamedTuple):
+    """An output batch: its columns, and the order tags of its rows in this run."""
+
+    columns: list[pa.Array]
+    serials: npt.NDArray[np.int64]
+    indexes: npt.NDArray[np.int64]
 
 
 class PolledStream(Stream):
@@ -30,14 +40,19 @@ class PolledStream(Stream):
     Parameters
     ----------
     pipeline, data, settings
-        As of `Stream`. `data` is an iterator whose batches the core takes as they are: of the source's
-        schema, and each small enough (`most_bytes`).
+        As of `Stream`, with `tags`. `data` is an iterator whose batches the core takes as they are: of the
+        source's schema, and each small enough (`most_bytes`).
     """
 
+    _fitted = True
     #: Seconds that the core worked in the last `poll` on this thread; and of these the CPU's.
     worked_s = cpu_s = 0.0
 
-    def poll(self, ready: Callable[[], bool]) -> tuple[pa.RecordBatch | None, bool]:
+    def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
+        super().__init__(pipeline, data, settings)
+        self._as_is = core_schema(self._plan.output).types == self._plan.output.types
+
+    def poll(self, ready: Callable[[], bool]) -> tuple[Taken | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
 
         Parameters
@@ -125,7 +140,7 @@ class PolledStream(Stream):
         seconds = time.perf_counter() - self._started if self._started else 0.0
         return self._make_report(self._core.statistics(), self._core.samples(), seconds, self._delivered, 0)
 
-    def _take(self) -> pa.RecordBatch | None:
+    def _take(self) -> Taken | None:
         """A finished batch; at the end StopIteration or the failure."""
         while True:
             item = self._core.take()
@@ -140,6 +155,15 @@ class PolledStream(Stream):
             if item[0] is None:
                 self._passed(*item[1])
                 continue
-            batch = self._shape(*item)
-            if batch is not None:
-                return batch
+            return self._parts(*item)
+
+    def _parts(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64]) -> Taken:
+        self._note_taken(batch)
+        columns = batch.columns
+        if not self._as_is:
+            fields = self._plan.output
+            columns = [
+                column if column.type.equals(field.type) else column.cast(field.type)
+                for column, field in zip(columns, fields, strict=True)
+            ]
+        return Taken(columns, serials, self._running_index(serials))

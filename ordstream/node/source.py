@@ -21,6 +21,8 @@ from ordstream.errors import SourceError
 BATCH_ROWS = 131_072
 BATCH_BYTES = 32 << 20
 LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
+# How many of them a cap on what is in flight should hold at least.
+INPUT_PART = 16
 
 ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
@@ -36,8 +38,20 @@ def is_live(data: Any) -> bool:
     )
 
 
+def most_bytes(cap: int) -> int:
+    """Bytes of the largest batch that a run is fed with: small beside the cap on what is in flight, since
+    some are fed ahead, and what is pinned is a whole one.
+    """
+    return min(max(cap // INPUT_PART, LEAST_BYTES), BATCH_BYTES)
+
+
 def batches(
-    data: Any, schema: pa.Schema, without_nulls: Sequence[int] = (), most: int = BATCH_BYTES
+    data: Any,
+    schema: pa.Schema,
+    without_nulls: Sequence[int] = (),
+    most: int = BATCH_BYTES,
+    *,
+    fitted: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
 
@@ -49,6 +63,8 @@ def batches(
         Columns that are declared without nulls, and read.
     most : int
         Bytes of one batch; a row that takes more is a batch of its own.
+    fitted : bool
+        `data` is an iterator of batches that are so already.
 
     Raises
     ------
@@ -56,26 +72,26 @@ def batches(
         For data of another kind, or a batch that does not fit the schema.
     """
     before = 0
-    for batch in batches_of(data):
-        fitting = _fitting(batch, schema, most)
+    for batch in data if fitted else batches_of(data):
+        fitting = iter((batch,)) if fitted else _fitting(batch, schema, most)
         while True:
             try:
-                fitted = next(fitting, None)
+                found = next(fitting, None)
             except SourceError as error:
                 raise (
                     SourceError(f"after {before} tuples: {error}") if before else error
                 ) from error.__cause__
-            if fitted is None:
+            if found is None:
                 break
             for index in without_nulls:
-                if fitted.column(index).null_count:
-                    row = before + fitted.column(index).is_null().to_pylist().index(True) + 1
+                if found.column(index).null_count:
+                    row = before + found.column(index).is_null().to_pylist().index(True) + 1
                     raise SourceError(
                         f"column {schema.names[index]!r} is declared without nulls (nullable=False), but "
                         f"row {row} has one"
                     )
-            before += fitted.num_rows
-            yield fitted
+            before += found.num_rows
+            yield found
 
 
 def _fitting(batch: pa.RecordBatch, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:

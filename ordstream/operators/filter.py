@@ -14,6 +14,7 @@ from ordstream.operators.arguments import condition
 from ordstream.operators.error_policy import tried_again
 from ordstream.operators.functions import FunctionReference, FunctionText, python_only
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.row_clock import RowClock
 from ordstream.reference.base import Row, SerialOperator
 
 
@@ -89,6 +90,9 @@ class FilterFunction(FunctionText):
         """Raises PlanError where the predicate is not callable, or compiled."""
         python_only(predicate, site.name, "")
         return cls(**site.fields(site.schema), fn=tried_again(predicate, site.retries))
+
+    def timing_rows(self, clock: RowClock) -> Self:
+        return self.changed(fn=clock.timing(self.fn))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import FilterKernel

@@ -16,6 +16,7 @@ from ordstream.operators.functions import (
     declared_output,
 )
 from ordstream.operators.operator import Operator, Site
+from ordstream.operators.row_clock import RowClock
 from ordstream.reference.base import Row, SerialOperator
 from ordstream.udf.compiled_function import CompiledFunction
 from ordstream.udf.functions import compile_rows, interpret, is_native, native_function, resolve_callable
@@ -40,6 +41,10 @@ class MapRows(FunctionText):
         check_function(fn, site.name, "select or with_columns", compiled=False)
         again = gone_through_again if cls.fans_out else tried_again
         return cls(**site.fields(declared_output(schema, site.name)), fn=again(fn, site.retries))
+
+    def timing_rows(self, clock: RowClock) -> Self | None:
+        # a generator works when it is asked, not when it is made
+        return self.changed(fn=clock.timing(self.fn)) if self.one_to_one else None
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import RowsKernel

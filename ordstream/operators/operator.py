@@ -27,6 +27,7 @@ from ordstream.ground.types import unique_names
 
 if TYPE_CHECKING:
     from ordstream.operators.halves import Halves
+    from ordstream.operators.row_clock import RowClock
     from ordstream.reference.base import SerialOperator
 
 Kind = Literal["SL", "PS", "SF"]
@@ -196,6 +197,10 @@ class Operator:
     def leaves_gil(self) -> bool:
         """A Python function that spends its time outside the GIL."""
         return False
+
+    def timing_rows(self, clock: RowClock) -> Self | None:
+        """The same with its function's calls timed; None: no function is called just once per row."""
+        return None
 
     @property
     def can_snapshot(self) -> bool:

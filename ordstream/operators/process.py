@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, Funct
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.punctuation import Every, clock_at
+from ordstream.operators.row_clock import RowClock
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
 from ordstream.udf.compiled_function import CompiledFunction
@@ -102,6 +103,9 @@ class Process(FunctionText):
     def codec(self) -> Codec | None:
         """How the state is written down, where its fields are not declared."""
         return self.state if isinstance(self.state, Codec) else None
+
+    def timing_rows(self, clock: RowClock) -> Self:
+        return self.changed(fn=clock.timing(self.fn))
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.python_functions import ProcessKernel

@@ -130,15 +130,26 @@ def test_posg_goes_through_its_states_by_messages(nodes, clock, monkeypatch):
     assert str(result.report).count("grouping: posg, state ") == 1
 
 
-def test_posg_learns_what_rows_cost(clock):
+@pytest.mark.parametrize("once_per_row", [True, False])
+def test_posg_learns_what_rows_cost(once_per_row, clock, monkeypatch):
     """A node's matrices tell items that take long from others, also where rows came together."""
+    runs, poll = [], polled_stream.PolledStream.poll
+
+    def polled(stream, ready):
+        runs.append(0)
+        return poll(stream, ready)
+
+    monkeypatch.setattr(polled_stream.PolledStream, "poll", polled)
 
     def work(row):
+        runs[-1] += 1
         clock.now += 4.0 if row.item == "item 1" else 0.25
         return (row.item, row.n)
 
     table = pa.table({"item": [f"item {n % 5}" for n in range(200)], "n": range(200)}, schema=SOURCE)
     pipeline = od.Pipeline(SOURCE).map(work, schema=SOURCE)
+    if not once_per_row:
+        pipeline = od.Pipeline(SOURCE).flat_map(lambda row: [work(row)], schema=SOURCE)
     here = SameProcess()
     options = {"grouping": od.POSG(window=10_000), "grouping_key": "item"}
     run_here(pipeline, table, 2, options, here=here)
@@ -147,6 +158,7 @@ def test_posg_learns_what_rows_cost(clock):
         assert times.tuples == 100
         costs = times.estimate_many(pa.array(["item 1", "item 2"]))
         assert costs.tolist() == [4.0, 0.25]
+    assert max(runs) > 10 if once_per_row else max(runs) == 1
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.sampled_from((1, 10, 37)))

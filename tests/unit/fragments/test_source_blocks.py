@@ -1,0 +1,136 @@
+"""Rows of a source that may block: when they go, and that none is left behind."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ordstream.fragments import source_blocks
+from ordstream.fragments.channels import Outbox
+from ordstream.fragments.source_blocks import GATHER_S, SourceBlocks
+from ordstream.ground.ordertags import TAG
+
+SOURCE = pa.schema([("n", pa.int64())])
+
+
+def batch(first, rows):
+    return pa.RecordBatch.from_pydict({"n": range(first, first + rows)}, schema=SOURCE)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """A clock, and a source whose batches its own thread has given already, but for the last."""
+    clock = Clock()
+    monkeypatch.setattr(source_blocks, "time", clock)
+
+    def made(sizes, **more):
+        reached, on = threading.Event(), threading.Event()
+
+        def source():
+            for size in sizes:
+                yield batch(0, size)
+            reached.set()
+            on.wait(10)
+
+        blocks = SourceBlocks(source(), SOURCE, **more)
+        blocks.start()
+        assert reached.wait(10)
+        stops.append((blocks, on))
+        return blocks, on
+
+    stops = []
+    yield clock, made
+    for blocks, on in stops:
+        on.set()
+        blocks.stop()
+
+
+def test_few_rows_of_a_source_that_may_block_wait_a_moment_for_more(given):
+    clock, made = given
+    blocks, _ = made([2, 3])
+    assert blocks.ready()
+    assert blocks.due_in() == pytest.approx(GATHER_S)
+    clock.now += GATHER_S / 2
+    assert 0 < blocks.due_in() < GATHER_S
+    clock.now += GATHER_S
+    assert blocks.due_in() == 0
+    assert blocks.next()[1].num_rows == 5
+
+
+def test_a_whole_block_and_the_end_go_at_once(given):
+    _, made = given
+    assert made([2, 3], block_rows=5)[0].due_in() == 0
+    blocks, on = made([])
+    assert not blocks.ready()
+    on.set()
+    blocks.thread.join(10)
+    assert blocks.ready()
+    assert blocks.due_in() == 0
+    table = SourceBlocks(batch(0, 3), SOURCE)
+    assert table.due_in() == 0
+
+
+def test_no_batch_is_left_behind_by_a_reader_that_waits_to_be_woken():
+    """The source's thread wakes it once for all that is there."""
+    woken = threading.Event()
+    blocks = SourceBlocks((batch(k, 1) for k in range(5_000)), SOURCE, block_rows=7, wake=woken.set)
+    blocks.start()
+    rows = 0
+    while not blocks.over:
+        if not blocks.ready():
+            assert woken.wait(10), f"{rows} rows came"
+            woken.clear()
+            continue
+        found = blocks.next()
+        rows += 0 if found is None else found[1].num_rows
+    assert rows == 5_000
+
+
+class Receiver:
+    """A link that counts."""
+
+    def __init__(self):
+        self.got = 0
+
+    def rows(self, rows):
+        self.got += rows.num_rows
+        return 10
+
+    def low(self, tag):
+        pass
+
+
+def test_receivers_want_rows_when_one_of_those_who_got_the_last_has_handed_them_on():
+    import numpy as np
+
+    from ordstream.ground.ordertags import source_tags
+
+    def tagged(count):
+        fields = pa.schema([*SOURCE, pa.field(TAG, pa.binary(), False)])
+        return pa.RecordBatch.from_arrays(
+            [pa.array(range(count), pa.int64()), source_tags(np.arange(count))], schema=fields
+        )
+
+    out = Outbox([Receiver(), Receiver(), Receiver()], 1_000)
+    assert out.wants(any_receiver=False)
+    out.offer(tagged(4), np.array([0, 1, 0, 1], dtype=np.int32))
+    assert not out.wants(any_receiver=False)  # still here
+    out.pump()
+    assert not out.wants(any_receiver=False)
+    assert out.wants(any_receiver=True)  # the third, who has nothing
+    out.acknowledged(1, 10)
+    assert out.wants(any_receiver=False)
+    out.offer(tagged(1), 0)
+    out.pump()
+    out.acknowledged(0, 10)
+    assert not out.wants(any_receiver=False)  # one of its two batches
