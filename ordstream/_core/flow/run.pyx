@@ -262,7 +262,6 @@ cdef class Run:
             self.pinned_head = b.next
             self.pinned -= 1
             add_relaxed(&self.rt.pool.bytes, -b.bytes)
-            b.bytes = 0
             batch_drop(b)
             released = True
         if released:

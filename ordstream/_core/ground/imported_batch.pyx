@@ -1,10 +1,21 @@
 """Import of record batches (imported_batch.pxd)."""
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from ordstream._core.ground.arrow cimport ArrowArray
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, Column, Failure, Layout, View
 from ordstream._core.ground.widths cimport WIDTHS
+
+
+cdef extern from "output_memory.hpp" nogil:
+    void* memory_take "ord_output_take"(size_t size)
+    void memory_give "ord_output_give"(void* data, size_t most)
+
+cdef enum:
+    # Memory of converted columns is used again by the next batches: the first access to a page is slow. At
+    # most so much is kept, and no more than the run's cap, whose sixteenth a batch may take (node/source.py).
+    KEPT_BYTES = 32 << 20
+    BATCHES_IN_CAP = 16
 
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
@@ -27,11 +38,12 @@ cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
 cdef void batch_free(Batch* b) noexcept nogil:
     """Release the producer's array (its callback may take the GIL) and everything import made. `source` is
     its owner's."""
+    cdef int64_t bytes = b.bytes
     cdef int32_t j
     if b.array.release != NULL:
         b.array.release(&b.array)
     for j in range(b.nallocated):
-        free(b.allocated[j])
+        memory_give(b.allocated[j], <size_t> min(<int64_t> KEPT_BYTES, BATCHES_IN_CAP * bytes))
     free(b.allocated)
     free(b.cols)
     free(b.failure)
@@ -52,7 +64,7 @@ cdef void batch_drop(Batch* b) noexcept:
 
 
 cdef inline void* batch_alloc(Batch* b, int64_t size) noexcept nogil:
-    cdef void* p = malloc(size + 64)
+    cdef void* p = memory_take(size + 64)
     if p != NULL:
         b.allocated[b.nallocated] = p
         b.nallocated += 1

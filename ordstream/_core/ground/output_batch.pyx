@@ -203,9 +203,19 @@ cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, in
     return min(min(wish, most), max(offset_limit, need))
 
 
+cdef inline int64_t enough(const Output* o, int64_t before, int64_t need) noexcept nogil:
+    """Room to wish for where `need` is needed: what all rows of the batch take if they go on as those that
+    are there, which have `before`; at most four times the need."""
+    cdef int64_t whole = 2 * need
+    if o.rows:
+        whole = before * o.capacity // o.rows
+        whole = max(whole + whole // 16, need + need // 4)
+    return min(whole, 4 * need) + 64
+
+
 cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noexcept nogil:
-    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size,
-                                       oc.heap_capacity * 2 + size + 1024, 1, first)
+    cdef int64_t need = oc.heap_size + size
+    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, need, enough(o, oc.heap_size, need), 1, first)
     cdef void* p
     if cap < 0:
         return -2
@@ -236,7 +246,8 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
     cdef OutputColumn* child = oc.child
     cdef int64_t need = oc.child_rows + size
     cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
-    cdef int64_t cap = larger_capacity(o, oc.child_capacity, need, need * 2 + 64, width, first)
+    cdef int64_t cap = larger_capacity(o, oc.child_capacity, need,
+                                       enough(o, oc.child_rows, need), width, first)
     cdef void* p
     if cap < 0:
         return -2
@@ -286,9 +297,12 @@ cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t ro
 
 
 cdef inline void copy_bytes(char* to, const char* at, int64_t n) noexcept nogil:
-    """memcpy for values that mostly are short. Cost: ~1 ns up to 16 bytes."""
-    if n > 16:
+    """memcpy for values that mostly are short. Cost: ~1 ns up to 32 bytes."""
+    if n > 32:
         memcpy(to, at, <size_t> n)
+    elif n > 16:
+        memcpy(to, at, 16)
+        memcpy(to + n - 16, at + n - 16, 16)
     elif n >= 8:
         memcpy(to, at, 8)
         memcpy(to + n - 8, at + n - 8, 8)
