@@ -17,8 +17,9 @@ import pyarrow.types as pat
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 
-# Rows and bytes of one imported batch: bounds what is pinned and converted at a time.
-BATCH_ROWS = 131_072
+# Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
+# output batch has: what passes is then handed over in one piece.
+BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
 LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
 # How many of them a cap on what is in flight should hold at least.

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
+from ordstream.ground.columns_read import columns_read, slotted_rows
 from ordstream.ground.types import pipeline_schema, row_class, to_python, to_storage
 from ordstream.operators.operator import Operator
 from ordstream.reference.base import Row, SerialOperator
@@ -95,13 +96,27 @@ class FunctionReference(SerialOperator):
                 f"operator {operator.name!r} is a native function: run_serial needs Python; "
                 "give run_serial a pipeline with the same function in Python"
             )
-        self.row_type = row_class(operator.input.names)
+        names = operator.input.names
+        self.row_type = row_class(names)
+        #: The columns of a row; None: all, and it is a tuple.
+        self.read: list[int] | None = None
+        read = columns_read(self.fn, names)
+        if read is not None:
+            self.read = sorted(read)
+            self.row_type = slotted_rows([names[index] for index in self.read])
 
     def python_row(self, row: Row) -> Any:
-        """The row as the function sees it: an attribute per column."""
-        return self.row_type(
-            self.python_value(v, f.type) for v, f in zip(row, self.operator.input, strict=True)
-        )
+        """The row as the function sees it: an attribute per column that it reads."""
+        fields = self.operator.input
+        if self.read is None:
+            return self.row_type(
+                self.python_value(value, field.type) for value, field in zip(row, fields, strict=True)
+            )
+        seen = self.row_type()
+        for index in self.read:
+            field = fields.field(index)
+            setattr(seen, field.name, self.python_value(row[index], field.type))
+        return seen
 
     def python_value(self, value: Any, type_: pa.DataType) -> Any:
         """A value as the function sees it."""

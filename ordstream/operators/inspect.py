@@ -18,6 +18,11 @@ class Shown:
 
     fn: Callable[..., Any]
 
+    @property
+    def hands_row_to(self) -> Callable[..., Any]:
+        """What alone looks at the row (`ordstream.ground.columns_read`)."""
+        return self.fn
+
     def __call__(self, row: Any) -> bool:
         self.fn(row)
         return True

@@ -4,7 +4,8 @@ output batches.
 a) The writer is the holder of the last operator's release flag: the current batch needs no lock.
 b) A batch is handed to the reading thread when it is full (64 k rows, or `batch_bytes` of memory), when the
    reader asks for the rows that are there (`wanted`), and at the end. A batch may end in the middle of a
-   chunk.
+   chunk. One that lends columns also ends where its rows stop following each other in the input
+   (lent_columns.pxd, b).
 c) `emitted_serial`: every output caused by that input tuple or an earlier one is in the egress; it lets the
    feeding thread release input batches. A batch's `emitted_through` is the last serial all of whose outputs
    are in it or in an earlier batch. Commit point (docs/ordering.md): the greater of the order tag of the
@@ -16,9 +17,13 @@ d) Room: at most `max_ready` finished batches wait. Once the bytes in flight hav
    `written`. While no finished batch waits there is always room: the reader could not make any.
 e) The memory of a batch counts as in flight (pool.bytes) from its allocation until the reader takes the
    batch.
+f) `lender` is the input batch of the last row whose fate is known. It moves on before `emitted_serial` does,
+   and the current batch then lends from it or from none: so what Run.retire releases is never looked at.
 Memory ownership: batches belong to the egress until the reader takes them.
 """
 from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.imported_batch cimport Batch
+from ordstream._core.ground.lent_columns cimport ColumnKinds
 from ordstream._core.ground.output_batch cimport Output
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Layout, Worker
@@ -45,6 +50,8 @@ cdef struct Egress:
     Output* current
     # address of `current` or 0: a hint for threads that may not read `current`, where the next rows go
     a64 writing
+    Batch* lender          # see f; NULL: nothing came yet. Set by the feeding thread before its first push
+    ColumnKinds kinds      # what a column may be lent as; empty (NULL): nothing is lent
     const Layout* layout
     Ingress* ingress
     int64_t batch_rows

@@ -3,12 +3,16 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
+from ordstream._core.ground.imported_batch cimport Batch
+from ordstream._core.ground.lent_columns cimport (
+    LEAST_LENT, LEND_ENDS, LEND_NO_MEMORY, Lending, kinds_free, output_lend, output_own,
+)
 from ordstream._core.ground.output_batch cimport (
-    Output, offset_limit, output_append, output_free, output_new, rows_within,
+    Output, offset_limit, output_append, output_bare, output_free, output_new, rows_within,
 )
 from ordstream._core.flow.assemble cimport copy_row
 from ordstream._core.ground.atomics cimport (
-    add_relaxed, as_int, as_pointer, load_relaxed, store_relaxed, store_release,
+    add_relaxed, as_int, as_pointer, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.ingress cimport Ingress
@@ -63,6 +67,7 @@ cdef void egress_free(Egress* e) noexcept nogil:
     if e.current != NULL:
         output_free(e.current)
         e.current = NULL
+    kinds_free(&e.kinds)
     free(e.samples)
     free(e.failure)
     e.failure = NULL
@@ -176,10 +181,11 @@ cdef void sample(Egress* e, Chunk* c) noexcept nogil:
 
 
 cdef int new_batch(Egress* e) noexcept nogil:
-    """A batch to write to, counted as in flight. 0, or -1: no memory."""
+    """A batch to write to, counted as in flight; its columns get memory with the first rows (output_lend).
+    0, or -1: no memory."""
     # Columns of fixed width get at most half of the batch's memory: strings and lists need the rest.
-    cdef Output* o = output_new(e.layout,
-                                min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2)), e.tags)
+    cdef int64_t rows = min(e.first_rows, rows_within(e.layout, e.tags, e.batch_bytes // 2))
+    cdef Output* o = output_bare(e.layout, rows, e.tags)
     if o == NULL:
         return -1
     o.budget = e.batch_bytes
@@ -198,17 +204,50 @@ cdef enum Written:
     WRITTEN_TOO_WIDE           # no batch can hold the next row
 
 
+cdef inline Batch* batch_of(Egress* e, int64_t serial) noexcept nogil:
+    """The input batch of a tuple, of which `lender` or a later one is; NULL: nothing is ever lent. Writer
+    only."""
+    cdef Batch* b = e.lender
+    cdef Batch* following
+    if b == NULL:
+        return NULL
+    while True:
+        following = <Batch*> as_pointer(load_acquire(&b.following))   # pairs with store_release in Run.put
+        if following == NULL or following.first_serial > serial:
+            return b
+        b = following
+
+
+cdef inline void follow(Egress* e, int64_t serial) noexcept nogil:
+    """All outputs through this serial are in: let go of input batches in front. Writer only."""
+    cdef Batch* b = batch_of(e, serial)
+    if b == e.lender:
+        return
+    e.lender = b
+    if e.current != NULL and e.current.lender != NULL and e.current.lender != <void*> b:
+        if e.current.rows >= LEAST_LENT or output_own(e.current) != 0:
+            egress_publish(e)
+
+
 cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is
     handed over at once."""
     cdef int64_t n
     cdef int64_t bytes
+    cdef Batch* b = NULL
+    cdef Lending lending
+    if e.lender != NULL and c.serials == NULL:
+        b = batch_of(e, slot_serial(c, row_slot(c, <int32_t> e.written)))
+        e.lender = b
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
         # A batch may exceed batch_rows a little, so that a chunk of usual size is not split.
-        n = output_append(e.current, c, e.written,
-                          min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows))
+        n = min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows)
+        lending = output_lend(e.current, c, e.written, n, b, &e.kinds)
+        if lending == LEND_NO_MEMORY:
+            return WRITTEN_NO_MEMORY
+        n = output_append(e.current, c, e.written, n) if lending != LEND_ENDS else 0
         if n < 0:
             return WRITTEN_NO_MEMORY
         if n:
@@ -223,8 +262,8 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
             return WRITTEN_ALL
         if n == 0 and e.current.rows == 0:
             return WRITTEN_TOO_WIDE
-        # The batch ends in the middle of a chunk. It may have some outputs of the next row's serial, but not
-        # all.
+        # The batch ends in the middle of a chunk, or in front of one. It may have some outputs of the next
+        # row's serial, but not all.
         publish(e, max(load_relaxed(&e.ingress.emitted_serial),
                        slot_serial(c, row_slot(c, <int32_t> e.written)) - 1))
         if not egress_has_room(e):
@@ -280,6 +319,7 @@ cdef inline void give_back(Worker* w, Chunk* c) noexcept nogil:
 cdef inline void tell_progress(Egress* e, int64_t emitted, int64_t retired) noexcept nogil:
     """Let others see what was written: the serial emitted through (-1: no news), and more chunks retired."""
     if emitted >= 0:
+        follow(e, emitted)
         store_release(&e.ingress.emitted_serial, emitted)     # pairs with load_acquire in the feeding thread
     if retired:
         # pairs with load_acquire in the ingress's admits

@@ -26,9 +26,10 @@ from ordstream._core.ground.arrow cimport ArrowArray, output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
-    Batch, BatchFormats, batch_converts, batch_free, batch_import, batch_new,
+    Batch, BatchFormats, batch_converts, batch_drop, batch_free, batch_import, batch_new,
 )
 from ordstream._core.ground.kernel cimport KernelOwner
+from ordstream._core.ground.lent_columns cimport kinds_init, lent_export
 from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.ground.threads cimport now_ns
@@ -140,6 +141,7 @@ cdef class Run:
         if self.nworkers == 0:
             self.main.look = look_for_signals
         build_ends(&self.rt, source_layout, out_layout, options)
+        kinds_init(&self.rt.egress.kinds, out_schema, formats.schema)
         for i in range(self.rt.n):
             build_operator(&self.rt, i, self.operators[i], options)
         self.pushed_rows = self.rt.ingress.base
@@ -161,8 +163,8 @@ cdef class Run:
         cdef Batch* b
         cdef ArrowArray* array
         cdef int rc
-        _, array_capsule = batch.__arrow_c_array__()
-        array = <ArrowArray*> PyCapsule_GetPointer(array_capsule, b"arrow_array")
+        _, capsule = batch.__arrow_c_array__()
+        array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
         b = batch_new(self.layout_owner.layout.ncols, DATA)
         if b == NULL:
             raise MemoryError
@@ -174,15 +176,16 @@ cdef class Run:
         else:
             # to hand the GIL to a worker and back takes longer
             rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
-        if rc == -1:
-            batch_free(b)
-            raise MemoryError
         if rc < 0:
             batch_free(b)
+            if rc == -1:
+                raise MemoryError
             raise TypeError("a layout that the core does not read (a list with null elements?)", -2 - rc)
         if b.rows == 0:
             batch_free(b)
             return
+        Py_INCREF(batch)
+        b.source = <void*> <PyObject*> batch
         self.put(b)
 
     cdef int put(self, Batch* b) except -1:
@@ -191,14 +194,15 @@ cdef class Run:
         self.pushed_rows += b.rows
         if self.pinned_tail == NULL:
             self.pinned_head = b
+            self.rt.egress.lender = b                         # published with the push below
         else:
             self.pinned_tail.next = b
+            store_release(&self.pinned_tail.following, as_int(b))   # pairs with load_acquire in the egress
         self.pinned_tail = b
         self.pinned += 1
         self.peak = max(self.peak, add_relaxed(&self.rt.pool.bytes, b.bytes) + b.bytes)
         self.note_retirable()
-        # before the push: a worker may see the batch first
-        add_relaxed(&self.rt.ingress.queued_tuples, b.rows)
+        add_relaxed(&self.rt.ingress.queued_tuples, b.rows)   # before the push: a worker may see it first
         if not spsc_try_push(&self.rt.ingress.arriving, as_int(b)):
             raise BufferError("too many batches wait at the ingress")
         self.wake_parked()
@@ -245,21 +249,20 @@ cdef class Run:
         self.put(b)
 
     def retire(self):
-        """Release input batches all of whose outputs have been emitted; returns how many are still
-        pinned."""
+        """Release input batches all of whose outputs have been emitted, and of which no output batch in the
+        core has columns; returns how many are still pinned."""
         cdef Batch* b
-        # pairs with store_release in the egress
-        cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)
+        cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)   # pairs with store_release
         cdef bint released = False
         while (self.pinned_head != NULL and self.pinned_head.next != NULL
-               and self.pinned_head.next.first_serial <= emitted):
+               and self.pinned_head.next.first_serial <= emitted
+               and load_acquire(&self.pinned_head.lent) == 0):    # pairs with add_acq_rel in lent_columns
             # Something of the next batch has left the egress: the ingress is done with this one.
             b = self.pinned_head
             self.pinned_head = b.next
             self.pinned -= 1
             add_relaxed(&self.rt.pool.bytes, -b.bytes)
-            b.bytes = 0
-            batch_free(b)
+            batch_drop(b)
             released = True
         if released:
             self.note_retirable()
@@ -293,8 +296,7 @@ cdef class Run:
         if o == NULL:
             return None
         if o.pool != NULL:
-            # the reader's from now on; seen by who is woken below
-            add_relaxed(&o.pool.bytes, -o.bytes)
+            add_relaxed(&o.pool.bytes, -o.bytes)              # the reader's; seen by who is woken below
             o.pool = NULL
         self.wake_parked()                                    # room again: a parked release may go on
         self.emitted_through = o.emitted_through
@@ -310,7 +312,7 @@ cdef class Run:
             serials = np.empty(o.rows, dtype=np.int64)
             into = serials
             memcpy(&into[0], o.serials, <size_t> o.rows * 8)
-        return output_export(o, self.out_schema), serials
+        return lent_export(o, self.out_schema), serials
 
     def request_snapshot(self):
         """Have a snapshot marker made where the ingress is. Returns the request's number. Any thread."""
@@ -584,11 +586,8 @@ cdef class Run:
         cdef Batch* following
         while batch != NULL:
             following = batch.next
-            if batch.failure != NULL:
-                if (<Failure*> batch.failure).exc != NULL:
-                    Py_DECREF(<object> <PyObject*> (<Failure*> batch.failure).exc)
             add_relaxed(&self.rt.pool.bytes, -batch.bytes)
-            batch_free(batch)
+            batch_drop(batch)
             batch = following
         self.pinned_head = NULL
         self.pinned_tail = NULL

@@ -90,7 +90,8 @@ cdef uint8_t* pack_bits(const uint8_t* bytes, int64_t n, int64_t* zeros) noexcep
 
 
 cdef ArrowArray* export_output(Output* o) noexcept nogil:
-    """Arrow struct array over the buffers of `o`, which it owns from now on; NULL: no memory (o is kept)."""
+    """Arrow struct array over the buffers of `o`, which it owns from now on, without lent columns; NULL: no
+    memory (o is kept)."""
     cdef ArrowArray* top
     cdef ArrowArray* a
     cdef ArrowArray* ch
@@ -98,18 +99,24 @@ cdef ArrowArray* export_output(Output* o) noexcept nogil:
     cdef int32_t j
     cdef int64_t zeros
     cdef uint8_t* bits
+    cdef int32_t place = 0
     cdef OutputColumn* oc
     if e == NULL:
         return NULL
     e.output = o
     e.bitmaps = <uint8_t**> calloc(4 * o.ncols + 1, sizeof(uint8_t*))
-    top = make_array(o.rows, 0, 1, o.ncols)
+    for j in range(o.ncols):
+        place += o.cols[j].source < 0
+    top = make_array(o.rows, 0, 1, place)
+    place = 0
     if top == NULL or e.bitmaps == NULL:
         return NULL
     top.private_data = e
     top.release = release_exported
     for j in range(o.ncols):
         oc = &o.cols[j]
+        if oc.source >= 0:
+            continue
         if o.layout.type[j] == PT_LIST:
             a = make_array(o.rows, 0, 2, 1)
             ch = make_array(oc.child_rows, 0, 3 if o.layout.element[j] == PT_VIEW else 2, 0)
@@ -136,7 +143,8 @@ cdef ArrowArray* export_output(Output* o) noexcept nogil:
         else:
             a = make_array(o.rows, 0, 2, 0)
             a.buffers[1] = oc.data
-        top.children[j] = a
+        top.children[place] = a
+        place += 1
         if oc.valid != NULL:
             bits = pack_bits(oc.valid, o.rows, &zeros)
             a.null_count = zeros
@@ -159,8 +167,8 @@ class _Exported:
 
 
 cdef object output_export(Output* o, object schema):
-    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`. `schema`: core_schema
-    of the output."""
+    """pyarrow.RecordBatch over the output's buffers (no copy), without lent columns. Takes ownership of `o`.
+    `schema`: core_schema of these columns."""
     cdef ArrowArray* a
     with nogil:
         a = export_output(o)

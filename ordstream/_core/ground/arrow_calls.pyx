@@ -26,7 +26,7 @@ cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t 
     cdef bytes offsets
     cdef bytes copied
     cdef int64_t* at
-    cdef char* to
+    cdef const char* first
     cdef int64_t i
     if not text:
         return pa.Array.from_buffers(pa.int64(), n, [bits, pa.py_buffer(
@@ -36,11 +36,9 @@ cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t 
     at[0] = 0
     for i in range(n):
         at[i + 1] = at[i] + (views[i].size if valid == NULL or valid[i] else 0)
+    bytes_of(views, valid, n, &first)
     copied = PyBytes_FromStringAndSize(NULL, at[n])
-    to = PyBytes_AS_STRING(copied)
-    for i in range(n):
-        if at[i + 1] > at[i]:
-            memcpy(to + at[i], views[i].data, <size_t> (at[i + 1] - at[i]))
+    gather_bytes(views, valid, n, first, at[n], PyBytes_AS_STRING(copied))
     return pa.Array.from_buffers(pa.large_string(), n, [bits, pa.py_buffer(offsets), pa.py_buffer(copied)])
 
 
@@ -92,39 +90,71 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
     return 0
 
 
+cdef int64_t bytes_of(const View* views, const uint8_t* valid, int64_t n, const char** first) noexcept nogil:
+    """Bytes of the valid strings. first: where they begin, if they lie side by side, as an import leaves
+    them; else NULL."""
+    cdef const char* end = NULL
+    cdef int64_t total = 0
+    cdef bint beside = True
+    cdef int64_t i
+    first[0] = NULL
+    for i in range(n):
+        if views[i].size and (valid == NULL or valid[i]):
+            if total == 0:
+                first[0] = views[i].data
+            elif views[i].data != end:
+                beside = False
+            end = views[i].data + views[i].size
+            total += views[i].size
+    if not beside:
+        first[0] = NULL
+    return total
+
+
+cdef void gather_bytes(const View* views, const uint8_t* valid, int64_t n, const char* first, int64_t total,
+                       char* to) noexcept nogil:
+    """Copy what `bytes_of` measured, side by side."""
+    cdef int64_t i
+    if first != NULL:
+        memcpy(to, first, <size_t> total)
+        return
+    for i in range(n):
+        if views[i].size and (valid == NULL or valid[i]):
+            memcpy(to, views[i].data, <size_t> views[i].size)
+            to += views[i].size
+
+
 cdef int ascii_case(int64_t step, const char* data, const uint8_t* valid, int64_t n, Worker* w,
                     char* out) noexcept nogil:
     """Strings in lower (`step` 32) or upper case (-32), where all bytes are ASCII: as Arrow's utf8_lower and
     utf8_upper have it.
 
     Thread safety: any worker. Ownership: as arrow_call's. Returns: 0; 1: there are other bytes, and nothing
-    was done; -1: no memory. Cost: ~1 ns per byte.
+    was done; -1: no memory. Cost: ~2 ns per string, ~0.1 ns per byte.
     """
     cdef const View* views = <const View*> data
     cdef View* made = <View*> out
-    cdef unsigned char first = 65 if step > 0 else 97            # 'A' or 'a'
+    cdef unsigned char lowest = 65 if step > 0 else 97           # 'A' or 'a'
+    cdef unsigned char turn = 32                                 # what the cases differ by, for XOR
     cdef unsigned char seen = 0
     cdef unsigned char byte
-    cdef int64_t total = 0
+    cdef const char* first
+    cdef int64_t total = bytes_of(views, valid, n, &first)
+    cdef unsigned char* to = <unsigned char*> scratch_alloc(w, total + 1)
     cdef int64_t i
-    cdef int64_t j
-    cdef char* to
-    for i in range(n):
-        if valid == NULL or valid[i]:
-            for j in range(views[i].size):
-                seen |= <unsigned char> views[i].data[j]
-            total += views[i].size
-    if seen >= 128:
-        return 1
-    to = scratch_alloc(w, total + 1)
     if to == NULL:
         return -1
+    gather_bytes(views, valid, n, first, total, <char*> to)
+    for i in range(total):
+        seen |= to[i]
+    if seen >= 128:
+        return 1
+    for i in range(total):
+        byte = to[i]
+        to[i] = byte ^ (turn if <unsigned char> (byte - lowest) < 26 else 0)
     for i in range(n):
-        made[i].data = to
+        made[i].data = <const char*> to
         made[i].size = views[i].size if valid == NULL or valid[i] else 0
-        for j in range(made[i].size):
-            byte = <unsigned char> views[i].data[j]
-            to[j] = <char> (byte + step * (<unsigned char> (byte - first) < 26))
         to += made[i].size
     return 0
 

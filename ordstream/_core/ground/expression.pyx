@@ -391,9 +391,13 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
 cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, const uint8_t* valid,
                     ByteView* views) noexcept nogil:
     """Copy the bytes of a string column that lie in the scratch, where a function of Arrow made some: into
-    the chunk's arena. 0, or -1: no memory."""
+    the chunk's arena, side by side. 0, or -1: no memory."""
     cdef ByteView* view
+    cdef const char* begin = NULL
+    cdef const char* end = NULL
     cdef char* bytes
+    cdef int64_t total = 0
+    cdef bint beside = True
     cdef int32_t slot
     cdef int32_t i
     for i in range(code.n):
@@ -408,11 +412,26 @@ cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, 
             view.data = NULL
             view.size = 0
             continue
-        bytes = chunk_alloc(w, c, view.size)
-        if bytes == NULL:
-            return -1
-        memcpy(bytes, view.data, <size_t> view.size)
-        view.data = bytes
+        if total == 0:
+            begin = view.data
+        elif view.data != end:
+            beside = False
+        end = view.data + view.size
+        total += view.size
+    if total == 0:
+        return 0
+    bytes = chunk_alloc(w, c, total)
+    if bytes == NULL:
+        return -1
+    if beside:
+        memcpy(bytes, begin, <size_t> total)
+    for i in range(e.n):
+        view = &views[i if e.sel == NULL else e.sel[i]]
+        if view.size:
+            if not beside:
+                memcpy(bytes, view.data, <size_t> view.size)
+            view.data = bytes
+            bytes += view.size
     return 0
 
 

@@ -2,12 +2,16 @@
 converted once."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Column, Layout
 
 cdef struct Batch:
     # One imported record batch, or a control element. Ownership: the ingress, until its last serial has been
     # emitted.
-    Batch* next
+    Batch* next            # the feeding thread's
+    a64 following          # Batch*: the next one, for the egress; set before that one is pushed
+    a64 lent               # output batches that have columns of this one by reference (lent_columns.pxd)
+    void* source           # PyObject*: the record batch, owned; touched with the GIL. NULL: control
     int32_t kind           # ChunkKind: DATA, END_OF_STREAM, FAILURE
     int32_t ncols
     int64_t rows
@@ -29,7 +33,9 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
 # ^ fills b.cols from b.array (already moved in). 0; -1: no memory; -2-j: column j has a layout that is not
 # supported.
 cdef void batch_free(Batch* b) noexcept nogil
+cdef void batch_drop(Batch* b) noexcept
 
 cdef class BatchFormats:
     cdef const char** formats
     cdef object kept
+    cdef object schema

@@ -1,9 +1,21 @@
 """Import of record batches (imported_batch.pxd)."""
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from ordstream._core.ground.arrow cimport ArrowArray
-from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, Column, Layout, View
+from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, Column, Failure, Layout, View
 from ordstream._core.ground.widths cimport WIDTHS
+
+
+cdef extern from "output_memory.hpp" nogil:
+    void* memory_take "ord_output_take"(size_t size)
+    void memory_give "ord_output_give"(void* data, size_t most)
+
+cdef enum:
+    # Memory of converted columns is used again by the next batches: the first access to a page is slow. At
+    # most so much is kept, and no more than the run's cap, whose sixteenth a batch may take (node/source.py).
+    KEPT_BYTES = 32 << 20
+    BATCHES_IN_CAP = 16
 
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
@@ -24,20 +36,35 @@ cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
 
 
 cdef void batch_free(Batch* b) noexcept nogil:
-    """Release the producer's array (its callback may take the GIL) and everything import made."""
+    """Release the producer's array (its callback may take the GIL) and everything import made. `source` is
+    its owner's."""
+    cdef int64_t bytes = b.bytes
     cdef int32_t j
     if b.array.release != NULL:
         b.array.release(&b.array)
     for j in range(b.nallocated):
-        free(b.allocated[j])
+        memory_give(b.allocated[j], <size_t> min(<int64_t> KEPT_BYTES, BATCHES_IN_CAP * bytes))
     free(b.allocated)
     free(b.cols)
     free(b.failure)
     free(b)
 
 
+cdef void batch_drop(Batch* b) noexcept:
+    """batch_free, and the Python objects that the batch owns: what it was made of, a source's exception."""
+    cdef void* exc = NULL
+    cdef void* source = b.source
+    if b.failure != NULL:
+        exc = (<Failure*> b.failure).exc
+    batch_free(b)
+    if exc != NULL:
+        Py_DECREF(<object> <PyObject*> exc)
+    if source != NULL:
+        Py_DECREF(<object> <PyObject*> source)
+
+
 cdef inline void* batch_alloc(Batch* b, int64_t size) noexcept nogil:
-    cdef void* p = malloc(size + 64)
+    cdef void* p = memory_take(size + 64)
     if p != NULL:
         b.allocated[b.nallocated] = p
         b.nallocated += 1
@@ -261,6 +288,7 @@ cdef class BatchFormats:
             return b"-"
 
         n = len(schema)
+        self.schema = schema
         self.kept = [letter(f.type) for f in schema]
         self.kept += [letter(f.type.value_type) if (pt.is_list(f.type)
                                                     or pt.is_large_list(f.type)) else b"-" for f in schema]

@@ -1,9 +1,12 @@
 """Output batches while rows are appended: growing columns in Arrow's layout, within a budget of memory."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Layout
+from ordstream._core.ground.atomics cimport a64
+from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Column, Layout
 
 cdef struct OutputColumn:
-    # Growing buffers of one output column. data: values, or int32 offsets (views, lists).
+    # Growing buffers of one output column. data: values, or int32 offsets (views, lists); NULL: no rows yet,
+    # or lent (lent_columns.pxd).
+    int32_t source         # lent: column of the input batch; -1: it has memory of its own
     char* data
     uint8_t* valid         # bytes; NULL while no null was seen
     char* heap             # string bytes
@@ -34,9 +37,17 @@ cdef struct Output:
     int64_t marker
     const Layout* layout
     OutputColumn* cols
+    void* lender           # Batch* that columns are rows of, by reference (lent_columns.pxd), or NULL
+    a64* lent              # how many output batches lend from it: this one counts
+    int64_t first_row      # the row there that the first row here is
     int64_t* serials       # per row, when tags are asked for
     Output* next
 
+cdef Output* output_bare(const Layout* layout, int64_t capacity, bint tags) noexcept nogil
+cdef int output_room(Output* o, int32_t j) noexcept nogil
+cdef void output_drop(Output* o, int32_t j) noexcept nogil
+cdef int64_t output_column(Output* o, int32_t j, const Column* col, const int32_t* sel, int64_t n,
+                           int64_t base) noexcept nogil
 cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil
 # rows; -1: no memory
 cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil

@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.atomics cimport add_relaxed
-from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Chunk, Layout, View, slot_serial
+from ordstream._core.ground.atomics cimport add_acq_rel, add_relaxed
+from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Chunk, Column, Layout, View, slot_serial
 from ordstream._core.ground.widths cimport WIDTHS
 
 
@@ -38,9 +38,9 @@ cdef inline void* taken(Output* o, void* data, int64_t had, int64_t size) noexce
     return p
 
 
-cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
-    """An empty output batch with room for `capacity` rows; NULL: no memory. Ownership: caller, until
-    output_export/free.
+cdef Output* output_bare(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
+    """An empty output batch for `capacity` rows whose columns have no memory yet (output_room); NULL: no
+    memory. Ownership: caller, until output_export/free.
 
     It may grow as long as offsets allow, and is counted nowhere, unless its owner says otherwise (budget,
     pool).
@@ -59,20 +59,7 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
         free(o)
         return NULL
     for j in range(layout.ncols):
-        if layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST:
-            o.cols[j].data = <char*> taken(o, NULL, 0, (capacity + 1) * 4)
-            if o.cols[j].data != NULL:
-                (<int32_t*> o.cols[j].data)[0] = 0
-            if layout.type[j] == PT_LIST:
-                o.cols[j].child = <OutputColumn*> calloc(1, sizeof(OutputColumn))
-                if o.cols[j].child == NULL:
-                    output_free(o)
-                    return NULL
-        else:
-            o.cols[j].data = <char*> taken(o, NULL, 0, capacity * layout.width[j] + 8)
-        if o.cols[j].data == NULL:
-            output_free(o)
-            return NULL
+        o.cols[j].source = -1
     if tags:
         o.serials = <int64_t*> taken(o, NULL, 0, capacity * 8 + 8)
         if o.serials == NULL:
@@ -81,19 +68,62 @@ cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexc
     return o
 
 
+cdef int output_room(Output* o, int32_t j) noexcept nogil:
+    """Memory for `capacity` rows of a column, unless it has some. 0, or -1: no memory."""
+    cdef OutputColumn* oc = &o.cols[j]
+    cdef int32_t type = o.layout.type[j]
+    if oc.data != NULL:
+        return 0
+    if type == PT_LIST and oc.child == NULL:
+        oc.child = <OutputColumn*> calloc(1, sizeof(OutputColumn))
+        if oc.child == NULL:
+            return -1
+    if type == PT_VIEW or type == PT_LIST:
+        oc.data = <char*> taken(o, NULL, 0, (o.capacity + 1) * 4)
+        if oc.data != NULL:
+            (<int32_t*> oc.data)[0] = 0
+    else:
+        oc.data = <char*> taken(o, NULL, 0, o.capacity * o.layout.width[j] + 8)
+    return 0 if oc.data != NULL else -1
+
+
+cdef Output* output_new(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
+    """output_bare, with memory for all columns."""
+    cdef Output* o = output_bare(layout, capacity, tags)
+    cdef int32_t j
+    if o == NULL:
+        return NULL
+    for j in range(o.ncols):
+        if output_room(o, j) != 0:
+            output_free(o)
+            return NULL
+    return o
+
+
+cdef void output_drop(Output* o, int32_t j) noexcept nogil:
+    """Give the memory of a column back: it has no rows of its own then. What it counted stays counted until
+    the batch goes."""
+    cdef OutputColumn* oc = &o.cols[j]
+    output_give(oc.data, o.keep)
+    output_give(oc.valid, o.keep)
+    output_give(oc.heap, o.keep)
+    if oc.child != NULL:
+        output_give(oc.child.data, o.keep)
+        output_give(oc.child.heap, o.keep)
+        free(oc.child)
+    memset(oc, 0, sizeof(OutputColumn))
+    oc.source = -1
+
+
 cdef void output_free(Output* o) noexcept nogil:
     cdef int32_t j
     if o.pool != NULL:
         # no partner: only a batch that nobody takes any more comes here
         add_relaxed(&o.pool.bytes, -o.bytes)
+    if o.lent != NULL:
+        add_acq_rel(o.lent, -1)                               # pairs with load_acquire in Run.retire
     for j in range(o.ncols):
-        output_give(o.cols[j].data, o.keep)
-        output_give(o.cols[j].valid, o.keep)
-        output_give(o.cols[j].heap, o.keep)
-        if o.cols[j].child != NULL:
-            output_give(o.cols[j].child.data, o.keep)
-            output_give(o.cols[j].child.heap, o.keep)
-            free(o.cols[j].child)
+        output_drop(o, j)
     free(o.cols)
     output_give(o.serials, o.keep)
     free(o)
@@ -128,6 +158,8 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
     if cap == o.capacity:
         return 0
     for j in range(o.ncols):
+        if o.cols[j].source >= 0:
+            continue
         if o.layout.type[j] == PT_VIEW or o.layout.type[j] == PT_LIST:
             p = taken(o, o.cols[j].data, (o.capacity + 1) * 4, (cap + 1) * 4)
         else:
@@ -171,9 +203,19 @@ cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, in
     return min(min(wish, most), max(offset_limit, need))
 
 
+cdef inline int64_t enough(const Output* o, int64_t before, int64_t need) noexcept nogil:
+    """Room to wish for where `need` is needed: what all rows of the batch take if they go on as those that
+    are there, which have `before`; at most four times the need."""
+    cdef int64_t whole = 2 * need
+    if o.rows:
+        whole = before * o.capacity // o.rows
+        whole = max(whole + whole // 16, need + need // 4)
+    return min(whole, 4 * need) + 64
+
+
 cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noexcept nogil:
-    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, oc.heap_size + size,
-                                       oc.heap_capacity * 2 + size + 1024, 1, first)
+    cdef int64_t need = oc.heap_size + size
+    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, need, enough(o, oc.heap_size, need), 1, first)
     cdef void* p
     if cap < 0:
         return -2
@@ -199,28 +241,39 @@ cdef inline int heap_append(Output* o, OutputColumn* oc, const View* v, bint fir
     return 0
 
 
+cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element, bint first) noexcept nogil:
+    """Room for `size` more elements. Returns as heap_append."""
+    cdef OutputColumn* child = oc.child
+    cdef int64_t need = oc.child_rows + size
+    cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
+    cdef int64_t cap = larger_capacity(o, oc.child_capacity, need,
+                                       enough(o, oc.child_rows, need), width, first)
+    cdef void* p
+    if cap < 0:
+        return -2
+    cap = max(cap, need + 1)                                  # offsets are one more than elements
+    p = taken(o, child.data, oc.child_capacity * width, cap * width)
+    if p == NULL:
+        return -1
+    child.data = <char*> p
+    if oc.child_capacity == 0 and element == PT_VIEW:
+        (<int32_t*> child.data)[0] = 0
+    oc.child_capacity = cap
+    return 0
+
+
 cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element, bint first) noexcept nogil:
     """Append the elements of one list to the child column. Returns as heap_append; what a row that does not
     fit has left is cut off."""
     cdef OutputColumn* child = oc.child
     cdef int64_t need = oc.child_rows + v.size
-    cdef int64_t cap
     cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
-    cdef void* p
     cdef int64_t i
     cdef int rc
     if need + 1 > oc.child_capacity:
-        cap = larger_capacity(o, oc.child_capacity, need, need * 2 + 64, width, first)
-        if cap < 0:
-            return -2
-        cap = max(cap, need + 1)                              # offsets are one more than elements
-        p = taken(o, child.data, oc.child_capacity * width, cap * width)
-        if p == NULL:
-            return -1
-        child.data = <char*> p
-        if oc.child_capacity == 0 and element == PT_VIEW:
-            (<int32_t*> child.data)[0] = 0
-        oc.child_capacity = cap
+        rc = list_larger(o, oc, v.size, element, first)
+        if rc != 0:
+            return rc
     if element == PT_VIEW:
         for i in range(v.size):
             rc = heap_append(o, child, &(<const View*> v.data)[i], first)
@@ -243,26 +296,195 @@ cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t ro
             oc.child.heap_size = (<int32_t*> oc.child.data)[oc.child_rows]
 
 
+cdef inline void copy_bytes(char* to, const char* at, int64_t n) noexcept nogil:
+    """memcpy for values that mostly are short. Cost: ~1 ns up to 32 bytes."""
+    if n > 32:
+        memcpy(to, at, <size_t> n)
+    elif n > 16:
+        memcpy(to, at, 16)
+        memcpy(to + n - 16, at + n - 16, 16)
+    elif n >= 8:
+        memcpy(to, at, 8)
+        memcpy(to + n - 8, at + n - 8, 8)
+    elif n >= 4:
+        memcpy(to, at, 4)
+        memcpy(to + n - 4, at + n - 4, 4)
+    elif n > 0:
+        to[0] = at[0]
+        to[n >> 1] = at[n >> 1]
+        to[n - 1] = at[n - 1]
+
+
+cdef int64_t measure_views(const Column* col, const int32_t* sel, int64_t n, int32_t* offsets,
+                           const char** first, int64_t width) noexcept nogil:
+    """Offsets of n strings, or lists of values of `width` bytes, behind offsets[0]. Returns how many bytes
+    or values they have; -1: more than offsets can say.
+
+    first: where they begin, if they lie side by side, as an import leaves them; else NULL.
+    """
+    cdef const View* views = <const View*> col.data
+    cdef const char* end = NULL
+    cdef int64_t begin = offsets[0]
+    cdef int64_t total = 0
+    cdef int64_t size
+    cdef bint beside = True
+    cdef int64_t i
+    cdef int64_t s
+    first[0] = NULL
+    for i in range(n):
+        s = sel[i] if sel != NULL else i
+        size = 0
+        if col.valid == NULL or col.valid[s]:
+            size = views[s].size
+        if size:
+            if total == 0:
+                first[0] = views[s].data
+            elif views[s].data != end:
+                beside = False
+            end = views[s].data + size * width
+            total += size
+            if begin + total > offset_limit:
+                return -1
+        offsets[i + 1] = <int32_t> (begin + total)
+    if not beside:
+        first[0] = NULL
+    return total
+
+
+cdef void copy_views(const Column* col, const int32_t* sel, int64_t n, const int32_t* offsets, char* to,
+                     int64_t width) noexcept nogil:
+    """The bytes of what was measured."""
+    cdef const View* views = <const View*> col.data
+    cdef int64_t size
+    cdef int64_t i
+    for i in range(n):
+        size = (offsets[i + 1] - offsets[i]) * width
+        if size:
+            copy_bytes(to, views[sel[i] if sel != NULL else i].data, size)
+            to += size
+
+
+cdef bint views_at_once(Output* o, OutputColumn* oc, int32_t element, const Column* col, const int32_t* sel,
+                        int64_t n, int64_t base) noexcept nogil:
+    """Append strings (element -1), or lists of values of fixed width. False: they don't all fit, or there is
+    no memory; nothing was appended."""
+    cdef int32_t* offsets = <int32_t*> oc.data + base
+    cdef int64_t width = 1 if element < 0 else WIDTHS[element]
+    cdef const char* first
+    cdef char* to
+    cdef int64_t size = measure_views(col, sel, n, offsets, &first, width)
+    if size < 0:
+        return False
+    if element < 0:
+        if oc.heap_size + size > oc.heap_capacity and heap_larger(o, oc, size, False) != 0:
+            return False
+        to = oc.heap + oc.heap_size
+        oc.heap_size += size
+    else:
+        if oc.child_rows + size + 1 > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
+            return False
+        to = oc.child.data + oc.child_rows * width
+        oc.child_rows += size
+    if size and first != NULL:
+        memcpy(to, first, <size_t> (size * width))
+    elif size:
+        copy_views(col, sel, n, offsets, to, width)
+    return True
+
+
+cdef int64_t output_views(Output* o, int32_t j, const Column* col, const int32_t* sel, int64_t n,
+                          int64_t base) noexcept nogil:
+    """output_column for strings and lists."""
+    cdef OutputColumn* oc = &o.cols[j]
+    cdef int32_t type = o.layout.type[j]
+    cdef int32_t element = o.layout.element[j]
+    cdef View empty
+    cdef View* v
+    cdef int64_t i
+    cdef int64_t s
+    cdef int rc
+    if element != PT_VIEW and views_at_once(o, oc, element if type == PT_LIST else -1, col, sel, n, base):
+        return n
+    empty.data = NULL
+    empty.size = 0
+    for i in range(n):                                        # as many as there is room for
+        s = sel[i] if sel != NULL else i
+        v = &(<View*> col.data)[s]
+        if col.valid != NULL and not col.valid[s]:
+            v = &empty
+        if type == PT_VIEW:
+            rc = heap_append(o, oc, v, base + i == 0)
+            (<int32_t*> oc.data)[base + i + 1] = <int32_t> oc.heap_size
+        else:
+            rc = list_append(o, oc, v, element, base + i == 0)
+            (<int32_t*> oc.data)[base + i + 1] = <int32_t> oc.child_rows
+        if rc != 0:
+            return -1 - i if rc == -1 else i
+    return n
+
+
+cdef int64_t output_column(Output* o, int32_t j, const Column* col, const int32_t* sel, int64_t n,
+                           int64_t base) noexcept nogil:
+    """Append values of a column behind `base` rows: slots `sel`, or the first n. Returns how many had room;
+    below 0: no memory.
+
+    Thread safety: the batch's writer. Ownership: values are copied; the caller cuts what it does not keep.
+    Cost: a memcpy, or ~0.5 ns per value, ~2 ns per string or list.
+    """
+    cdef OutputColumn* oc = &o.cols[j]
+    cdef int64_t width = o.layout.width[j]
+    cdef const char* src = col.data
+    cdef char* to = oc.data + base * width
+    cdef int64_t i
+    if o.layout.type[j] == PT_VIEW or o.layout.type[j] == PT_LIST:
+        n = output_views(o, j, col, sel, n, base)
+        if n <= 0:
+            return n
+    elif sel == NULL:
+        memcpy(to, src, n * width)
+    elif width == 8:
+        for i in range(n):
+            (<int64_t*> to)[i] = (<const int64_t*> src)[sel[i]]
+    elif width == 4:
+        for i in range(n):
+            (<int32_t*> to)[i] = (<const int32_t*> src)[sel[i]]
+    elif width == 1:
+        for i in range(n):
+            to[i] = src[sel[i]]
+    else:
+        for i in range(n):
+            memcpy(to + i * width, src + <int64_t> sel[i] * width, width)
+    if col.valid != NULL:
+        if oc.valid == NULL:
+            oc.valid = <uint8_t*> taken(o, NULL, 0, o.capacity + 8)
+            if oc.valid == NULL:
+                return -1
+            memset(oc.valid, 1, base)
+        if sel == NULL:
+            memcpy(oc.valid + base, col.valid, n)
+        else:
+            for i in range(n):
+                oc.valid[base + i] = col.valid[sel[i]]
+    elif oc.valid != NULL:
+        memset(oc.valid + base, 1, n)
+    return n
+
+
 cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil:
     """Append `n` of the chunk's selected rows from the start-th on. Returns how many: fewer where the next
     one has no room (`over`), none where the batch has no room at all; -1: no memory, and the batch is as it
     was. An empty batch takes a row of any width that offsets can say.
 
-    Thread safety: one writer. Ownership: values are copied. Cost: one gather per column; bytes are counted
-    where a buffer grows.
+    Thread safety: one writer. Ownership: values are copied; those of lent columns are there already. Cost:
+    one gather per column; bytes are counted where a buffer grows.
     """
     cdef int64_t base = o.rows
     cdef int32_t j
     cdef int32_t k
     cdef int64_t i
-    cdef OutputColumn* oc
-    cdef char* src
-    cdef uint8_t* valid
+    cdef int64_t done
+    cdef Column col
     cdef const int32_t* sel = c.sel + start if c.sel != NULL else NULL
-    cdef View empty
-    cdef View* v
-    cdef int64_t s
-    cdef int rc
     o.over = -1
     if base + n > o.capacity:
         if output_grow(o, base + n) != 0:
@@ -270,68 +492,28 @@ cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexce
         n = min(n, o.capacity - base)
     if n == 0:
         return 0
-    empty.data = NULL
-    empty.size = 0
     for j in range(o.ncols):
-        oc = &o.cols[j]
-        src = c.cols[j].data
-        valid = c.cols[j].valid
+        if o.cols[j].source >= 0:
+            continue
+        col = c.cols[j]
         if sel == NULL and start:
-            src += start * o.layout.width[j]
-            if valid != NULL:
-                valid += start
-        if o.layout.type[j] == PT_VIEW or o.layout.type[j] == PT_LIST:
-            for i in range(n):
-                s = sel[i] if sel != NULL else i
-                v = &(<View*> src)[s]
-                if valid != NULL and not valid[s]:
-                    v = &empty
-                if o.layout.type[j] == PT_VIEW:
-                    rc = heap_append(o, oc, v, base + i == 0)
-                    (<int32_t*> oc.data)[base + i + 1] = <int32_t> oc.heap_size
-                else:
-                    rc = list_append(o, oc, v, o.layout.element[j], base + i == 0)
-                    (<int32_t*> oc.data)[base + i + 1] = <int32_t> oc.child_rows
-                if rc != 0:
-                    o.over = j
-                    n = i if rc == -2 else 0
-                    for k in range(j + 1):
-                        cut_column(&o.cols[k], o.layout.type[k], o.layout.element[k], base + n)
-                    if rc == -1:
-                        return -1
-                    break
+            col.data += start * o.layout.width[j]
+            if col.valid != NULL:
+                col.valid += start
+        if n == 1 and o.layout.width[j] == 8 and col.valid == NULL and o.cols[j].valid == NULL:
+            (<int64_t*> o.cols[j].data)[base] = (<int64_t*> col.data)[sel[0] if sel != NULL else 0]
+            continue
+        done = output_column(o, j, &col, sel, n, base)
+        if done < n:
+            o.over = j
+            n = max(done, <int64_t> 0)
+            for k in range(j + 1):
+                if o.cols[k].source < 0:
+                    cut_column(&o.cols[k], o.layout.type[k], o.layout.element[k], base + n)
+            if done < 0:
+                return -1
             if n == 0:
                 return 0
-        elif n == 1 and o.layout.width[j] == 8:
-            (<int64_t*> oc.data)[base] = (<int64_t*> src)[sel[0] if sel != NULL else 0]
-        elif sel == NULL:
-            memcpy(oc.data + base * o.layout.width[j], src, n * o.layout.width[j])
-        elif o.layout.width[j] == 8:
-            for i in range(n):
-                (<int64_t*> oc.data)[base + i] = (<int64_t*> src)[sel[i]]
-        elif o.layout.width[j] == 4:
-            for i in range(n):
-                (<int32_t*> oc.data)[base + i] = (<int32_t*> src)[sel[i]]
-        elif o.layout.width[j] == 1:
-            for i in range(n):
-                oc.data[base + i] = src[sel[i]]
-        else:
-            for i in range(n):
-                memcpy(oc.data + (base + i) * o.layout.width[j], src + <int64_t> sel[i] * o.layout.width[j],
-                       o.layout.width[j])
-        if valid != NULL:
-            if oc.valid == NULL:
-                oc.valid = <uint8_t*> taken(o, NULL, 0, o.capacity + 8)
-                if oc.valid == NULL:
-                    return -1
-                memset(oc.valid, 1, base)
-            if sel == NULL:
-                memcpy(oc.valid + base, valid, n)
-            else:
-                for i in range(n):
-                    oc.valid[base + i] = valid[sel[i]]
-        elif oc.valid != NULL:
-            memset(oc.valid + base, 1, n)
     if o.serials != NULL:
         for i in range(n):
             o.serials[base + i] = slot_serial(c, sel[i] if sel != NULL else <int32_t> (start + i))

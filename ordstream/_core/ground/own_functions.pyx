@@ -125,31 +125,31 @@ cdef inline void civil(int64_t days, int64_t* year, int64_t* month, int64_t* day
     month[0] += 3 if month[0] < 10 else -9
 
 
-cdef int64_t year_of_day(void* r, const void* a, int64_t n) noexcept nogil:
+cdef inline int64_t parts_of_days(int64_t* r, const int64_t* days, int64_t n, int part) noexcept nogil:
+    """Year (0), month (1) or day (2) of each day. Times mostly come in order: the day is that of the row in
+    front."""
     cdef int64_t[3] parts
+    cdef int64_t last = 0
     cdef int64_t i
+    civil(last, &parts[0], &parts[1], &parts[2])
     for i in range(n):
-        civil((<const int64_t*> a)[i], &parts[0], &parts[1], &parts[2])
-        (<int64_t*> r)[i] = parts[0]
+        if days[i] != last:
+            last = days[i]
+            civil(last, &parts[0], &parts[1], &parts[2])
+        r[i] = parts[part]
     return 0
+
+
+cdef int64_t year_of_day(void* r, const void* a, int64_t n) noexcept nogil:
+    return parts_of_days(<int64_t*> r, <const int64_t*> a, n, 0)
 
 
 cdef int64_t month_of_day(void* r, const void* a, int64_t n) noexcept nogil:
-    cdef int64_t[3] parts
-    cdef int64_t i
-    for i in range(n):
-        civil((<const int64_t*> a)[i], &parts[0], &parts[1], &parts[2])
-        (<int64_t*> r)[i] = parts[1]
-    return 0
+    return parts_of_days(<int64_t*> r, <const int64_t*> a, n, 1)
 
 
 cdef int64_t day_of_month(void* r, const void* a, int64_t n) noexcept nogil:
-    cdef int64_t[3] parts
-    cdef int64_t i
-    for i in range(n):
-        civil((<const int64_t*> a)[i], &parts[0], &parts[1], &parts[2])
-        (<int64_t*> r)[i] = parts[2]
-    return 0
+    return parts_of_days(<int64_t*> r, <const int64_t*> a, n, 2)
 
 
 cdef text_t find_text(str name):

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_new, chunk_reserve,
     chunk_set_valid, row_slot, scratch_alloc,
@@ -126,6 +127,49 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return out
 
 
+cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out) noexcept nogil:
+    """All elements of all lists, for which there is room: one pass per column. 0, or -1: no memory."""
+    cdef const Column* lists = &c.cols[x.column]
+    cdef const Column* source
+    cdef const View* v
+    cdef char* to = out.cols[x.ncarry].data
+    cdef const char* begin = NULL              # of lists that lie side by side, as an import leaves them
+    cdef const char* end = NULL
+    cdef int32_t n = 0
+    cdef int32_t i
+    cdef int32_t j
+    cdef int32_t slot
+    for i in range(c.n):
+        slot = row_slot(c, i)
+        v = &(<const View*> lists.data)[slot]
+        if v.size == 0 or (lists.valid != NULL and lists.valid[slot] == 0):
+            continue
+        if v.data != end:
+            if end != NULL:
+                memcpy(to, begin, end - begin)
+                to += end - begin
+            begin = v.data
+        end = v.data + v.size * x.width
+        for j in range(<int32_t> v.size):
+            out.origin[n + j] = slot
+        n += <int32_t> v.size
+    if end != NULL:
+        memcpy(to, begin, end - begin)
+    for j in range(x.ncarry):
+        source = &c.cols[x.carry[j]]
+        if source.data == NULL:
+            memset(out.cols[j].data, 0, <size_t> n * k.output.width[j])
+        else:
+            gather(out.cols[j].data, source.data, out.origin, n, k.output.width[j])
+        if source.valid != NULL:
+            if chunk_set_valid(w, out, j) != 0:
+                return -1
+            gather(<char*> out.cols[j].valid, <const char*> source.valid, out.origin, n, 1)
+    out.n = n
+    out.slots = n
+    return 0
+
+
 cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """One row per element of each row's list, in order.
 
@@ -136,12 +180,18 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef const Column* lists = &c.cols[x.column]
     cdef const View* v
     cdef Chunk* out = chunk_new(w)
+    cdef int32_t expected
     cdef int32_t i
     cdef int32_t slot
     if out == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
-    if chunk_reserve(w, out, k.output, rows_expected(x, c, False)) != 0:
+    expected = rows_expected(x, c, False)
+    if chunk_reserve(w, out, k.output, expected) != 0:
         chunk_fail(c, -1, FAIL_MEMORY)
+        return out
+    if expected < EXPECTED_MOST:
+        if explode_at_once(x, k, w, c, out) != 0:
+            chunk_fail(c, -1, FAIL_MEMORY)
         return out
     for i in range(c.n):
         slot = row_slot(c, i)

@@ -24,7 +24,8 @@ from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
 from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
-from ordstream._core.state.python_values cimport RowReader, RowWriter
+from ordstream._core.state.python_values cimport RowWriter
+from ordstream._core.state.row_cursor cimport RowShape
 
 cdef enum:
     # pauses of a worker that lets the reading thread pass, some 15 to 50 ns each
@@ -64,13 +65,12 @@ cdef class PythonKernel(KernelOwner):
     # Base of the SL kernels. `kernel.ctx` borrows the owner itself.
     cdef a64 passed                # let_reader_pass
     cdef object fn
-    cdef RowReader reader
+    cdef RowShape shape
     cdef RowWriter writer
     cdef bint makes_chunk          # `run` is given a fresh output chunk
     cdef Rejections rejections     # None: rows are not rejected
     cdef Chunk* new_output(self, Worker* w, int32_t n) except NULL
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL
-    cdef list read(self, Chunk* c, const int32_t* rows, int32_t n)
     cdef int failed(self, Chunk* c, int32_t slot, object error) except -1
     cdef int fails_with(self, Chunk* c, int32_t slot, object error) except -1
 
@@ -92,7 +92,7 @@ cdef class PythonStates(Callbacks):
 cdef class ProcessKernel(KernelOwner):
     cdef a64 passed            # as PythonKernel's
     cdef object fn
-    cdef RowReader reader
+    cdef RowShape shape
     cdef RowWriter writer
     cdef PythonStates states
     cdef Timers timers         # None: there are none

@@ -18,7 +18,8 @@ from ordstream._core.state.keyed_state cimport (
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
 from ordstream._core.state.python_state cimport Callbacks, Emitter, State, StateSpec
 from ordstream._core.state.python_timers cimport Timers
-from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
+from ordstream._core.state.python_values cimport KeyReader, RowWriter, exception_set
+from ordstream._core.state.row_cursor cimport RowCursor, RowShape
 from ordstream._core.state.state_rows cimport owner_state
 
 import copy
@@ -75,7 +76,7 @@ cdef class PythonKernel(KernelOwner):
     def __init__(self, operator):
         owner_setup(self, operator, SL)
         self.fn = operator.fn
-        self.reader = RowReader(operator.input)
+        self.shape = RowShape(operator.input, operator.fn)
         self.writer = RowWriter(operator.output)
         self.kernel.ctx = <void*> self
         self.makes_chunk = True
@@ -102,14 +103,6 @@ cdef class PythonKernel(KernelOwner):
             raise MemoryError
         return out
 
-    cdef list read(self, Chunk* c, const int32_t* rows, int32_t n):
-        """The rows as Python values; where that fails for some row (a timestamp out of datetime's range),
-        None: read each alone."""
-        try:
-            return self.reader.rows(c, rows, n)
-        except Exception:
-            return None
-
     cdef int failed(self, Chunk* c, int32_t slot, object error) except -1:
         """A row raised. Under "skip" count it (returns 0), else record the failure (returns 1)."""
         if slot >= 0 and self.kernel.on_error == ON_ERROR_SKIP and isinstance(error, Exception):
@@ -135,15 +128,14 @@ cdef class RowsKernel(PythonKernel):
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         cdef int32_t i, slot
-        cdef list rows = self.read(c, c.sel, c.n)
+        cdef RowCursor rows = self.shape.over(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
             if is_cancelled(self.kernel.stop):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
-                row = self.reader.row(c, slot) if rows is None else rows[i]
-                self.writer.append(w, out, self.writer.fitted(self.fn(row)), slot)
+                self.writer.append(w, out, self.writer.fitted(self.fn(rows.at(i))), slot)
             except BaseException as error:
                 if self.failed(c, slot, error):
                     break
@@ -160,7 +152,7 @@ cdef class FilterKernel(PythonKernel):
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         cdef int32_t i, slot
         cdef int32_t n = 0
-        cdef list rows = self.read(c, c.sel, c.n)
+        cdef RowCursor rows = self.shape.over(c, c.sel, c.n)
         cdef int32_t* sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
         if sel == NULL:
             raise MemoryError
@@ -170,7 +162,7 @@ cdef class FilterKernel(PythonKernel):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
-                answer = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
+                answer = self.fn(rows.at(i))
                 if answer is True:
                     sel[n] = slot
                     n += 1
@@ -194,7 +186,7 @@ cdef class FlatKernel(PythonKernel):
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
         cdef int32_t i, slot, start
         cdef bint stopped = False
-        cdef list rows = self.read(c, c.sel, c.n)
+        cdef RowCursor rows = self.shape.over(c, c.sel, c.n)
         for i in range(c.n):
             slot = row_slot(c, i)
             if is_cancelled(self.kernel.stop):
@@ -202,7 +194,7 @@ cdef class FlatKernel(PythonKernel):
                 break
             start = out.n
             try:
-                results = self.fn(self.reader.row(c, slot) if rows is None else rows[i])
+                results = self.fn(rows.at(i))
                 if type(results) is not list and (
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} "
@@ -390,7 +382,7 @@ cdef class ProcessKernel(KernelOwner):
     def __init__(self, operator):
         owner_setup(self, operator, PS if operator.kind == "PS" else SF)
         self.fn = operator.fn
-        self.reader = RowReader(operator.input)
+        self.shape = RowShape(operator.input, operator.fn)
         self.states = PythonStates(operator)
         self.writer = self.states.writer
         self.key_spec = None
@@ -426,6 +418,7 @@ cdef class ProcessKernel(KernelOwner):
         """Run the rows; see python_process."""
         cdef int32_t i = 0
         cdef int64_t* record
+        cdef RowCursor values
         cdef Emitter emit = None
         try:
             emit = Emitter.__new__(Emitter)
@@ -436,18 +429,16 @@ cdef class ProcessKernel(KernelOwner):
             emit.left = -1
             if chunk_reserve(w, out, self.kernel.output, n) < 0:
                 raise MemoryError
-            try:
-                values = self.reader.rows(c, rows, n)
-            except Exception:
-                values = None                            # some row can't be read: find it one by one
+            values = self.shape.over(c, rows, n)
             while i < n:
                 if is_cancelled(self.kernel.stop):
                     exception_set(f, rows[i], Cancelled(CANCELLED))
                     break
                 record = &b.single if records == NULL else <int64_t*> keyed_state(&b.keyed, records[i])
-                row = None if values is None else values[i]
+                row = values.at_or_none(i)
                 if not self.one_row(w, b, c, rows[i], record, row, out, emit, f, self.retries):
                     break
+                row = None                               # the cursor uses it again
                 i += 1
             return i
         # not the user's: memory, or an interrupt between rows
@@ -477,7 +468,7 @@ cdef class ProcessKernel(KernelOwner):
         emit.origin = slot
         try:
             if row is None:
-                row = self.reader.row(c, slot)
+                row = self.shape.row(c, slot)
             if position:
                 state = states[position - 1]
                 if undoes:

@@ -1,0 +1,203 @@
+"""Columns that pass from input to output batches by reference. See lent_columns.pxd."""
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from ordstream._core.ground.arrow cimport output_export
+from ordstream._core.ground.atomics cimport add_acq_rel
+from ordstream._core.ground.chunk cimport Chunk, Column, row_slot
+from ordstream._core.ground.imported_batch cimport Batch
+from ordstream._core.ground.output_batch cimport (
+    Output, offset_limit, output_column, output_drop, output_free, output_room,
+)
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+cdef enum:
+    MOST_OFFSET = 0x7fffffff
+
+
+cdef inline bint lies_in(const Chunk* c, int32_t j, const Batch* b, int32_t s,
+                         int64_t offset) noexcept nogil:
+    """Whether slot i of column j is row `offset` + i of column s of an input batch."""
+    cdef const uint8_t* valid = b.cols[s].valid
+    if valid != NULL:
+        valid += offset
+    return (b.cols[s].data != NULL and c.cols[j].data == b.cols[s].data + offset * b.widths[s]
+            and c.cols[j].valid == valid)
+
+
+cdef int64_t batch_row(const Chunk* c, int64_t start, int64_t n, const Batch* b) noexcept nogil:
+    """The row of an input batch that the start-th selected row is, if the n from there on are rows one after
+    the other; else -1. So is it where offsets end earlier than the source's (tests)."""
+    cdef int32_t slot = row_slot(c, <int32_t> start)
+    cdef int64_t row
+    if b == NULL or c.serials != NULL or offset_limit < MOST_OFFSET:
+        return -1
+    if c.sel != NULL and c.sel[start + n - 1] - slot != n - 1:
+        return -1
+    row = c.first_serial + slot - b.first_serial
+    return row if row >= 0 and row + n <= b.rows else -1
+
+
+cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset,
+               const ColumnKinds* kinds) noexcept nogil:
+    """Decide for each column of an empty batch. row -1: none is lent. 0, or -1: no memory."""
+    cdef int32_t following = 0     # columns mostly are in order
+    cdef int32_t found
+    cdef int32_t s
+    cdef int32_t j
+    cdef int32_t _k
+    release(o)
+    for j in range(o.ncols):
+        found = -1
+        if row >= 0 and o.cols[j].data == NULL:
+            s = following
+            for _k in range(b.ncols):
+                if s == b.ncols:
+                    s = 0
+                if kinds.output[j] == kinds.source[s] and lies_in(c, j, b, s, offset):
+                    found = s
+                    break
+                s += 1
+        o.cols[j].source = found
+        if found < 0:
+            if output_room(o, j) != 0:
+                return -1
+            continue
+        following = found + 1
+        if o.lender == NULL:
+            o.lender = <void*> b
+            o.lent = &b.lent
+            add_acq_rel(o.lent, 1)                            # before emitted_serial passes the batch's rows
+    o.first_row = row
+    return 0
+
+
+cdef void release(Output* o) noexcept nogil:
+    """Let go of the input batch."""
+    if o.lent != NULL:
+        add_acq_rel(o.lent, -1)                               # pairs with load_acquire in Run.retire
+    o.lent = NULL
+    o.lender = NULL
+
+
+cdef int own(Output* o, int32_t j) noexcept nogil:
+    """Copy what is lent of a column. 0; -1: there is no memory or no room for it, and it stays lent."""
+    cdef const Batch* b = <const Batch*> o.lender
+    cdef int32_t s = o.cols[j].source
+    cdef Column col = b.cols[s]
+    col.data += o.first_row * b.widths[s]
+    if col.valid != NULL:
+        col.valid += o.first_row
+    if output_room(o, j) == 0 and output_column(o, j, &col, NULL, o.rows, 0) == o.rows:
+        o.cols[j].source = -1
+        return 0
+    output_drop(o, j)
+    o.cols[j].source = s
+    return -1
+
+
+cdef int output_own(Output* o) noexcept nogil:
+    """Copy all lent columns. 0; -1: some could not be copied and stay lent.
+
+    Thread safety: the batch's writer, or its reader. Cost: as output_append of all its rows.
+    """
+    cdef int32_t j
+    for j in range(o.ncols):
+        if o.cols[j].source >= 0 and own(o, j) != 0:
+            return -1
+    release(o)
+    return 0
+
+
+cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Batch* b,
+                         const ColumnKinds* kinds) noexcept nogil:
+    """Prepare a batch for n > 0 selected rows of a chunk, from the start-th on (output_append): lent columns
+    must go on, in input batch `b` (NULL: the rows are of none).
+
+    Thread safety: the batch's writer. Cost: a few compares per lent column; for an empty batch, columns
+    times source columns.
+    """
+    cdef int64_t row = batch_row(c, start, n, b)
+    cdef int64_t offset
+    cdef int32_t j
+    if o.rows == 0:
+        offset = 0 if row < 0 else row - row_slot(c, <int32_t> start)
+        return LEND_GOES_ON if begin(o, c, b, row, offset, kinds) == 0 else LEND_NO_MEMORY
+    if o.lender == NULL:
+        return LEND_GOES_ON
+    if <void*> b == o.lender and row == o.first_row + o.rows:
+        offset = row - row_slot(c, <int32_t> start)
+        for j in range(o.ncols):
+            if o.cols[j].source >= 0 and not lies_in(c, j, b, o.cols[j].source, offset) and own(o, j) != 0:
+                return LEND_ENDS
+        return LEND_GOES_ON
+    if o.rows >= LEAST_LENT or output_own(o) != 0:
+        return LEND_ENDS
+    return LEND_GOES_ON
+
+
+cdef object lent_export(Output* o, object schema):
+    """output_export of a batch that may lend: a slice of the source's record batch for each lent column.
+
+    schema: of the output, in core types. Thread safety: the batch's reader, with the GIL. Cost: as
+    output_export, and ~1 us per lent column.
+    """
+    cdef Batch* b
+    cdef int32_t j
+    cdef list columns
+    cdef list own
+    if o.lender != NULL and o.rows < LEAST_TAKEN:
+        output_own(o)                                         # without memory some stay lent
+    if o.lender == NULL:
+        return output_export(o, schema)
+    b = <Batch*> o.lender
+    source = <object> <PyObject*> b.source
+    columns = [None] * o.ncols
+    own = []
+    for j in range(o.ncols):
+        if o.cols[j].source < 0:
+            own.append(j)
+            continue
+        column = source.column(o.cols[j].source).slice(o.first_row, o.rows)
+        wanted = schema.field(j).type
+        columns[j] = column if column.type.equals(wanted) else column.view(wanted)
+    release(o)
+    if not own:
+        output_free(o)
+    else:
+        batch = output_export(o, pa.schema([schema.field(j) for j in own]))
+        for j, column in zip(own, batch.columns):
+            columns[j] = column
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# ---------------------------------------------------------------- kinds of types
+
+def kind_of(type_):
+    """What types that hold the same bits have in common."""
+    if pat.is_primitive(type_) and not pat.is_boolean(type_):
+        return type_.bit_width
+    return str(type_)
+
+
+cdef int kinds_init(ColumnKinds* kinds, object output, object source) except -1:
+    """Fill the kinds of two schemas in core types."""
+    numbers = {}
+    kinds.output = <int32_t*> calloc(len(output) + 1, sizeof(int32_t))
+    kinds.source = <int32_t*> calloc(len(source) + 1, sizeof(int32_t))
+    if kinds.output == NULL or kinds.source == NULL:
+        raise MemoryError
+    for j, field in enumerate(output):
+        kinds.output[j] = numbers.setdefault(kind_of(field.type), len(numbers))
+    for j, field in enumerate(source):
+        kinds.source[j] = numbers.setdefault(kind_of(field.type), len(numbers))
+    return 0
+
+
+cdef void kinds_free(ColumnKinds* kinds) noexcept nogil:
+    free(kinds.output)
+    free(kinds.source)
+    kinds.output = NULL
+    kinds.source = NULL

@@ -1,0 +1,88 @@
+"""Which columns of a row a Python function can look at: the others need not be made into Python objects.
+
+Found in the function's bytecode. A function is known to read certain columns only where its first parameter
+is a plain local variable that is used as `row.name` and in no other way. Else it may do anything: hand the
+row on, compare or unpack it, show it to an inner function, to `locals()` or to a debugger.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+#: Names that can reach a local variable by another way than its own.
+_WAYS_AROUND = {
+    "locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint", "set_trace",
+}  # fmt: skip
+_SINGLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+_DOUBLE = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}
+_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
+
+
+def slotted_rows(names: Sequence[str]) -> type[Any]:
+    """A class of rows that have these columns and nothing else."""
+
+    def shown(row: Any) -> str:
+        values = (f"{name}={getattr(row, name)!r}" for name in names)
+        return f"Row({', '.join(values)}: what the function reads)"
+
+    return type("Row", (), {"__slots__": tuple(names), "__repr__": shown})
+
+
+def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int] | None:
+    """The columns that a function may look at.
+
+    Parameters
+    ----------
+    fn : callable
+        Its first argument is a row with an attribute per column.
+    names : sequence of str
+        Of the columns.
+
+    Returns
+    -------
+    frozenset of int, or None
+        None: that is not known; all of them.
+    """
+    fn = getattr(fn, "hands_row_to", fn)
+    first = 0
+    if isinstance(fn, MethodType):
+        fn, first = fn.__func__, 1
+    if not isinstance(fn, FunctionType):
+        return None
+    code = fn.__code__
+    if code.co_argcount <= first:
+        return None
+    found = _attributes(code, code.co_varnames[first])
+    # names with two underscores have meanings of their own
+    if found is None or not found <= set(names) or any(one.startswith("__") for one in found):
+        return None
+    return frozenset(i for i, name in enumerate(names) if name in found)
+
+
+def _attributes(code: CodeType, name: str) -> set[str] | None:
+    """The attributes of a local variable that code reads; None where it does anything else with it."""
+    if name in code.co_cellvars or _WAYS_AROUND & set(code.co_names):
+        return None
+    found: set[str] = set()
+    loaded = False  # the last instruction left the variable on top of the stack
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("EXTENDED_ARG", "CACHE"):
+            continue
+        if loaded:
+            if instruction.opname not in _ATTRIBUTE:
+                return None
+            found.add(str(instruction.argval))
+        loaded = False
+        if "FAST" not in instruction.opname:
+            continue
+        names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        if name not in names:
+            continue
+        single = instruction.opname in _SINGLE
+        if not single and (instruction.opname not in _DOUBLE or names[0] == name):
+            return None
+        loaded = True
+    return None if loaded else found
