@@ -1,7 +1,7 @@
 """Four everyday jobs in Spark: an ordered pipeline beside window functions and `applyInPandas`.
 
     python bench/spark_everyday.py [--rows N] [--rounds N] [--only NAME,NAME] [--nodes N|auto]
-                                   [--order total|by_key|none]
+                                   [--order total|by_key|none] [--ways ordstream,window]
 
 Events of users are read from Parquet files that are in no order. Every answer is compared first: the rows,
 sorted, of all three ways. Then the ways run in turn and their rows are dropped (Spark's `noop` sink).
@@ -265,6 +265,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(JOBS))
+    parser.add_argument("--ways", default="ordstream,window,pandas")
     parser.add_argument("--nodes", help="as for apply; default: apply's own")
     parser.add_argument("--order", help="as for apply; default: apply's own")
     given = parser.parse_args()
@@ -279,7 +280,7 @@ def main() -> None:
     print(f"{'job':10}{'way':11}{'CPU s':>8}{'executor':>10}{'Python':>8}{'wall s':>8}{'shuffled MB':>13}"
           f"{'lines':>7}{'CPU / window':>14}{'/ pandas':>10}")  # fmt: skip
     for name in given.only.split(","):
-        ways = JOBS[name]
+        ways = {way: job for way, job in JOBS[name].items() if way in given.ways.split(",")}
         expected = sorted_rows(ways["window"](df))
         for way, job in ways.items():
             found = sorted_rows(job(df), expected.schema)
@@ -305,7 +306,8 @@ def show(name: str, ways: dict[str, Any], runs: dict[str, list[dict[str, float]]
     }
     for way, one in medians.items():
         ratios = "".join(
-            f"{cpu[way] / cpu[other]:{width}.2f}" for other, width in (("window", 14), ("pandas", 10))
+            f"{cpu[way] / cpu[other]:{width}.2f}" if other in cpu else f"{'':{width}}"
+            for other, width in (("window", 14), ("pandas", 10))
         )
         print(f"{name:10}{way:11}{cpu[way]:8.2f}{one['executor']:10.2f}{one['python']:8.2f}"
               f"{one['wall']:8.2f}{one['shuffled']:13.1f}{lines_of(ways[way]):7}{ratios}",

@@ -1,7 +1,7 @@
 """What an order costs in Spark: a running sum per key over N nodes, beside Spark's own sort by the same
 column and Spark's window function.
 
-    PYTHONPATH=. python bench/spark_order.py [--rows 3000000] [--rounds 3] [--nodes 4]
+    PYTHONPATH=. python bench/spark_order.py [--rows 3000000] [--rounds 3] [--nodes 4] [--only order=]
 
 The result is verified first, row for row. Then every job writes to Spark's `noop` sink, in turn, after a run
 that does not count. CPU seconds are those of the session's whole process tree, Java and the Python workers;
@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--partitions", type=int, default=4, help="spark.sql.shuffle.partitions")
     parser.add_argument("--no-verify", action="store_true")
+    parser.add_argument("--only", help="jobs with one of these words in their names, comma-separated")
     given = parser.parse_args()
     from ordstream.spark import local_session
 
@@ -140,6 +141,9 @@ def main() -> None:
         }
         spark = local_session(allowed_cpus(), node_cores=1, memory="3g", settings=settings)
         jobs = jobs_of(spark.read.parquet(folder), given.nodes)
+        if given.only:
+            words = ["Spark's sort", *given.only.split(",")]
+            jobs = {name: job for name, job in jobs.items() if any(word in name for word in words)}
         if not given.no_verify:
             verify(jobs, table)
         used: dict[str, list[tuple[float, float, float]]] = {name: [] for name in jobs}
@@ -168,6 +172,7 @@ def main() -> None:
     ratios = {
         order: {"of Spark's sort": medians[f"order={order!r}"]["cpu_s"] / sort, "at most": most}
         for order, most in KINDS.items()
+        if f"order={order!r}" in medians
     }
     print(json.dumps({"rows": given.rows, "ratios": ratios, "jobs": medians, "stages": stages}, indent=1))
 

@@ -19,6 +19,7 @@ import pyarrow.types as pat
 
 from ordstream._core.balance import hashing
 from ordstream.errors import SchemaError
+from ordstream.ground.types import is_counted, storage_array, storage_values
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Key: TypeAlias = int | str | bytes | float | tuple[Any, ...] | None
@@ -172,7 +173,9 @@ def _numpy_words(keys: npt.NDArray[Any]) -> Words:
 
 
 def _storage(array: Any) -> Any:
-    """Dates, times and durations as integers; other arrays as they are."""
+    """Dates, times, durations and decimals as integers; other arrays as they are."""
+    if is_counted(array.type):
+        return storage_array(array)
     if pat.is_temporal(array.type):
         if pat.is_interval(array.type):
             raise SchemaError(f"a column of type {array.type} cannot be a key")
@@ -181,7 +184,9 @@ def _storage(array: Any) -> Any:
 
 
 def _storage_value(scalar: Any) -> Any:
-    """The Python value of an Arrow scalar; dates, times and durations as integers."""
+    """The Python value of an Arrow scalar; dates, times, durations and decimals as integers."""
+    if is_counted(scalar.type):
+        return storage_values(pa.array([scalar.as_py()], scalar.type))[0]
     if pat.is_dictionary(scalar.type):
         return _storage_value(scalar.value) if scalar.is_valid else None
     return scalar.value if pat.is_temporal(scalar.type) else scalar.as_py()

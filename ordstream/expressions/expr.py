@@ -7,7 +7,8 @@ is built.
 
 Types: integers of all widths compute as int64 (checked), floats as float64; `/`, `**` and the mathematical
 functions always give float64. Dates, times, timestamps and durations compare with their own type, with a
-`datetime` object, or with an int in their unit; the difference of two times is a duration, and a time plus a
+`datetime` object, or with an int in their unit; decimals compute exactly, with each other and with integers
+(`ordstream/expressions/decimals.py`); the difference of two times is a duration, and a time plus a
 duration is a time (`ordstream/expressions/elapsed.py`). Strings
 compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that meets a null is null.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import decimal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -28,6 +30,7 @@ from ordstream.expressions.namespaces import Strings, Times
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+CONSTANTS = (bool, int, float, str, bytes, decimal.Decimal, *TEMPORAL_OBJECTS)
 
 
 class Expr:
@@ -274,7 +277,7 @@ class Literal(Expr):
             value, type_ = value.as_py(), type_ or value.type
         if isinstance(value, np.generic) and not isinstance(value, TEMPORAL_OBJECTS):
             value = value.item()
-        if value is not None and not isinstance(value, (bool, int, float, str, bytes, *TEMPORAL_OBJECTS)):
+        if value is not None and not isinstance(value, CONSTANTS):
             raise SchemaError(f"{value!r} ({type(value).__name__}) can't be a constant in an expression")
         if isinstance(value, int) and type_ is None and not INT64_MIN <= value <= INT64_MAX:
             raise SchemaError(f"the constant {value} does not fit into int64")

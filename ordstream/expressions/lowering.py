@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
+from ordstream.expressions import decimals
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
@@ -17,13 +19,14 @@ from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, E
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.types import (
     column_index,
-    in_smallest_units,
     is_binary,
+    is_counted,
     is_list,
     is_string,
     is_temporal,
     physical_type,
     to_storage,
+    with_fewer_digits,
 )
 
 
@@ -91,7 +94,7 @@ class _Lowering:
         vm = physical_type(type_, expr.name).vm
         if vm is None:
             text = f"column {expr.name!r} is {type_}: it can be passed through, not computed with"
-            raise self.error(text + in_smallest_units(type_, expr.name))
+            raise self.error(text + with_fewer_digits(type_, expr.name))
         return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:
@@ -105,10 +108,17 @@ class _Lowering:
         if type_ is None:
             if value is None:
                 return Lowered((), None, None)
+            if isinstance(value, decimal.Decimal):
+                try:
+                    value = decimals.constant(value)
+                except SchemaError as error:
+                    raise self.error(str(error)) from None
             type_ = pa.scalar(value).type
         vm = physical_type(type_, "constant").vm
         if vm is None:
             raise self.error(f"a constant can't be {type_}")
+        if plain_int and is_counted(type_):
+            value = decimal.Decimal(value)
         type_ = computed_type(type_)
         if value is None:
             return Lowered((("lit_null", vm),), vm, type_)
@@ -157,6 +167,11 @@ class _Lowering:
         """Both operands in one class: int with float becomes float; everything else must agree."""
         if a.arrow == b.arrow:
             return a, b
+        if decimals.meets_decimal(a, b):
+            try:
+                return decimals.in_one_unit(expr, a, b)[:2]
+            except SchemaError as error:
+                raise self.error(str(error)) from None
         if a.is_number and b.is_number:
             return _to_float(a), _to_float(b)
         raise self.error(f"{a.arrow} and {b.arrow} do not go together in {expr!r}")
@@ -174,6 +189,11 @@ class _Lowering:
         if expr.function in ELAPSING and (is_temporal(a.arrow) or is_temporal(b.arrow)):
             try:
                 return calculated(expr, a, b)
+            except SchemaError as error:
+                raise self.error(str(error)) from None
+        if expr.function in decimals.EXACT and decimals.meets_decimal(a, b):
+            try:
+                return decimals.calculated(expr, a, b)
             except SchemaError as error:
                 raise self.error(str(error)) from None
         if not (expr.function in ("min", "max") and is_temporal(a.arrow) and a.arrow == b.arrow):
@@ -197,7 +217,7 @@ class _Lowering:
     def comparison(self, expr: Apply) -> Lowered:
         a, b = self.operands(expr)
         time_with_int = a.vm == b.vm == "i64" and (pat.is_integer(a.arrow) or pat.is_integer(b.arrow))
-        if not time_with_int:
+        if not time_with_int or decimals.meets_decimal(a, b):
             a, b = self.common(expr, a, b)
         if a.vm == "bool" and expr.function not in ("eq", "ne"):
             raise self.error(f"booleans have no order in {expr!r}; only == and != compare them")
@@ -226,6 +246,8 @@ class _Lowering:
             raise self.error(f"isin on booleans in {expr!r}; use == or ~")
         if any(value is None for value in expr.option):
             raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
+        if is_counted(a.arrow) and all(type(value) in (int, decimal.Decimal) for value in expr.option):
+            return Lowered((*a.code, ("in_i64", decimals.members(a, expr.option))), "bool", pa.bool_())
         members = [self.literal(Literal(value), a.arrow) for value in expr.option]
         if a.vm == "f64":
             return self.float_membership(a, [_to_float(self.number(expr, low)) for low in members])
@@ -261,7 +283,7 @@ class _Lowering:
 
     def lookup(self, expr: Apply) -> Lowered:
         (a,) = self.operands(expr)
-        if a.vm != "i64" or is_temporal(a.arrow):
+        if a.vm != "i64" or not pat.is_integer(a.arrow):
             raise self.error(f"the index of a lookup must be an integer, got {a.arrow} in {expr!r}")
         table = expr.option
         vm, arrow = ("f64", pa.float64()) if table.values.dtype.kind == "f" else ("i64", pa.int64())
@@ -279,6 +301,11 @@ class _Lowering:
         if isinstance(argument, Literal) and argument.value is None:
             return self.literal(Literal(None, target), None)
         (a,) = self.operands(expr)
+        if (is_counted(a.arrow) or is_counted(target)) and target != a.arrow:
+            try:
+                return decimals.cast(expr, a, target)
+            except SchemaError as error:
+                raise self.error(str(error)) from None
         vm = physical_type(target, "cast").vm
         code = _CONVERSIONS.get((a.vm, vm))
         changes_time = target != a.arrow and (
@@ -295,6 +322,8 @@ class _Lowering:
 
 
 def _to_float(low: Lowered) -> Lowered:
+    if is_counted(low.arrow):
+        return decimals.to_float(low)
     return low if low.vm == "f64" else Lowered((*low.code, ("i2f",)), "f64", pa.float64())
 
 

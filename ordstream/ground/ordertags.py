@@ -120,14 +120,45 @@ def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     return places >> SERIAL_BITS, at_end
 
 
+def places_and_rests(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Tags in two columns, which are cheaper to sort by and to carry: the range and the serial, as one
+    number, and the bytes behind them, null where there are none. What the end of the stream caused has no
+    number and its whole tag.
+    """
+    rows = _one_width(tags)
+    if rows is not None and rows.dtype.itemsize == 9:
+        return pa.array(rows["serial"].astype(np.int64)), pa.nulls(len(tags), pa.binary())
+    places, at_end = _places(tags)
+    longest = pc.max(pc.binary_length(tags)).as_py() or 9  # a slice without end fails in Arrow 26
+    rests = pc.if_else(pa.array(at_end), tags, pc.binary_slice(tags, 9, longest))
+    return pa.array(places, mask=at_end), rests
+
+
 def _places(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """The 8 bytes behind the kind as numbers, and where the end of the stream is the cause; 0 there."""
+    rows = _one_width(tags)
+    if rows is not None:
+        return rows["serial"].astype(np.int64), np.zeros(len(tags), dtype=np.bool_)
     at_end = pc.equal(pc.binary_slice(tags, 0, 1), AT_END).to_numpy(zero_copy_only=False)
     places = np.zeros(len(tags), dtype=np.int64)
     if not at_end.all():
         heads = pc.binary_slice(tags.filter(pa.array(~at_end)), 1, 9)
         places[~at_end] = np.frombuffer(heads.buffers()[2], dtype=">i8", count=len(heads))
     return places, at_end
+
+
+def _one_width(tags: pa.Array) -> Any:
+    """Tags of ordinary rows, all of one length, as structures: kind, serial, rest; None: they are others."""
+    if not len(tags) or tags.null_count or tags.type != pa.binary():
+        return None
+    offsets = np.frombuffer(tags.buffers()[1], np.int32, len(tags) + 1, tags.offset * 4)
+    width = int(offsets[1] - offsets[0])
+    if width < 9 or (np.diff(offsets) != width).any():
+        return None
+    data = np.frombuffer(tags.buffers()[2], np.uint8, width * len(tags), int(offsets[0]))
+    rest = [("rest", f"V{width - 9}")] if width > 9 else []
+    rows = data.view(np.dtype([("kind", "u1"), ("serial", ">i8"), *rest]))
+    return None if rows["kind"].any() else rows
 
 
 def with_index(tags: pa.Array, index: Int64s) -> pa.Array:
@@ -189,20 +220,14 @@ def _as_numbers(tags: pa.Array) -> Int64s | None:
     """Numbers that order as tags of source tuples, or of their outputs behind one operator, do; None: these
     are others, or lie too far apart.
     """
-    offsets = np.frombuffer(tags.buffers()[1], np.int32, len(tags) + 1, tags.offset * 4)
-    width = int(offsets[1] - offsets[0]) if len(tags) else 0
-    if width not in (9, 13) or tags.null_count or (np.diff(offsets) != width).any():
+    rows = _one_width(tags)
+    if rows is None or rows.dtype.itemsize not in (9, 13):
         return None
-    data = np.frombuffer(tags.buffers()[2], np.uint8, width * len(tags), int(offsets[0]))
-    fields = [("kind", "u1"), ("serial", ">i8"), *([("index", ">u4")] if width == 13 else [])]
-    rows = data.view(np.dtype(fields))
-    if rows["kind"].any():
-        return None
-    serials = rows["serial"].astype(np.int64)
-    if width == 9:
+    serials: Int64s = rows["serial"].astype(np.int64)
+    if rows.dtype.itemsize == 9:
         return serials
     serials -= serials.min()
-    return (serials << 32) | rows["index"] if int(serials.max()) < 1 << 31 else None
+    return (serials << 32) | rows["rest"].view(">u4") if int(serials.max()) < 1 << 31 else None
 
 
 class RunningIndex:

@@ -1,10 +1,10 @@
 """Which Arrow types a pipeline carries, and how a value of each looks in the core and in plain Python.
 
 A value has two faces. The *storage value* is what the core computes on: an int for every integer, date,
-time, timestamp and duration; a float; a bool; str, bytes, Decimal; a list of storage values; None for null.
-The
-*Python value* is what a user function sees, the same as pyarrow's `to_pylist` gives. `to_python` and
-`to_storage` go between them; `to_storage` is strict: it never truncates, wraps or guesses.
+time, timestamp and duration, and for a decimal of at most 19 digits, whose smallest units it counts; a
+float; a bool; str, bytes, Decimal; a list of storage values; None for null. The *Python value* is what a
+user function sees, the same as pyarrow's `to_pylist` gives. `to_python` and `to_storage` go between them;
+`to_storage` is strict: it never truncates, wraps or guesses.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from ordstream.ground.datetimes import counter
 from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+# Of a decimal that is computed with, as a count of its smallest unit: every number of 18 digits is an int64,
+# and every int64 has at most 19. A value beyond int64 is an error where it arrives.
+COUNTED_DIGITS = 19
+_EXACT = decimal.Context(prec=2 * COUNTED_DIGITS)
 
 #: Physical class -> (code, bytes per value). The codes are `PhysicalType` of `_core/ground/chunk.pxd`.
 PHYSICAL: dict[str, tuple[int, int]] = {
@@ -66,8 +71,8 @@ class Physical:
     width : int
         Bytes per value in a chunk.
     vm : str or None
-        Class on the expression stack: "i64", "f64", "bool" or "view"; None for lists and decimals, which no
-        expression loads.
+        Class on the expression stack: "i64", "f64", "bool" or "view"; None for lists and decimals of more
+        than 19 digits, which no expression loads.
     element : Physical or None
         Lists only: class of the elements.
     """
@@ -115,7 +120,14 @@ def _physical_name(type_: pa.DataType) -> str | None:
         return "bool"
     if is_string(type_) or is_binary(type_):
         return "view"
+    if is_counted(type_):
+        return "i64"
     return "fixed16" if pat.is_decimal128(type_) else None
+
+
+def is_counted(type_: Any) -> bool:
+    """A decimal that the core has as a count of its smallest unit."""
+    return bool(pat.is_decimal128(type_) and type_.precision <= COUNTED_DIGITS)
 
 
 def is_list(type_: pa.DataType) -> bool:
@@ -141,9 +153,13 @@ def is_temporal(type_: pa.DataType) -> bool:
 
 
 def is_fixed_number(type_: pa.DataType) -> bool:
-    """Integer, float or temporal: what has an order and a fixed width."""
+    """Integer, float, temporal or decimal of 64 bits: what has an order and a fixed width."""
     return bool(
-        pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_) or is_temporal(type_)
+        pat.is_integer(type_)
+        or pat.is_float32(type_)
+        or pat.is_float64(type_)
+        or is_temporal(type_)
+        or is_counted(type_)
     )
 
 
@@ -240,18 +256,17 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
 def key_type(type_: pa.DataType, column: str) -> None:
     """Raise SchemaError when a column of this type can't be a key."""
     if physical_type(type_, column).vm is None:
-        raise SchemaError(f"column {column!r}: {type_} can't be a key{in_smallest_units(type_, column)}")
+        raise SchemaError(f"column {column!r}: {type_} can't be a key{with_fewer_digits(type_, column)}")
 
 
-def in_smallest_units(type_: pa.DataType, column: str) -> str:
-    """What to do where a decimal can't be computed with: "", or the rest of a sentence."""
-    if not pat.is_decimal(type_):
+def with_fewer_digits(type_: pa.DataType, column: str) -> str:
+    """What to do where a decimal has too many digits to be computed with: "", or the rest of a sentence."""
+    if not pat.is_decimal(type_) or is_counted(type_):
         return ""
-    factor = 10 ** max(0, type_.scale)
+    fitting = f"decimal({COUNTED_DIGITS - 1},{min(type_.scale, COUNTED_DIGITS - 1)})"
     return (
-        "; a decimal is only carried. Count its smallest units, which is exact: give the source an int64 "
-        f"column of {column!r} times {factor} (in Spark: df.withColumn({column!r}, "
-        f"(F.col({column!r}) * {factor}).cast('bigint')))"
+        f"; a decimal of more than {COUNTED_DIGITS} digits is only carried. Cast it to as many as it needs "
+        f"(in Spark: df.withColumn({column!r}, F.col({column!r}).cast('{fitting}')))"
     )
 
 
@@ -266,35 +281,59 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
         return pa.large_list(item) if pat.is_large_list(type_) else pa.list_(item)
     if is_temporal(type_):
         return pa.int64() if type_.bit_width == 64 else pa.int32()
-    return type_
+    return pa.int64() if is_counted(type_) else type_
+
+
+def storage_array(array: pa.Array) -> pa.Array:
+    """An Arrow array of storage values.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A decimal that no int64 counts.
+    """
+    type_ = array.type
+    if not is_counted(type_):
+        return array.cast(storage_type(type_))
+    # Arrow has a decimal as 16 bytes, the least first. As a whole number of a finer type it casts checked.
+    units = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), array.buffers(), -1, array.offset)
+    return units.cast(pa.int64())
 
 
 def storage_values(array: pa.Array) -> list[Any]:
     """Storage values of an Arrow array."""
-    return array.cast(storage_type(array.type)).to_pylist()  # type: ignore[no-any-return]
+    return storage_array(array).to_pylist()  # type: ignore[no-any-return]
 
 
 def from_storage(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     """Arrow array of storage values."""
-    return pa.array(values, storage_type(type_)).cast(type_)
+    stored = values if isinstance(values, pa.Array) else pa.array(values, storage_type(type_))
+    if not is_counted(type_):
+        return stored.cast(type_)
+    units = stored.cast(pa.decimal128(38, 0))
+    return pa.Array.from_buffers(type_, len(units), units.buffers(), units.null_count)
 
 
 def to_python(value: Any, type_: pa.DataType) -> Any:
     """The Python value (as `to_pylist` gives) of a storage value."""
     if value is None:
         return None
+    if is_counted(type_):
+        return _EXACT.scaleb(decimal.Decimal(value), -type_.scale)
     if is_list(type_):
         return [to_python(item, type_.value_type) for item in value]
     return pa.scalar(value, storage_type(type_)).cast(type_).as_py() if is_temporal(type_) else value
 
 
-def to_storage(value: Any, type_: pa.DataType, column: str) -> Any:
+def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = False) -> Any:
     """The storage value of what a user function returned; strict.
 
     An int column takes int (not bool, not float) within its width; a float column takes float and int up to
     2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
     column takes the matching datetime object, exactly representable in its unit, or an int count of its
-    unit; a list column takes a sequence. NumPy scalars count as Python's.
+    unit; a decimal column takes a Decimal, exactly representable, and with `counts`, which is what compiled
+    functions compute with, an int count of its unit; a list column takes a sequence. NumPy scalars count as
+    Python's.
 
     Raises
     ------
@@ -322,8 +361,13 @@ def to_storage(value: Any, type_: pa.DataType, column: str) -> Any:
         return bytes(value)
     if pat.is_boolean(type_) and isinstance(value, bool):
         return value
+    if counts and is_counted(type_) and type(value) is int:
+        return _in_int64(value, value, type_, column)
     if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
-        return pa.scalar(value, type_).as_py()
+        exact = pa.scalar(value, type_).as_py()
+        if not is_counted(type_):
+            return exact
+        return _in_int64(int(_EXACT.scaleb(exact, type_.scale)), value, type_, column)
     raise _wrong(value, type_, column)
 
 
@@ -335,6 +379,12 @@ def _int(value: Any, type_: pa.DataType, column: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(value, type_, column)
     return value
+
+
+def _in_int64(units: int, value: Any, type_: pa.DataType, column: str) -> int:
+    if not INT64_MIN <= units <= INT64_MAX:
+        raise OverflowError(f"column {column!r} is {type_}, {value} has more than 64 bits of smallest units")
+    return units
 
 
 def integer_range(type_: pa.DataType) -> tuple[int, int]:
@@ -411,6 +461,7 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
             and (pat.is_integer(type_) or pat.is_floating(type_) or is_temporal(type_))
         )
         or (pat.is_floating(given.type) and pat.is_floating(type_))
+        or (pat.is_decimal128(given.type) and pat.is_decimal128(type_))
         or (is_string(given.type) and is_string(type_))
         or (is_binary(given.type) and is_binary(type_))
         or (
@@ -534,7 +585,7 @@ def state_schema(fields: Any, where: str) -> pa.Schema:
     """
     schema = pipeline_schema(fields, where)
     for field in schema:
-        if physical_type(field.type, field.name).vm is None:
+        if physical_type(field.type, field.name).vm is None or pat.is_decimal(field.type):
             raise SchemaError(
                 f"{where}: state field {field.name!r} can't be {field.type}; use scalars or od.codec"
             )

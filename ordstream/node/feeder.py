@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SourceError
 from ordstream.node.worker_threads import join, start
@@ -114,9 +115,13 @@ class Feeder:
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
-                self.core.fail_source(
-                    SourceError(f"column {self._names[error.args[1]]!r} has {error.args[0]}")
-                )
+                what, index = error.args
+                if pat.is_decimal(batch.schema.types[index]):
+                    what = (
+                        "a decimal of more than 64 bits in its smallest unit: cast the column to more "
+                        "digits than 19 to have it carried"
+                    )
+                self.core.fail_source(SourceError(f"column {self._names[index]!r} has {what}"))
             except Exception as error:
                 self.core.fail_source(error)
 

@@ -19,13 +19,15 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
 from ordstream.expressions.expr import Expr
 from ordstream.ground.types import (
+    COUNTED_DIGITS,
     INT64_MAX,
     INT64_MIN,
     column_index,
-    in_smallest_units,
+    is_counted,
     is_fixed_number,
     is_temporal,
     physical_type,
+    with_fewer_digits,
 )
 from ordstream.operators.arguments import (
     column_name,
@@ -129,11 +131,20 @@ class Aggregation:
         numeric = is_fixed_number(type_) and (self.function in ("min", "max") or not is_temporal(type_))
         if self.function in ("first", "last", "min", "max"):
             numeric = is_fixed_number(type_) or is_boolean(type_)
-        if not numeric:
+        as_float = is_counted(type_) and self.function in ("mean", "var", "std")
+        if not numeric or as_float:
             text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
-            raise SchemaError(text + in_smallest_units(type_, self.column))
+            if as_float:
+                text += (
+                    ", which it would round: give it a float64 column, "
+                    f"with_columns(as_float=od.col({self.column!r}).cast(pa.float64())), or take od.sum and "
+                    "od.count"
+                )
+            raise SchemaError(text + with_fewer_digits(type_, self.column))
         if self.function in ("mean", "var", "std"):
             return pa.float64(), index
+        if self.function == "sum" and is_counted(type_):
+            return pa.decimal128(minimum(type_.precision + 10, COUNTED_DIGITS), type_.scale), index
         if self.function == "sum":
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
         return type_, index
@@ -170,7 +181,8 @@ def bound_aggregations(
 def sum(column: str, *, where: Expr | None = None) -> Aggregation:
     """Sum of the non-null values so far; 0 of nothing.
 
-    Integers add up as int64, and an overflow is an error at that row; floats add up in order, as float64.
+    Integers add up as int64, decimals as int64 counts of their smallest unit (a sum has ten digits more, 19
+    at most), and an overflow is an error at that row; floats add up in order, as float64.
     `where`, here and in the functions below: only rows for which this expression is true.
     """
     return Aggregation("sum", column_name(column), where=where)
@@ -350,7 +362,7 @@ class Accumulators:
 
 def _start(function: str, type_: pa.DataType | None) -> Any:
     if type_ is not None and function in ("sum", "mean"):
-        zero = 0 if pat.is_integer(type_) else 0.0
+        zero = 0 if pat.is_integer(type_) or is_counted(type_) else 0.0
         return zero if function == "sum" else (zero, 0)
     if function in ("var", "std"):
         return (0.0, 0.0, 0)

@@ -147,7 +147,10 @@ class FunctionReference(SerialOperator):
         for field, value in zip(fields, result, strict=True):
             if value is None and not field.nullable:
                 raise ValueError(f"column {field.name!r} is declared without nulls, got None")
-        return tuple(to_storage(v, f.type, f.name) for v, f in zip(result, fields, strict=True))
+        counts = self.compiled
+        return tuple(
+            to_storage(v, f.type, f.name, counts=counts) for v, f in zip(result, fields, strict=True)
+        )
 
     def emitter(self, rows: list[Row]) -> Callable[..., None]:
         """The `emit` of one call: appends what it is given to `rows`."""

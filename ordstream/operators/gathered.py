@@ -18,7 +18,14 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import maximum, minimum
-from ordstream.ground.types import is_binary, is_fixed_number, is_string, is_temporal, physical_type
+from ordstream.ground.types import (
+    is_binary,
+    is_counted,
+    is_fixed_number,
+    is_string,
+    is_temporal,
+    physical_type,
+)
 from ordstream.reference.base import sort_key
 
 #: Always gathered.
@@ -53,12 +60,14 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
         if physical_type(one.type, one.name).vm is None:
             raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
     if function in ("median", "quantile"):
-        if not is_fixed_number(type_) or is_temporal(type_):
+        if not is_fixed_number(type_) or is_temporal(type_) or is_counted(type_):
             raise SchemaError(wrong)
         return pa.float64()
     if function == "collect":
         if is_text(type_):
             raise SchemaError(f"{wrong}: lists of strings can't be carried; use od.last, or od.arg_max")
+        if is_counted(type_):
+            raise SchemaError(f"{wrong}: lists of decimals can't be carried; use od.last, or od.arg_max")
         return pa.list_(type_)
     return pa.int64() if function == "count_distinct" else type_
 

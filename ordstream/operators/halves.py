@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr, col, if_else
 from ordstream.expressions.lowering import lower
-from ordstream.ground.types import is_temporal
+from ordstream.ground.types import is_counted, is_temporal
 from ordstream.operators.aggregation import BoundAggregation
 from ordstream.operators.operator import Operator
 from ordstream.operators.project import Project
@@ -72,7 +72,8 @@ def is_exact(aggregate: BoundAggregation, schema: pa.Schema) -> bool:
     type_ = schema.field(aggregate.column).type
     if aggregate.function in ("sum", "mean"):
         return bool(pat.is_integer(type_))
-    return aggregate.function in ("min", "max") and bool(pat.is_integer(type_) or is_temporal(type_))
+    exact = pat.is_integer(type_) or is_temporal(type_) or is_counted(type_)
+    return aggregate.function in ("min", "max") and bool(exact)
 
 
 def combined(

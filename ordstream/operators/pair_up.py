@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
-from ordstream.ground.types import column_index, is_fixed_number
+from ordstream.ground.types import column_index, is_counted, is_fixed_number
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Operator, Site, named_once
 from ordstream.operators.state import state_rows
@@ -38,7 +38,7 @@ class PairUp(Operator):
         where, schema = site.name, site.schema
         index = column_index(schema, column, where)
         type_ = schema.field(index).type
-        if not is_fixed_number(type_):
+        if not is_fixed_number(type_) or is_counted(type_):  # its state is a list of them
             raise SchemaError(f"{where}: {column!r} must be a number, date or time, it is {type_}")
         carried = tuple(
             column_index(schema, c, where) for c in ([carry] if isinstance(carry, str) else carry)

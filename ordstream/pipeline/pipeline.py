@@ -485,7 +485,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         Parameters
         ----------
         *columns : str
-            Key columns: no lists, no decimals. Null is a key; NaN equals NaN, -0.0 equals 0.0.
+            Key columns: no lists, no decimals of more than 19 digits. Null is a key; NaN equals NaN, -0.0
+            equals 0.0.
         buckets : int, optional
             Number of partitions of the key space; default: chosen by the node. The output does not depend on
             it.

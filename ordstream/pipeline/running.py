@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Expr, col
-from ordstream.ground.types import column_index, is_temporal
+from ordstream.ground.types import column_index, is_fixed_number, is_temporal
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
 from ordstream.operators.arguments import column_name
 from ordstream.operators.error_policy import OnError
@@ -80,7 +80,7 @@ class RunningOperators:
         then this.
 
         Null for a key's first n tuples, and where one of the two is null. Integers: int64, an overflow is an
-        error; timestamps: a duration; dates and times: int64 in their unit.
+        error; decimals: a decimal; timestamps: a duration; dates and times: int64 in their unit.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class RunningOperators:
         there: Expr = col(before)
         if is_temporal(field.type):
             here, there = here.cast(pa.int64()), there.cast(pa.int64())  # type: ignore[assignment]
-        elif not (pat.is_integer(field.type) or pat.is_float32(field.type) or pat.is_float64(field.type)):
+        elif not is_fixed_number(field.type):
             raise SchemaError(
                 f"{site.name}: {field.name!r} must be a number, date or time, it is {field.type}"
             )

@@ -382,6 +382,12 @@ def explain(
     first, *others = text.split("\n")
     if layout.nodes > 1:
         others[-1] = ORDER_TEXTS[order]
+        if order == "total" and any(
+            one.emits_at_end for part in resolved.fragments for one in part.operators
+        ):
+            others.append(
+                "        with tags=True one task has what the end of the stream causes, whose rows it counts"
+            )
         notes += [f"        {one}" for one in [one_state(resolved.fragments)] if one]
     return "\n".join([first, *notes, *others])
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,14 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.ground.ordercheck import OrderCheck, SortKey
-from ordstream.ground.ordertags import SERIAL_MASK, TAG, RunningIndex, source_serials, source_tags
+from ordstream.ground.ordertags import (
+    SERIAL_MASK,
+    TAG,
+    RunningIndex,
+    check_ascending,
+    places_and_rests,
+    source_tags,
+)
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import align, batches_of_rows, read_column
 from ordstream.spark.progress import Door, Reporter, TaskKey
@@ -34,8 +41,14 @@ from ordstream.spark.watchdog import Watchdog, task_socket
 if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
     from ordstream.balance.sketches import ExecutionTimes
+    from ordstream.plan.plan import Plan
 
 SERIAL = "__ordstream_serial"
+# A tag where Spark sorts by it: numbers are cheaper to sort by, and to hand over, than bytes.
+PLACE, REST = "__ordstream_place", "__ordstream_rest"
+
+Leaves = Literal["tag", "place", "rows"]
+"""What leaves a fragment's nodes beside its columns: the tag; the same in two columns; nothing."""
 
 ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed operators
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
@@ -225,7 +238,7 @@ class FragmentFunction(Shipped):
     route : Route, RangeRoute or None
         Where rows go from here; None: nowhere.
     output : pyarrow.Schema
-        Columns that Spark expects: the fragment's, the tag and, with a route, the node.
+        Columns that Spark expects: the fragment's, what `leaves` says and, with a route, the node.
     order_by, ordering : tuple of str
         Columns in which the source's rows must ascend as they come; the names under which they arrive.
     workers, options, door
@@ -242,6 +255,7 @@ class FragmentFunction(Shipped):
         first fragment, are null behind it then, and not shown in a failing row.
     dense : bool
         The rows' serials are those of the source, so that errors may name them.
+    leaves : "tag", "place" or "rows"
     """
 
     fragment: Fragment
@@ -260,17 +274,16 @@ class FragmentFunction(Shipped):
     weighs: bool = False
     costs: ExecutionTimes | None = None
     dense: bool = True
+    leaves: Leaves = "tag"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the fragment's output with its tags.
+        """Yield the fragment's output and what `leaves` says.
 
         Raises
         ------
         SourceError, OperatorError
             As `FragmentNode` does.
         """
-        from ordstream.fragments.fragment_node import FragmentNode
-
         options = worker_options(self.workers) | self.options | {"absent": self.unread}
         route: Any = self.route
         if route is not None and self.learns is not None:
@@ -278,9 +291,9 @@ class FragmentFunction(Shipped):
             route = _LearningRoute(route, learner, self.weighs, self.costs)
         elif isinstance(route, RangeRoute):
             route = replace(route, own=_task_key(TaskContext.get()).partition)
-        node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
+        node, leaving = self._node(batches, route, options)
         try:
-            yield from _watched(node, self.output, self.door, {"fragment": self.number})
+            yield from _watched(node, self.output, self.door, {"fragment": self.number}, leaving)
         except OperatorError as error:
             if self.dense:
                 raise
@@ -293,16 +306,41 @@ class FragmentFunction(Shipped):
         if self.tell_keys is not None:
             self.tell_keys(route.learner.to_bytes())
 
-    def _arrivals(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _node(
+        self, batches: Iterator[pa.RecordBatch], route: Any, options: dict[str, Any]
+    ) -> tuple[Any, Callable[[pa.RecordBatch], pa.RecordBatch] | None]:
+        """The node, and what makes of its batches those that leave."""
+        from ordstream.fragments.fragment_node import FragmentNode
+
+        if self.leaves == "rows" and not self.dense and self.tell_times is None:
+            return _open_node(self.fragment.plan, self._arrivals(batches, tagged=False), options), None
+        node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
+        return node, {"rows": self._without_tag, "place": self._with_place}.get(self.leaves)
+
+    def _without_tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(list(range(len(self.fragment.output))))
+
+    def _with_place(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        at = len(self.fragment.output)
+        place, rest = places_and_rests(batch.column(at))
+        own = [place, rest] if REST in self.output.names else [place]
+        columns = [*batch.columns[:at], *own, *batch.columns[at + 1 :]]
+        return pa.RecordBatch.from_arrays(columns, names=self.output.names)
+
+    def _arrivals(
+        self, batches: Iterator[pa.RecordBatch], *, tagged: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """The fragment's rows and, where `tagged`, their tags."""
         source, check = self.fragment.source, OrderCheck(self.ordering)
-        tagged = pa.schema([*source, pa.field(TAG, pa.binary(), False)])
+        schema = pa.schema([*source, pa.field(TAG, pa.binary(), False)]) if tagged else source
         last = 0  # serial (from 1) of the row before the batch
+        tag: bytes | None = None  # of that row
         for batch in batches:
             before = check.rows
             try:
                 row = check.first_violation(batch)
                 columns = [self._column(batch, number, column) for number, column in enumerate(source)]
-                tags, serials = _tags_of(batch, before)
+                tags, serials = _tags_of(batch, before, needed=tagged)
             except (KeyError, pa.ArrowException) as error:
                 raise SourceError(f"arriving rows don't fit fragment {self.number}: {error}") from error
             if self.ordering and batch.num_rows:
@@ -312,7 +350,12 @@ class FragmentFunction(Shipped):
                     other = int(serials[at - 1]) if at else last
                     raise _out_of_order(int(serials[at]) & mask, other & mask, self.order_by, where)
                 last = int(serials[-1])
-            yield pa.RecordBatch.from_arrays([*columns, tags], schema=tagged)
+            if tagged:
+                columns.append(tags)
+            elif tags is not None and self.fragment.key is not None and self.fragment.ordered and len(tags):
+                check_ascending(tags, tag, before)
+                tag = tags[-1].as_py()
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _column(self, batch: pa.RecordBatch, number: int, column: pa.Field) -> pa.Array:
         name = carried_name(number)
@@ -428,7 +471,7 @@ class RestoreFunction(Shipped):
     """The last step of a cut pipeline where order tags are asked for: (_serial, _index) in place of the tag.
 
     Each partition has all rows of its serials, and the last one of the source's is with what the end of the
-    stream causes. The column `_serial` of the job has, in every row, the number of source tuples.
+    stream causes. The column `SERIAL` of the job has, in every row, the number of source tuples.
 
     Parameters
     ----------
@@ -443,8 +486,10 @@ class RestoreFunction(Shipped):
         running = RunningIndex()
         for batch in batches:
             if batch.num_rows:
-                serials, at_end = source_serials(batch.column(TAG))
-                serials[at_end] = batch.column(SERIAL)[0].as_py()
+                place, count = batch.column(PLACE), batch.column(SERIAL)[0].as_py()
+                at_end = place.is_null().to_numpy(zero_copy_only=False)
+                serials = place.fill_null(0).to_numpy() & SERIAL_MASK
+                serials[at_end] = count
                 columns = [batch.column(column.name) for column in self.schema]
                 yield pa.RecordBatch.from_arrays(
                     [*columns, pa.array(serials), pa.array(running(serials))],
@@ -452,24 +497,30 @@ class RestoreFunction(Shipped):
                 )
 
 
-def _tags_of(batch: pa.RecordBatch, before: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def _tags_of(
+    batch: pa.RecordBatch, before: int, *, needed: bool
+) -> tuple[pa.Array | None, npt.NDArray[np.int64]]:
     """The tags of arriving rows, and their serials (from 1) where they are the source's; `before`: rows that
-    came before.
+    came before; `needed`: rows that come without any get them too.
     """
     if batch.schema.get_field_index(TAG) >= 0:
         return batch.column(TAG), np.zeros(0, dtype=np.int64)
     if batch.schema.get_field_index(SERIAL) < 0:
         positions = np.arange(before + 1, before + batch.num_rows + 1, dtype=np.int64)
-        return source_tags(positions), positions
+        return source_tags(positions) if needed else None, positions
     places = batch.column(SERIAL).to_numpy() + 1
     return source_tags(places), places & SERIAL_MASK
 
 
 def _watched(
-    node: Any, output: pa.Schema, door: Door | None, more: dict[str, Any]
+    node: Any,
+    output: pa.Schema,
+    door: Door | None,
+    more: dict[str, Any],
+    leaving: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a node, aligned, while a watchdog looks at Spark's connection and the driver is
-    told.
+    """The batches of a node, or what `leaving` makes of them, aligned, while a watchdog looks at Spark's
+    connection and the driver is told.
     """
     context = TaskContext.get()
     with contextlib.ExitStack() as stack:
@@ -479,7 +530,9 @@ def _watched(
         watchdog.guard(node.cancel)
         reporter = Reporter(door, _task_key(context), lambda: _processed(node), node.cancel)
         stack.callback(reporter.close)
-        yield from (align(batch, output) for batch in node if batch.num_rows)
+        for batch in node:
+            if batch.num_rows:
+                yield align(batch if leaving is None else leaving(batch), output)
         node.close()
         reporter.finish(more | json.loads(node.report.to_json()))
 
@@ -511,7 +564,7 @@ def _processed(node: Any) -> int:
     return int(node.progress()[2])
 
 
-def _open_node(pipeline: Pipeline, batches: Iterator[pa.RecordBatch], options: dict[str, Any]) -> Any:
+def _open_node(pipeline: Pipeline | Plan, batches: Iterator[pa.RecordBatch], options: dict[str, Any]) -> Any:
     """Start a node that takes its rows on the calling thread, as Spark's streams want it."""
     from ordstream.node import node  # the compiled core, which a driver need not load
 

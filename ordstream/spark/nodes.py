@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     IntegralType,
     LongType,
     StringType,
@@ -44,14 +45,22 @@ from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
 from ordstream.ground.ordercheck import SortKey
-from ordstream.ground.ordertags import TAG
+from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.balancer import unbounded
-from ordstream.spark.columns import Carried, sortable, user_names
-from ordstream.spark.executor import SERIAL, FragmentFunction, RestoreFunction, carried_name
+from ordstream.spark.columns import Carried, sortable, sorted_inside, user_names
+from ordstream.spark.executor import (
+    PLACE,
+    REST,
+    SERIAL,
+    FragmentFunction,
+    Leaves,
+    RestoreFunction,
+    carried_name,
+)
 from ordstream.spark.grouping import (
     Choice,
     Grouping,
@@ -145,11 +154,13 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFr
     count = row_count(carried) if tags else None
     rows = numbered(carried, presorted, ranges, count)
     if stays:
-        rows = job.through(rows, len(job.fragments))
+        rows = job.through(rows, len(job.fragments), leaves="place" if tags else "rows")
     elif tags or not any(operator.emits_at_end for operator in operators):
         # with tags, what the end causes is counted on behind the outputs of the last row, in their partition
-        rows = job.through(rows, len(job.fragments), RangeRoute(ranges, ranges - 1))
-        rows = rows.repartitionById(ranges, F.col(NODE)).drop(NODE).sortWithinPartitions(TAG)
+        rows = job.through(rows, len(job.fragments), leaves="place")
+        to = F.least(F.shiftright(PLACE, SERIAL_BITS), F.lit(ranges - 1))  # which leaves NULL out
+        rows = rows.repartitionById(ranges, to.cast("int"))
+        rows = sorted_inside(rows, _by_place(rows), LongType())
     else:
         rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
     if count is None:
@@ -170,14 +181,22 @@ def _end_in_order(job: Job, rows: DataFrame, ranges: int) -> DataFrame:
     run once.
     """
     nodes = job.layout.nodes
-    rows = job.through(rows, len(job.fragments), RangeRoute(max(ranges, 1), ranges, nodes))
+    route = RangeRoute(max(ranges, 1), ranges, nodes)
+    rows = job.through(rows, len(job.fragments), route, leaves="place")
     rows = rows.repartitionById(ranges + nodes, F.col(NODE))
     if ranges == 0:
-        return rows.orderBy(TAG)
-    # A condition that Spark can't move in front of the shuffle: both halves read the same files of it.
-    place = F.when(F.spark_partition_id() >= 0, F.col(NODE))
+        return rows.orderBy(REST)
+    # A condition that Spark can't move in front of the shuffle, over all that either half needs of it: both
+    # read the same files.
+    place = F.when(F.spark_partition_id() >= 0, F.col(NODE)).when(F.col(REST).isNull(), F.col(PLACE))
     ordinary, at_end = rows.where(place < ranges), rows.where(place >= ranges)
-    return ordinary.sortWithinPartitions(TAG).union(at_end.orderBy(TAG))
+    by = _by_place(rows) if job.widens else [F.col(PLACE)]
+    return sorted_inside(ordinary, by, LongType()).union(at_end.orderBy(REST))
+
+
+def _by_place(rows: DataFrame) -> list[Column]:
+    """What brings rows with places into order; what the end of the stream caused comes last."""
+    return [F.col(PLACE).asc_nulls_last(), *([F.col(REST)] if REST in rows.columns else [])]
 
 
 def _measures(choice: Choice | None) -> bool:
@@ -253,33 +272,38 @@ class Job:
         """
         fragments, nodes = self.fragments, self.layout.nodes
         if not self.moves:
-            return self.in_nodes(carried.as_it_is(), 1, None)
+            return self.in_nodes(carried.as_it_is(), 1, None, "rows")
         if len(fragments) == 1 and not self.choices:
             # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
             # have then.
             rows, _ = carried.with_keys()
             seen = [F.col(field.name) for field in rows.schema.fields if sortable(field.dataType)]
-            rows = rows.withColumn(NODE, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
-            spread = rows.repartitionById(nodes, F.col(NODE))
+            spread = rows.repartitionById(nodes, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
             unchecked = replace(self, order_by=(), ordering=())
-            return unchecked.in_nodes(spread.select(*carried.columns), 1, None)
+            return unchecked.in_nodes(spread.select(*carried.columns), 1, None, "rows")
         short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
         if short is None or not _hashes_alike(carried.as_it_is(), short[1]):
-            return self.through(placed(carried, presorted), len(fragments))
+            return self.through(placed(carried, presorted), len(fragments), leaves="rows")
         rows, by = carried.with_keys()
         alone = replace(self, fragments=short, direct=True)
-        rows = rows.withColumn(NODE, _node(short[1], nodes)).repartitionById(nodes, F.col(NODE))
-        rows = rows.drop(NODE).sortWithinPartitions(*by).select(*carried.columns)
-        return alone.in_nodes(rows, 2, None)
+        rows = rows.repartitionById(nodes, _node(short[1], nodes))
+        rows = carried.sorted_inside(rows, by).select(*carried.columns)
+        return alone.in_nodes(rows, 2, None, "rows")
 
-    def through(self, rows: DataFrame, last: int, route: RangeRoute | None = None) -> DataFrame:
+    @property
+    def widens(self) -> bool:
+        """One row may cause several, which the bytes behind a tag's place tell apart."""
+        return any(fragment.widens for fragment in self.fragments)
+
+    def through(
+        self, rows: DataFrame, last: int, route: RangeRoute | None = None, leaves: Leaves = "tag"
+    ) -> DataFrame:
         """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
-        their node. `route`: where those of the pipeline's output go.
+        their node. `route`, `leaves`: where those of the pipeline's output go, and what goes with them.
         """
         nodes = self.layout.nodes
         for number, fragment in enumerate(self.fragments[:last], 1):
             if number == 1 and self.direct:
-                rows = rows.withColumn(NODE, _node(self.fragments[1], nodes))
                 continue
             rows = self._arriving(rows, number)
             following = self.fragments[number] if number < len(self.fragments) else None
@@ -287,16 +311,25 @@ class Job:
             if following is not None:
                 grouping = self.groupings.get(number + 1)
                 onward = Route(fragment.output, following.key or (), following.nodes(nodes), grouping)
-            rows = self.in_nodes(rows, number, onward)
+            rows = self.in_nodes(rows, number, onward, leaves if following is None else "tag")
         return rows
 
-    def in_nodes(self, rows: DataFrame, number: int, route: Route | RangeRoute | None) -> DataFrame:
+    def in_nodes(
+        self, rows: DataFrame, number: int, route: Route | RangeRoute | None, leaves: Leaves
+    ) -> DataFrame:
         """Rows that lie where fragment `number` takes them through its nodes."""
         is_last = number == len(self.fragments)
         schema = carriers(self.fragments[number - 1].output, last=is_last)
+        if leaves != "tag":
+            schema = StructType(schema.fields[:-1])
+        if leaves == "place":
+            schema = schema.add(PLACE, "long")
+            if self.widens or any(o.emits_at_end for one in self.fragments for o in one.operators):
+                schema = schema.add(REST, "binary")
         if is_last and route is not None:
             schema = schema.add(NODE, "integer", False)
         function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
+        function = replace(function, leaves=leaves)
         return rows.mapInArrow(function, schema, profile=self.layout.profile)
 
     def learn(
@@ -347,12 +380,11 @@ class Job:
         """The rows where fragment `number` takes them."""
         fragment, nodes = self.fragments[number - 1], self.layout.nodes
         if number > 1:
-            place = SERIAL if number == 2 and self.direct else TAG
-            return (
-                rows.repartitionById(fragment.nodes(nodes), F.col(NODE))
-                .drop(NODE)
-                .sortWithinPartitions(place)
-            )
+            if number == 2 and self.direct:
+                there = rows.repartitionById(fragment.nodes(nodes), _node(fragment, nodes))
+                return there.sortWithinPartitions(SERIAL)
+            there = rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE)
+            return there.sortWithinPartitions(TAG)
         choice = self.choices.get(0)
         if choice is not None:
             return scheduled(rows, choice, fragment, nodes, self.times)
@@ -447,6 +479,7 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
         (StringType, (pat.is_string, pat.is_large_string, pat.is_string_view)),
         (BinaryType, (pat.is_binary, pat.is_large_binary, pat.is_binary_view)),
         (BooleanType, (pat.is_boolean,)),
+        (DecimalType, (pat.is_decimal,)),
         (DateType, (pat.is_date32,)),
         (TimestampType, (pat.is_timestamp,)),
         (TimestampNTZType, (pat.is_timestamp,)),

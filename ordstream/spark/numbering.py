@@ -73,8 +73,8 @@ def numbered(carried: Carried, presorted: bool, ranges: int, count: Column | Non
         count = row_count(carried) if count is None else count
     else:
         here = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
-        rows = rows.repartitionByRange(*by).withColumn(FIRST, here).zipWithIndex(SERIAL)
-        rows = rows.withColumn(FIRST, F.col(SERIAL) - F.col(FIRST)).drop(SERIAL).sortWithinPartitions(*by)
+        rows = rows.repartitionByRange(*carried.cuts(rows, by)).withColumn(FIRST, here).zipWithIndex(SERIAL)
+        rows = carried.sorted_inside(rows.withColumn(FIRST, F.col(SERIAL) - F.col(FIRST)).drop(SERIAL), by)
         rows = rows.select(*carried.columns, (F.col(FIRST) + here).alias(SERIAL))
     if ranges == 1:
         return rows

@@ -340,7 +340,8 @@ def interpret(
         for value, column in zip(values, output, strict=True):
             if value is None and not column.nullable:
                 raise ValueError(f"column {column.name!r} is declared without nulls, got None")
-        emitted.append(tuple(to_storage(v, c.type, c.name) for v, c in zip(values, output, strict=True)))
+        fitting = (to_storage(v, c.type, c.name, counts=True) for v, c in zip(values, output, strict=True))
+        emitted.append(tuple(fitting))
 
     if state is None:
         fn(row, emit)

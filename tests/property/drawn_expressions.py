@@ -128,10 +128,7 @@ class Expressions:
             kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
         kind = self.pick(kinds)
         if kind == "null":
-            computable = named(self.schema, lambda t: not pat.is_decimal(t))
-            if computable:
-                return f"{column_text(self.pick(computable))}.{self.pick(('is_null', 'is_not_null'))}()"
-            return "od.lit(True)"
+            return f"{column_text(self.pick(self.schema.names))}.{self.pick(('is_null', 'is_not_null'))}()"
         if kind == "column":
             return column_text(self.pick(names))
         symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))

@@ -101,7 +101,7 @@ class Joins:
         self.add(f"{key}.{method}({sides}, {arguments}{self.policy()})")
 
     def join_lookup(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = named(self.schema, lambda t: not is_list(t))
         names = self.schema.names
         if able and not {"side_s", names[0] + "_", "side_l", names[-1] + "_right"} & set(names):
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))

@@ -52,7 +52,7 @@ class RowOperators:
         self.add(f"{key}.{self.pick(('head', 'head', 'tail'))}({self.pick((1, 2, 7))}{self.policy()})")
 
     def deduplicate(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = named(self.schema, lambda t: not is_list(t))
         times = named(self.schema, can_be_time)
         if able:
             by = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))

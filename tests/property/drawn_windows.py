@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.types as pat
 from property.drawn_expressions import named, plain_number
 from property.drawn_options import can_be_time, settled
 
@@ -71,7 +72,7 @@ def gathered_calls(schema: Any) -> list[tuple[str, str]]:
     numbers = named(schema, plain_number)
     compared = named(schema, lambda t: physical_type(t, "").vm is not None)
     texts = named(schema, is_text)
-    listed = [name for name in compared if name not in texts]
+    listed = [name for name in compared if name not in texts and not pat.is_decimal(schema.field(name).type)]
     calls = [("count_distinct", repr(name)) for name in compared]
     calls += [(end, repr(name)) for name in texts for end in ("first", "last", "min", "max")]
     calls += [("median", repr(name)) for name in numbers]

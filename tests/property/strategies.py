@@ -204,7 +204,7 @@ class Chain(Windows, RowOperators, Joins):
         """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a
         key.
         """
-        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = named(self.schema, lambda t: not is_list(t))
         if not able:
             return None
         names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3, unique=True))
@@ -252,7 +252,7 @@ class Chain(Windows, RowOperators, Joins):
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
-        countable = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        countable = named(self.schema, lambda t: not is_list(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
@@ -290,7 +290,8 @@ class Chain(Windows, RowOperators, Joins):
             self.add(f"{key}.sessionize({time!r}, {timeout}, {collect!r}{aggregate}{self.policy()})")
 
     def pair_up(self) -> None:
-        key, numbers = self.key(), named(self.schema, is_fixed_number)
+        numbers = named(self.schema, lambda t: is_fixed_number(t) and not pat.is_decimal(t))
+        key = self.key()
         if key and numbers:
             carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
             names = f"left={self.fresh('left')!r}, right={self.fresh('right')!r}"
@@ -314,7 +315,7 @@ class Chain(Windows, RowOperators, Joins):
             )
 
     def forward_fill(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = named(self.schema, lambda t: not is_list(t))
         if able:
             names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=4, unique=True))
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
@@ -329,7 +330,7 @@ class Chain(Windows, RowOperators, Joins):
 
     def top_values(self) -> None:
         key = self.key()
-        able = set(named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)))
+        able = set(named(self.schema, lambda t: not is_list(t)))
         if not key or {"count", "rank"} & set(self.schema.names):
             return
         able -= set(self.pipeline_key(key))
@@ -362,9 +363,7 @@ class Chain(Windows, RowOperators, Joins):
         if not by:
             return
         chosen = self.pick(by)
-        able = [
-            n for n in named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t)) if n != chosen
-        ]
+        able = [n for n in named(self.schema, lambda t: not is_list(t)) if n != chosen]
         if able:
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             windows = [

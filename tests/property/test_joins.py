@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow.types as pat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property import strategies as s
@@ -77,7 +76,7 @@ def joined(draw: Any) -> s.Case:
     clashes = any(name in taken and name + "_2" in taken for name in right.schema.names)
     if times and len(both) > 1 and not clashes:
         time = left.time(times)
-        able = [name for name in named(left.schema, lambda t: not is_list(t) and not pat.is_decimal(t))
+        able = [name for name in named(left.schema, lambda t: not is_list(t))
                 if name in both and name != time]  # fmt: skip
         on = draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True)) if able else []
         argument = draw(st.sampled_from([repr(span) for span in SPANS])) + draw(

@@ -305,3 +305,29 @@ def test_an_error_in_the_user_s_code_shows_file_and_line(spark):
     with pytest.raises(Exception, match="ValueError: no seven") as failed:
         apply(pipeline, frame, order_by="n", nodes=2).collect()
     assert f"at: {__file__}:{line}, in checked" in str(failed.value)
+
+
+# ---------------------------------------------------------------------------------------------- decimals
+
+
+def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark):
+    rows = [
+        (
+            n,
+            None if n % 7 == 0 else Decimal(n % 5 - 2) / 4,
+            None if n % 11 == 0 else Decimal(n * 37 % 1_000 - 500) / 100,
+        )
+        for n in range(200)
+    ]
+    frame = spark.createDataFrame(rows, "n long, k decimal(18,3), x decimal(9,2)")
+    looked_at = od.Pipeline(frame).filter(od.col("x") < od.col("k") + Decimal("3.5"))
+    pipeline = looked_at.key_by("k").aggregate(
+        total=od.sum("x"), least=od.min("x"), most=od.max("x"), known=od.count("x"), emit="final"
+    )
+    wanted = frame.where("x < k + 3.5").groupBy("k").agg(F.sum("x"), F.min("x"), F.max("x"), F.count("x"))
+    for nodes, order in ((1, "total"), (2, "total"), (2, "none")):
+        found = apply(pipeline, frame, order_by="n", nodes=nodes, order=order)
+        assert [field.dataType for field in found.schema] == [field.dataType for field in wanted.schema]
+        assert sorted(found.collect()) == sorted(wanted.collect())
+    whole = apply(od.Pipeline(frame).key_by("k").scan(known=od.count()), frame, order_by=["x", "n"], nodes=2)
+    assert whole.select("n").collect() == frame.orderBy("x", "n").select("n").collect()

@@ -1,7 +1,7 @@
 """Export of output batches as Arrow arrays (arrow.pxd states the contract)."""
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW
 from ordstream._core.ground.output_batch cimport Output, OutputColumn, output_free
 
@@ -89,9 +89,21 @@ cdef uint8_t* pack_bits(const uint8_t* bytes, int64_t n, int64_t* zeros) noexcep
     return out
 
 
-cdef ArrowArray* export_output(Output* o) noexcept nogil:
+cdef uint8_t* widen(const int64_t* units, int64_t n) noexcept nogil:
+    """Counts of a decimal's unit as decimals of 16 bytes, the lower half first; NULL: no memory."""
+    cdef int64_t* out = <int64_t*> malloc(16 * n + 64)
+    cdef int64_t i
+    if out != NULL:
+        for i in range(n):
+            out[2 * i] = units[i]
+            out[2 * i + 1] = units[i] >> 63
+    return <uint8_t*> out
+
+
+cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogil:
     """Arrow struct array over the buffers of `o`, which it owns from now on, without lent columns; NULL: no
-    memory (o is kept)."""
+    memory (o is kept). `decimals`: 1 for each column that is handed over and is a decimal, or a list of
+    these, in 64 bits here."""
     cdef ArrowArray* top
     cdef ArrowArray* a
     cdef ArrowArray* ch
@@ -122,6 +134,13 @@ cdef ArrowArray* export_output(Output* o) noexcept nogil:
             ch = make_array(oc.child_rows, 0, 3 if o.layout.element[j] == PT_VIEW else 2, 0)
             a.children[0] = ch
             ch.buffers[1] = oc.child.data
+            if decimals[place] and oc.child_rows:
+                bits = widen(<const int64_t*> oc.child.data, oc.child_rows)
+                if bits == NULL:
+                    return NULL
+                e.bitmaps[e.nbitmaps] = bits
+                e.nbitmaps += 1
+                ch.buffers[1] = bits
             if o.layout.element[j] == PT_VIEW:
                 ch.buffers[2] = oc.child.heap
             elif o.layout.element[j] == PT_BOOL:
@@ -143,6 +162,13 @@ cdef ArrowArray* export_output(Output* o) noexcept nogil:
         else:
             a = make_array(o.rows, 0, 2, 0)
             a.buffers[1] = oc.data
+            if decimals[place] and o.rows:
+                bits = widen(<const int64_t*> oc.data, o.rows)
+                if bits == NULL:
+                    return NULL
+                e.bitmaps[e.nbitmaps] = bits
+                e.nbitmaps += 1
+                a.buffers[1] = bits
         top.children[place] = a
         place += 1
         if oc.valid != NULL:
@@ -166,12 +192,32 @@ class _Exported:
         return self.schema.__arrow_c_schema__(), self.capsule
 
 
+cdef dict known_decimals = {}  # id of a schema: the schema, and which of its columns are decimals
+
+
+cdef bytes decimals_of(object schema):
+    """For each column 1 where it is a decimal, or a list of these, that the core has in 64 bits."""
+    import pyarrow.types as pt
+
+    found = known_decimals.get(id(schema))
+    if found is not None and found[0] is schema:
+        return found[1]
+    types = [t.value_type if pt.is_list(t) else t for t in schema.types]
+    marks = bytes([pt.is_decimal128(t) and t.precision <= 19 for t in types])
+    if len(known_decimals) >= 64:
+        known_decimals.clear()
+    known_decimals[id(schema)] = schema, marks
+    return marks
+
+
 cdef object output_export(Output* o, object schema):
     """pyarrow.RecordBatch over the output's buffers (no copy), without lent columns. Takes ownership of `o`.
     `schema`: core_schema of these columns."""
     cdef ArrowArray* a
+    cdef bytes decimals = decimals_of(schema)
+    cdef const uint8_t* marks = <const uint8_t*> <const char*> decimals
     with nogil:
-        a = export_output(o)
+        a = export_output(o, marks)
     if a == NULL:
         output_free(o)
         raise MemoryError("no memory to hand an output batch over")

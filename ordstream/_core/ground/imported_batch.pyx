@@ -3,7 +3,9 @@ from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.arrow cimport ArrowArray
-from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, Column, Failure, Layout, View
+from ordstream._core.ground.chunk cimport (
+    PT_BOOL, PT_I64, PT_LIST, PT_VIEW, Column, Failure, Layout, View,
+)
 from ordstream._core.ground.widths cimport WIDTHS
 
 
@@ -94,6 +96,25 @@ cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* o
         i += 1
 
 
+cdef bint narrow(const ArrowArray* a, int64_t start, int64_t n, int64_t* out) noexcept nogil:
+    """Decimals of 16 bytes, the lower half first, as counts of their unit. False: one is no int64."""
+    cdef const int64_t* halves = <const int64_t*> a.buffers[1] + 2 * start
+    cdef const uint8_t* bits = NULL
+    cdef int64_t wrong = 0
+    cdef int64_t i
+    for i in range(n):
+        out[i] = halves[2 * i]
+        wrong |= halves[2 * i + 1] ^ (halves[2 * i] >> 63)
+    if wrong == 0:
+        return True
+    if a.null_count != 0:
+        bits = <const uint8_t*> a.buffers[0]
+    for i in range(n):
+        if halves[2 * i + 1] != halves[2 * i] >> 63 and (bits == NULL or bit(bits, start + i)):
+            return False
+    return True
+
+
 cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type,
                        const char* format,
                        char** out) noexcept nogil:
@@ -130,6 +151,13 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
         else:
             return -2
         out[0] = <char*> views
+    elif type == PT_I64 and format[0] == c'd':
+        bytes = <uint8_t*> batch_alloc(b, n * 8)
+        if bytes == NULL:
+            return -1
+        if n and not narrow(a, start, n, <int64_t*> bytes):
+            return -2
+        out[0] = <char*> bytes
     else:
         out[0] = <char*> a.buffers[1]
         if out[0] != NULL:
@@ -187,8 +215,9 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                       const char** formats) noexcept nogil:
     """Make b.cols from b.array. `formats`: Arrow format per column, then per list element at ncols + j.
 
-    Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say).
-    Cost: nothing for fixed-width columns without nulls; one pass for booleans, strings, lists and validity.
+    Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say),
+    or has a decimal that no int64 counts. Cost: nothing for fixed-width columns without nulls; one pass for
+    booleans, strings, lists, decimals and validity.
     """
     cdef int32_t j
     cdef ArrowArray* a
@@ -285,6 +314,8 @@ cdef class BatchFormats:
                 return b"+l"
             if pt.is_large_list(t):
                 return b"+L"
+            if pt.is_decimal128(t):
+                return b"d"
             return b"-"
 
         n = len(schema)

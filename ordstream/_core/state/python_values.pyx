@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.types import (
-    is_string, is_temporal, physical_type, row_class, storage_type, to_python, to_storage,
+    from_storage, is_counted, is_string, is_temporal, physical_type, row_class, storage_array, storage_type,
+    to_python, to_storage,
 )
 
 cdef extern from "Python.h":
@@ -102,7 +103,7 @@ cdef class ColumnReader:
         self.kind = physical.code
         self.width = physical.width
         self.text = is_string(type_)
-        self.by_arrow = is_temporal(type_) or self.kind == PT_FIXED16
+        self.by_arrow = is_temporal(type_) or is_counted(type_) or self.kind == PT_FIXED16
         self.type = type_
         self.made = maker(type_)
         self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
@@ -189,6 +190,9 @@ cdef class ColumnReader:
                 if PyBytes_AS_STRING(data)[i]:
                     mask[i >> 3] |= <char> (1 << (i & 7))
             data = bits
+        if self.kind == PT_I64 and is_counted(self.type):
+            units = pa.Array.from_buffers(pa.int64(), n, [valid, pa.py_buffer(data)])
+            return from_storage(units, self.type)
         return pa.Array.from_buffers(self.type, n, [valid, pa.py_buffer(data)])
 
     cdef object arrow_views(self, const Column* col, const int32_t* rows, int32_t n, object valid):
@@ -439,6 +443,8 @@ cdef class ColumnWriter:
             array = array.cast(pa.large_list(self.type.value_type))
         elif self.kind == PT_VIEW:
             array = array.cast(pa.large_string() if self.text else pa.large_binary())
+        elif is_counted(array.type):
+            array = storage_array(array)
         buffers = array.buffers()
         offset = array.offset
         if array.null_count:

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
         "t": pa.timestamp("s"),
         "d": pa.date32(),
         "items": pa.list_(pa.int64()),
-        "price": pa.decimal128(10, 2),
+        "price": pa.decimal128(30, 2),
     }
 )
 I64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,6 +9,7 @@ from ordstream.fragments.exchange import RangeRoute
 from ordstream.ground.ordertags import (
     MOST_RANGES,
     SERIAL_BITS,
+    places_and_rests,
     ranges_of,
     source_serial,
     source_serials,
@@ -40,6 +41,27 @@ def test_a_tag_tells_range_and_serial_apart_and_orders_by_both(tags):
     assert [source_serial(one) for one in values[:5]] == [serial for _, serial in PLACES]
     assert values[:5] == sorted(values[:5])
     assert max(values[:10]) < values[10] < values[11]
+
+
+def test_a_tag_in_two_columns_orders_as_it_does(tags):
+    place, rest = places_and_rests(tags)
+    told = [
+        (number is None, number, bytes_)
+        for number, bytes_ in zip(place.to_pylist(), rest.to_pylist(), strict=True)
+    ]
+    index = b"\x00\x00\x00\x02"
+    assert [one[1:] for one in told[:10]] == [
+        *[((number << SERIAL_BITS) | serial, b"") for number, serial in PLACES],
+        *[((number << SERIAL_BITS) | serial, index) for number, serial in PLACES],
+    ]
+    assert [one[1:] for one in told[10:]] == [(None, tag) for tag in tags.to_pylist()[10:]]
+    by_bytes = sorted(range(12), key=lambda k: tags[k].as_py())
+    assert sorted(range(12), key=lambda k: (told[k][0], told[k][1] or 0, told[k][2])) == by_bytes
+    for low, high in ((0, 5), (5, 10), (2, 4), (10, 12), (0, 0)):  # all of one length: another way
+        some = tags.slice(low, high - low)
+        places, rests = places_and_rests(some)
+        assert places.to_pylist() == place.to_pylist()[low:high]
+        assert [one or b"" for one in rests.to_pylist()] == rest.to_pylist()[low:high]
 
 
 def test_rows_go_to_their_range_and_what_the_end_causes_behind_them_by_node(tags):

@@ -1,0 +1,235 @@
+"""Decimals: summed, compared and keys, beside DuckDB, Python's Decimal and a run of one row at a time."""
+
+import decimal
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.expressions.evaluate import evaluate
+from ordstream.expressions.lowering import lower
+from ordstream.ground.types import from_storage, storage_values, to_python, to_storage
+from ordstream.reference.run_serial import run_serial
+
+col = od.col
+PRICE, RATE, WIDE = pa.decimal128(10, 2), pa.decimal128(18, 6), pa.decimal128(30, 2)
+SOURCE = pa.schema([("n", pa.int64()), ("price", PRICE), ("rate", RATE), ("units", pa.int32())])
+PRICES = ["0.00", "-0.01", "12.50", None, "-99999999.99", "99999999.99", "12.50", "1.05"]
+RATES = ["1.000000", "-0.000001", "12.500000", "12.500001", None, "99999999.990000", "0.000000", "1.050000"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    """64 rows in which every price meets every rate."""
+    prices = [PRICES[n % 8] for n in range(64)]
+    rates = [RATES[n // 8] for n in range(64)]
+    columns = [list(range(64)), *([None if v is None else Decimal(v) for v in c] for c in (prices, rates))]
+    return pa.table([*columns, [n % 5 - 2 for n in range(64)]], schema=SOURCE)
+
+
+def agreed(pipeline, table):
+    """The rows that every run gives."""
+    expected = run_serial(pipeline, table).table
+    for workers, size in ((0, 1), (2, 7), (0, None)):
+        found = pipeline.run(table, workers=workers, chunk_rows=size).table
+        assert found.schema.equals(expected.schema)
+        assert found.to_pylist() == expected.to_pylist()
+    return expected
+
+
+def duck(table, sql):
+    connection = duckdb.connect()
+    connection.register("t", table)
+    return connection.sql(sql).fetchall()
+
+
+def rows_of(table):
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_sums_extremes_and_counts_by_a_decimal_key_are_duckdbs(table):
+    aggregates = {
+        "total": od.sum("rate"), "least": od.min("rate"), "most": od.max("rate"),
+        "known": od.count("rate"), "first": od.first("rate"), "last": od.last("rate"),
+        "kinds": od.count_distinct("rate"), "paid": od.sum("price", where=col("price") > 0),
+    }  # fmt: skip
+    made = od.Pipeline(SOURCE).key_by("price").aggregate(**aggregates, emit="final")
+    found = agreed(made, table)
+    assert found.schema.field("total").type == pa.decimal128(19, 6)
+    assert found.schema.field("least").type == RATE
+    wanted = duck(table, """
+        select price, sum(rate), min(rate), max(rate), count(rate), first(rate order by n)
+            filter (rate is not null), last(rate order by n) filter (rate is not null),
+            count(distinct rate), coalesce(sum(price) filter (price > 0), 0)
+        from t group by price
+    """)  # fmt: skip
+    assert sorted(rows_of(found), key=repr) == sorted(wanted, key=repr)
+
+
+def test_a_running_sum_by_two_keys_is_the_window_functions(table):
+    made = od.Pipeline(SOURCE).key_by("price", "units").scan(total=od.sum("rate"))
+    wanted = duck(table, """
+        select n, coalesce(sum(rate) over (partition by price, units order by n), 0) from t order by n
+    """)  # fmt: skip
+    found = agreed(od.Pipeline.of(made.plan).select("n", "total"), table)
+    assert rows_of(found) == wanted
+
+
+COMPARED = {
+    "price > rate": col("price") > col("rate"),
+    "price <= rate": col("price") <= col("rate"),
+    "price = rate": col("price") == col("rate"),
+    "price <> 12.5": col("price") != Decimal("12.5"),
+    "rate < 12.500001": col("rate") < Decimal("12.500001"),
+    "price >= units": col("price") >= col("units"),
+    "price > 12": col("price") > 12,
+    "price in (12.5, 1.05, 3)": col("price").isin([Decimal("12.5"), Decimal("1.05"), 3, Decimal("0.001")]),
+    "price + rate > 13": col("price") + col("rate") > 13,
+    "price is null": col("price").is_null(),
+    "price < 1.5e0::double": col("price") < 1.5,
+}
+
+
+@pytest.mark.parametrize("sql", COMPARED)
+def test_comparisons_choose_the_rows_that_duckdb_chooses(table, sql):
+    found = agreed(od.Pipeline(SOURCE).filter(COMPARED[sql]).select("n"), table)
+    assert rows_of(found) == duck(table, f"select n from t where {sql} order by n")
+
+
+COMPUTED = {
+    "price + rate": (col("price") + col("rate"), pa.decimal128(19, 6)),
+    "price - rate": (col("price") - col("rate"), pa.decimal128(19, 6)),
+    "price * units": (col("price") * col("units"), pa.decimal128(19, 2)),
+    "price * 1.19": (col("price") * Decimal("1.19"), pa.decimal128(14, 4)),
+    "-price": (-col("price"), PRICE),
+    "abs(price)": (abs(col("price")), PRICE),
+    "coalesce(price, rate)": (col("price").coalesce(col("rate")), pa.decimal128(18, 6)),
+    "case when n > 9 then price else 0 end": (od.when(col("n") > 9, col("price")).otherwise(0), PRICE),
+    "greatest(price, rate)": (col("price").maximum(col("rate")), pa.decimal128(18, 6)),
+    "price::double": (col("price").cast(pa.float64()), pa.float64()),
+    "price::decimal(14, 4)": (col("price").cast(pa.decimal128(14, 4)), pa.decimal128(14, 4)),
+}
+
+
+@pytest.mark.parametrize("sql", COMPUTED)
+def test_arithmetic_is_exact_and_duckdbs(table, sql):
+    expr, type_ = COMPUTED[sql]
+    given = table.filter(pa.array([None not in row for row in rows_of(table)]))
+    found = agreed(od.Pipeline(SOURCE).select(x=expr), given)
+    assert found.schema.field("x").type == type_
+    assert rows_of(found) == duck(given, f"select {sql} from t order by n")
+
+
+def test_what_a_decimal_has_no_room_for_names_the_row():
+    most = Decimal("9223372036854775.807")
+    source = pa.schema([("x", pa.decimal128(19, 3))])
+    data = pa.table([[Decimal("1.000"), most, Decimal("0.001")]], schema=source)
+    least = Decimal("0.0001")
+    for expr in (col("x") * 2, col("x") + least, col("x") == least):
+        pipeline = od.Pipeline(source).select(x=expr)
+        expected = run_serial(pipeline, data).error
+        with pytest.raises(od.OperatorError, match="out of range") as failed:
+            pipeline.run(data)
+        assert failed.value.serial == expected.serial == 2
+    summed = od.Pipeline(source).scan(total=od.sum("x"))
+    with pytest.raises(od.OperatorError, match="out of range") as failed:
+        summed.run(data)
+    assert failed.value.serial == run_serial(summed, data).error.serial == 2
+
+
+def test_more_than_64_bits_of_units_are_refused_where_they_arrive_and_carried_where_nobody_looks():
+    value = Decimal("9999999999999999.999")
+    narrow, wide = pa.schema([("x", pa.decimal128(19, 3))]), pa.schema([("x", pa.decimal128(20, 3))])
+    with pytest.raises(od.SourceError, match="'x' has a decimal of more than 64 bits"):
+        od.Pipeline(narrow).filter(col("x") > 0).run(pa.table([[Decimal(1), value]], schema=narrow))
+    data = pa.table([[value, None, -value]], schema=wide)
+    assert agreed(od.Pipeline(wide), data).to_pylist() == data.to_pylist()
+    for refused in (
+        lambda p: p.filter(col("x") > 0), lambda p: p.key_by("x").count(), lambda p: p.scan(t=od.sum("x")),
+    ):  # fmt: skip
+        with pytest.raises(od.SchemaError, match=r"more than 19 digits is only carried.*decimal\(18,3\)"):
+            refused(od.Pipeline(wide))
+
+
+def test_rubbish_under_a_null_is_no_number():
+    """Arrow says nothing of the bytes of a null."""
+    halves = pa.py_buffer(b"\x01" + b"\x00" * 15 + b"\x7f" * 16)
+    column = pa.Array.from_buffers(PRICE, 2, [pa.py_buffer(b"\x01"), halves])
+    data = pa.table([column], names=["x"])
+    made = od.Pipeline(data.schema).with_columns(y=col("x") + 1)
+    assert made.run(data).table.to_pylist() == [
+        {"x": Decimal("0.01"), "y": Decimal("1.01")},
+        {"x": None, "y": None},
+    ]
+
+
+@pytest.mark.parametrize("places", [(), ("0.01", "-0.01", None, "99999999.99")])
+def test_functions_see_and_return_decimals(places):
+    given = [None if one is None else Decimal(one) for one in places]
+    data = pa.table([given], schema=pa.schema([("x", PRICE)]))
+    rows = od.Pipeline(data.schema).map(lambda row: (row.x,), schema=data.schema)
+    whole = od.Pipeline(data.schema).map_batches(lambda batch: batch, schema=data.schema, format="arrow")
+    for pipeline in (rows, whole):
+        with decimal.localcontext(decimal.Context(prec=3)):  # the user's own
+            assert agreed(pipeline, data).column("x").to_pylist() == given
+
+
+def test_a_lookup_by_a_decimal_finds_it_in_another_scale():
+    data = pa.table(
+        [[1, 2, 3], [Decimal("1.05"), Decimal("7.00"), None]], schema=pa.schema(list(SOURCE)[:2])
+    )
+    names = pa.table({"price": pa.array([Decimal("7.0"), Decimal("1.1")], pa.decimal128(9, 1)),
+                      "name": ["seven", "x"]})  # fmt: skip
+    found = agreed(od.Pipeline(data.schema).join_lookup(names, "price", "left"), data)
+    assert found.column("name").to_pylist() == [None, "seven", None]
+
+
+def test_state_of_decimals_is_kept_and_restored(table, tmp_path):
+    made = od.Pipeline(SOURCE).key_by("price").scan(
+        total=od.sum("rate"), some=od.arg_max("rate", by="n"), kinds=od.count_distinct("rate"),
+    )  # fmt: skip
+    expected = run_serial(made, table).table.to_pylist()
+    begun = made.run(table.slice(0, 30), end="suspend")
+    od.Checkpoint(tmp_path / "state").write(begun.snapshot)
+    rest = made.run(table.slice(30), restore=tmp_path / "state")
+    assert begun.table.to_pylist() + rest.table.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "words"),
+    [
+        (col("rate") * col("rate") * col("rate") * col("rate"), "has 24 places, and 64 bits hold 18"),
+        (col("price").cast(pa.int64()), "may lose digits"),
+        (col("rate").cast(PRICE), "may lose digits"),
+        (col("n").cast(PRICE), r"multiply it by a Decimal"),
+        (col("price") == "1.5", "do not go together"),
+        (col("price") > Decimal("nan"), "no number that a decimal holds"),
+        (col("price").lookup([1, 2]), "must be an integer"),
+    ],
+)
+def test_what_is_refused_says_what_to_do(expr, words):
+    with pytest.raises(od.SchemaError, match=words):
+        lower(expr, SOURCE, "test")
+
+
+@pytest.mark.parametrize("function", [od.mean, od.var, od.std, od.median])
+def test_what_would_round_is_refused(function):
+    with pytest.raises(od.SchemaError, match="is not defined for decimal128"):
+        od.Pipeline(SOURCE).scan(x=function("price"))
+
+
+def test_values_go_between_their_two_faces_exactly():
+    values = [Decimal("-99999999.99"), Decimal("0.00"), None, Decimal("1.05")]
+    array = pa.array(values, PRICE)
+    units = [-9_999_999_999, 0, None, 105]
+    assert storage_values(array) == storage_values(pa.array([Decimal(9), *values], PRICE).slice(1)) == units
+    assert from_storage(units, PRICE).equals(array)
+    assert [to_python(one, PRICE) for one in units] == values
+    assert to_storage(Decimal("1.5"), PRICE, "x") == 150
+    for wrong in (Decimal("0.001"), Decimal("1e9"), 1.5, 1, "1.5"):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            to_storage(wrong, PRICE, "x")
+    assert evaluate(col("price") + Decimal("0.5"), {"price": 105} | dict.fromkeys(["n", "rate", "units"]),
+                    SOURCE) == 155  # fmt: skip
