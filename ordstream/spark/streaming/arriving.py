@@ -8,8 +8,8 @@ come until then. So is, with and without slack, a row that comes before the last
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,9 @@ class Arrival:
         Path of the file of rows that wait.
     flush : bool
         The stream ends: nothing waits any longer.
+    names : mapping of str to str
+        Column under its name in the job -> its name in the pipeline's source. Rows that wait are found by
+        the latter: another run may have another source.
     """
 
     ordering: tuple[str, ...]
@@ -62,6 +65,7 @@ class Arrival:
     latest: int | None
     waiting: str | None
     flush: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Arriving(Iterator[pa.RecordBatch]):
@@ -157,12 +161,11 @@ class Arriving(Iterator[pa.RecordBatch]):
         arrival = self._arrival
         parts = [batch for batch in rows if batch.num_rows]
         if arrival.waiting is not None:
-            parts = [*_read(arrival.waiting), *parts]
+            parts = [*_waited(arrival, parts[0].schema if parts else None), *parts]
         if not parts:
             return
-        table = in_order(
-            pa.Table.from_batches([part.cast(parts[0].schema) for part in parts]), arrival.ordering
-        )
+        schema = parts[-1].schema
+        table = in_order(pa.Table.from_batches([part.cast(schema) for part in parts]), arrival.ordering)
         if arrival.slack is not None and not arrival.flush:
             times = units(table.column(arrival.ordering[0]).combine_chunks())
             seen = times[times > NONE]
@@ -173,7 +176,10 @@ class Arriving(Iterator[pa.RecordBatch]):
             bound = NONE if self._latest is None else self._latest - arrival.slack
             go = int(np.searchsorted(times, max(bound, NONE + 1), side="left"))
             if go < table.num_rows:
-                self._waiting = self._files.table(WAITING, table.schema)
+                named = table.schema.with_metadata(
+                    {name: arrival.names.get(name, name) for name in table.schema.names}
+                )
+                self._waiting = self._files.table(WAITING, named)
                 for part in table.slice(go).to_batches():
                     self._waiting.write(part)
             table = table.slice(0, go)
@@ -206,11 +212,29 @@ def units(column: pa.Array) -> Any:
     return column.cast(pa.int64()).fill_null(NONE).to_numpy(zero_copy_only=False)
 
 
-def _read(path: str) -> list[pa.RecordBatch]:
+def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
+    """The rows that wait, with the columns of new rows, or of `names`, where there are none."""
     try:
-        batches: list[pa.RecordBatch] = pq.ParquetFile(path).read().to_batches()
+        table: pa.Table = pq.ParquetFile(arrival.waiting).read()
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path}: rows that wait can't be read: {error}") from error
+        raise SourceError(f"{arrival.waiting}: rows that wait can't be read: {error}") from error
+    kept = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    of_job = arrival.names if kept else {}  # an older release did not write the names
+    there = {kept.get(name, name): name for name in table.schema.names}
+    wanted = list(of_job) or table.schema.names if schema is None else schema.names
+    found = [there.get(of_job.get(name, name)) for name in wanted]
+    missing = [of_job.get(name, name) for name, column in zip(wanted, found, strict=True) if column is None]
+    try:
+        if missing and schema is not None:
+            raise pa.ArrowKeyError(f"they were kept without {', '.join(map(repr, missing))}")
+        columns = {name: table.column(column) for name, column in zip(wanted, found, strict=True) if column}
+        rows = pa.table(columns)
+        batches: list[pa.RecordBatch] = rows.cast(schema or rows.schema).to_batches()
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"{arrival.waiting}: rows that wait don't fit this pipeline's source: {error}. Another pipeline "
+            "has read them: start that one until they have gone, or finish it"
+        ) from error
     return batches
 
 

@@ -10,6 +10,7 @@ import base64
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -191,20 +192,18 @@ class WholeFunction(Shipped):
         began = time.perf_counter()
         files = self.begin.files("0")
         arriving = Arriving(self.arrival, batches, files)
-        some, rows = _first(arriving)
-        output = Output(files, self.output)
-        said: dict[str, Any] = {"part": "whole", "states": None, "node": 0}
-        if some or self.begin.nodes != 1 or self.begin.end == FINISH:
-            said |= self._run(rows, output, files)
-        said |= {"output": output.finish(), **arriving.said()}
+        said: dict[str, Any] = {"part": "whole", "states": None, "node": 0, "output": []}
+        said |= self._run(arriving, files)
+        said |= arriving.said()
         files.sync_folders()
         said |= {"write_seconds": files.seconds, "seconds": time.perf_counter() - began}
         yield pa.RecordBatch.from_arrays([pa.array([_result(said)], pa.binary())], names=[RESULT])
 
-    def _run(self, rows: Iterator[pa.RecordBatch], output: Output, files: EpochFiles) -> dict[str, Any]:
+    def _run(self, arriving: Arriving, files: EpochFiles) -> dict[str, Any]:
+        """The state is there before a row is asked for: Spark reads and sorts them meanwhile."""
         from ordstream.node import node  # the compiled core, which a driver need not load
 
-        begin = self.begin
+        begin, output = self.begin, Output(files, self.output)
         states = stored(begin.folder, begin.number - 1, begin.states)
         restored = Snapshot(begin.serial, begin.emitted_through, begin.latest_time, None, states)
         options = worker_options(self.workers) | self.options
@@ -215,17 +214,22 @@ class WholeFunction(Shipped):
             "shed_partition": 0,
             "snapshots": begin.end == SUSPEND,
         }
-        stream = node.stream(self.pipeline, self.columns(rows), **options)
+        stream = node.stream(self.pipeline, self.columns(arriving), **options)
         with Watchdog(task_socket()) as watchdog, stream:
             watchdog.guard(stream.cancel)
             for batch in stream:
                 output.write(batch)
+        if not arriving.released and begin.nodes == 1 and begin.end == SUSPEND:
+            return {}  # nothing changed
         through = stream.report.emitted_through
         said: dict[str, Any] = {"emitted_through": [through.serial, through.index], "states": {}}
-        if begin.end == SUSPEND:
-            snapshot: Any = stream.snapshot
-            said["latest_time"] = snapshot.latest_time
-            said["states"] = _states(files, snapshot)
+        with ThreadPoolExecutor(1) as beside:  # one file is on its way to the disk while another is written
+            written = beside.submit(output.finish)
+            if begin.end == SUSPEND:
+                snapshot: Any = stream.snapshot
+                said["latest_time"] = snapshot.latest_time
+                said["states"] = _states(files, snapshot)
+            said["output"] = written.result()
         return said
 
 

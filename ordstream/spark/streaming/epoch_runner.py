@@ -231,6 +231,8 @@ class EpochRunner:
             said["latest"],
             waiting,
             end == FINISH,
+            {carried_name(number): name for number, name in enumerate(self.pipeline.source_schema.names)}
+            | {job: name for job, name in zip(self.ordering, self.log.order_by, strict=True) if job[0] == "o"},
         )
 
     # ------------------------------------------------------------------------------------------ the job

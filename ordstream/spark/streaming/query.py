@@ -202,7 +202,8 @@ class Batches:
             raise CheckpointError(
                 f"Spark gives micro-batch {number} again, with {found['rows']:,} rows that are not the "
                 f"{committed.input['rows']:,} that were committed: this source, or what is computed in "
-                "front of the stream, is not deterministic. Outputs of the committed rows may be with "
+                "front of the stream, is not deterministic, or the pipeline reads other columns now (start "
+                "the former one once). Outputs of the committed rows may be with "
                 "readers already, so the stream stops. Write the source down first (a file, Kafka), and "
                 "begin anew with another checkpoint"
             )

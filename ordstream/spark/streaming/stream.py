@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -391,7 +392,14 @@ def _trigger(trigger: Trigger) -> dict[str, Any]:
     if isinstance(trigger, str):
         if trigger.replace("_", " ") == "available now":
             return {"availableNow": True}
+        if not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]+\s*", trigger):
+            raise PlanError(
+                f"trigger={trigger!r}: takes 'available now', a time such as '5 seconds', or keywords of "
+                "Spark's trigger ({'once': True})"
+            )
         return {"processingTime": trigger}
+    if not isinstance(trigger, Mapping):
+        raise PlanError(f"trigger takes a text or a mapping, got {trigger!r:.80}")
     keywords = dict(trigger)
     for name in ("continuous", "realTime"):
         if name in keywords:

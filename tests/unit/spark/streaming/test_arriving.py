@@ -105,3 +105,22 @@ def test_a_batch_out_of_order_is_an_error(tmp_path):
     batch = pa.record_batch({"c0": [1, 3, 2]})
     with pytest.raises(SourceError, match="row 3 of the micro-batch comes before row 2 in the order ts"):
         list(Arriving(arrival, iter([batch]), EpochFiles(os.fspath(tmp_path), 0, "0")))
+
+
+def test_rows_that_wait_are_found_by_the_names_of_their_columns(tmp_path):
+    """Between two runs the source's columns may change their places."""
+    batches = Batches(tmp_path, slack=4, names={"c0": "ts", "c1": "n"})
+    assert batches.take([(2, 1), (9, 2), (10, 3)]) == [(2, 1)]
+    turned = replace(batches.arrival, ordering=("c1",), names={"c0": "n", "c1": "ts"})
+    new = pa.record_batch({"c0": [4], "c1": pa.array([20], pa.int32())})
+    arriving = Arriving(turned, iter([new]), EpochFiles(os.fspath(tmp_path), 1, "0"))
+    assert [tuple(row.values()) for part in arriving for row in part.to_pylist()] == [(2, 9), (3, 10)]
+    assert [one["rows"] for one in arriving.said()["waiting"]] == [1]
+    wider = replace(batches.arrival, names={"c0": "ts", "c1": "n", "c2": "more"})
+    new = pa.record_batch({"c0": [20], "c1": [4], "c2": [1]})
+    with pytest.raises(SourceError, match=r"don't fit this pipeline's source: they were kept without 'more'"):
+        list(Arriving(wider, iter([new]), EpochFiles(os.fspath(tmp_path), 1, "0")))
+    text = pa.record_batch({"c0": [20], "c1": [b"\xff"]})
+    with pytest.raises(SourceError, match=r"don't fit this pipeline's source: .* start that one until"):
+        list(Arriving(batches.arrival, iter([text]), EpochFiles(os.fspath(tmp_path), 1, "0")))
+    assert batches.take([], flush=True) == [(9, 2), (10, 3)]
