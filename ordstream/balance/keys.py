@@ -85,6 +85,20 @@ def key_words(keys: Any) -> Words:
     return _arrow_words(_as_arrow(keys))
 
 
+def integers_of(words: Words, kind: pa.DataType) -> pa.Array | None:
+    """The keys of an integer type that have these words; None where they may be others: nulls, or none."""
+    signed = pat.is_signed_integer(kind)
+    if not len(words):
+        return pa.array([], kind)
+    if not (signed or pat.is_unsigned_integer(kind)) or (words == np.uint64(NULL_WORD)).any():
+        return None
+    values = pa.array(words.view(np.int64) if signed else words)
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
 def stored_keys(keys: Any) -> Any:
     """What `key_words` accepts, in a form that can be read twice: a stream is drained."""
     if isinstance(keys, tuple):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.balance.keys import Words, key_words
+from ordstream.balance.keys import Words, integers_of, key_words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.sketches import ExecutionTimes
@@ -184,6 +184,11 @@ class MeasuredKeys:
 
     def columns_of(self, words: Words) -> pa.RecordBatch | None:
         """The columns of these keys, in any order; None where one of them is not known."""
+        if len(self._route.key) == 1:
+            kind = self._route.schema.field(self._route.key[0]).type
+            integers = integers_of(words, kind)  # an integer is its own word
+            if integers is not None:
+                return pa.RecordBatch.from_arrays([integers], names=["0"])
         if self._columns is None or not np.isin(words, self._known).all():
             return None
         return self._columns.take(pa.array(np.searchsorted(self._known, words)))
@@ -258,7 +263,8 @@ class MeasuredKeys:
         assert self._columns is not None
         self._columns = self._columns.filter(pa.array(stays))
         self._known = self._known[stays]
-        self._bytes = {word: size for word, size in self._bytes.items() if word in set(self._known.tolist())}
+        known = set(self._known.tolist())
+        self._bytes = {word: size for word, size in self._bytes.items() if word in known}
 
 
 def named_rows(operator: Operator, at: tuple[int, ...], columns: pa.RecordBatch) -> pa.RecordBatch | None:

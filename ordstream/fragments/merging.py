@@ -66,6 +66,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
+        self.waiting = 0  # rows that were not handed on
         # of all inboxes; None: to be looked for again
         self._bound_now: bytes | None = None
         self._first_now: bytes | None = None
@@ -86,6 +87,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
             return
         inbox, rows = self._inboxes[sender], _Rows(batch, size)
         inbox.queue.append(rows)
+        self.waiting += batch.num_rows
         self._first_now = None
         self.set_low(sender, behind(rows.last))
 
@@ -170,6 +172,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         parts = [[*self._taken(sender, bound)] for sender in active]
         self._first_now = None
         found = [part for of_sender in parts for part in of_sender]
+        self.waiting -= sum(part.num_rows for part in found)
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
         return found[0] if len(found) == 1 else pa.concat_batches(found)
@@ -229,6 +232,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
                 self._consumed(sender, size)
                 dropped = True
         self._first_now = None
+        self.waiting = 0
         return dropped
 
 

@@ -5,6 +5,7 @@ caller ends it, or ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import multiprocessing
 import os
@@ -43,6 +44,8 @@ def serve(sock: socket.socket, process: int, others: int) -> None:
     host = _Host(sock, process, others)
     importlib.import_module("ordstream.node.polled_stream")  # the core, while the caller gets ready
     by_value.library()
+    gc.collect()
+    gc.freeze()  # else each full collection looks through all modules, for tens of milliseconds
     with contextlib.suppress(_CallerGone):
         host.loop()
 

@@ -98,13 +98,17 @@ class PolledNode(FragmentNode):
         if self._merge.cut != END:
             raise _Stopped("stopped before the end")
 
+    def _turn_rows(self) -> int:
+        """About how many rows a turn has time for."""
+        waiting = self._merge.waiting + sum(batch.num_rows for batch in self._fitted)
+        # not before a row was timed
+        long_s = min(LONG_TURN_S, waiting * self._row_s / 4) if self._taken else 0.0
+        return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
+
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
-        waiting_s = sum(batch.num_rows for batch in self._fitted) * self._row_s
-        long_s = min(LONG_TURN_S, waiting_s / 4) if self._taken else 0.0  # not before a row was timed
-        turn_s = max(TURN_S, BESIDE * self._step_s, long_s)
+        most = self._turn_rows()
         rows = self._fitted.popleft()
-        most = max(1, int(turn_s / self._row_s))
         if self._stream.workers == 0 and rows.num_rows > most:
             self._fitted.appendleft(rows.slice(most))
             rows = rows.slice(0, most)
@@ -209,8 +213,9 @@ class PolledNode(FragmentNode):
             took, worked = time.perf_counter() - began, self._polled.worked_s
             self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)
             self._step_s += (took - worked - self._step_s) / 8
+        done = not progressed or self._stream.settled() >= self._taken
+        self._quiet = done and not self._asked and self._stream.workers == 0 and not self._ready()
         if taken is None:
-            self._quiet = not progressed and self._stream.workers == 0 and not self._ready()
             return None, progressed
         tags = self._output_tags(taken.serials, taken.indexes)
         self._sent = behind(tags[-1].as_py())

@@ -48,6 +48,8 @@ CAP_BYTES = 64 << 10
 #: Rows that take less, in seconds, are not all timed; of so many at least one is.
 TIMED_S = 0.0005
 LEAST_TIMED = 64
+#: So many timed rows go into the matrices together, where others wait.
+LEARN_ROWS = 32
 #: Part of a new measurement in the running mean of a row's time.
 MEAN_PART = 0.05
 #: Seconds for which a node goes on before it looks at its sockets again.
@@ -152,12 +154,12 @@ class TimedNode(PolledNode):
         self._untimed = 0  # rows before one is timed again
         # rows and their seconds, since the matrices heard of any
         self._timed: list[tuple[pa.RecordBatch, npt.NDArray[np.float64]]] = []
+        self._timed_rows = 0
         self._mean_s = TIMED_S
         self._began: float | None = None  # when the first row began
         self._clock = RowClock(time.perf_counter)
         timed = fragment.timing_rows(self._clock)
         self._each = timed is not None  # what the function took is known row by row
-        merge.rows_at_once = 1  # what was handed on does not count as waiting for this node
         super().__init__(timed or fragment, merge, options, **more)
 
     def _next_rows(self) -> pa.RecordBatch:
@@ -184,16 +186,19 @@ class TimedNode(PolledNode):
             while True:
                 self._given_now = None
                 self._clock.clear()
+                # what was handed on does not count as waiting for this node
+                self._merge.rows_at_once = self._turn_rows()
                 began = time.perf_counter()
                 batch, progressed = super().poll()
                 did |= progressed
                 rows: pa.RecordBatch | None = self._given_now
                 if rows is not None:
                     self._executed(rows, began)
-                if batch is not None or not self._fitted or time.perf_counter() > until:
+                if batch is not None or not self._ready() or time.perf_counter() > until:
                     return batch, did
         finally:
-            self._learn()
+            if self._timed_rows >= LEARN_ROWS or not self._ready():
+                self._learn()
 
     def _executed(self, rows: pa.RecordBatch, began: float) -> None:
         now, count = time.perf_counter(), rows.num_rows
@@ -201,10 +206,12 @@ class TimedNode(PolledNode):
         self._mean_s += ((now - began) / count - self._mean_s) * MEAN_PART
         if len(self._clock.seconds) == count:  # what else the node did it did for all alike
             seconds = np.array(self._clock.seconds)
+            self._timed_rows += count
             self._timed.append((rows, seconds + max(0.0, now - began - float(seconds.sum())) / count))
         elif self._untimed:
             self._untimed -= count
         else:
+            self._timed_rows += 1
             self._timed.append((rows.slice(0, 1), np.full(1, (now - began) / count)))
             self._untimed = min(LEAST_TIMED, max(1, int(TIMED_S / max(self._mean_s, 1e-9)))) - 1
         if self._requests:
@@ -221,6 +228,7 @@ class TimedNode(PolledNode):
         for sent in self._instance.execute_many(keys_of(rows, self._key), seconds):
             self.feedback.append(HEAD.pack(MATRICES, sent.version) + sent.times.to_bytes())
         self._timed.clear()
+        self._timed_rows = 0
 
     def _reply(self, request: SyncRequest, clock: float) -> None:
         reply = self._instance.reply(request, clock)

@@ -311,3 +311,58 @@ def test_what_a_turn_makes_is_one_batch(monkeypatch):
     assert run_here(pipeline, table, 2, options).table.equals(run_serial(pipeline, table).table)
     assert offered[0] == 2_000  # the caller's block
     assert len(offered) < 10
+
+
+def test_a_node_that_nothing_came_for_leaves_its_core_alone(monkeypatch):
+    """It is woken by every low and acknowledgement; most of these bring no rows."""
+    polls, poll = [], polled_stream.PolledStream.poll
+    ready, steps = [], LiveNode.step
+
+    def polled(stream, is_ready):
+        polls.append(stream)
+        return poll(stream, is_ready)
+
+    def step(node):
+        before = len(polls)
+        waits = not node.merge.ready() and node.merge.cut is None
+        try:
+            return steps(node)
+        finally:
+            ready.append((waits, len(polls) - before))
+
+    monkeypatch.setattr(polled_stream.PolledStream, "poll", polled)
+    monkeypatch.setattr(LiveNode, "step", step)
+    table = rows(400)
+    pipeline = od.Pipeline(SOURCE).key_by("item").scan(seen=od.count())
+    assert run_here(pipeline, table, 3, {}, seed=3, block_rows=4).table.equals(
+        run_serial(pipeline, table).table
+    )
+    waited = [count for waits, count in ready if waits]
+    assert len(waited) > 100
+    assert sum(waited) < len(waited) / 2
+
+
+def test_a_node_works_longer_where_many_rows_wait(monkeypatch):
+    """A quarter of their time, and no longer than `LONG_TURN_S`."""
+    clock = Clock()
+    for module in (polled_node, polled_stream):
+        monkeypatch.setattr(module, "time", clock)
+    steps, whole = [], LiveNode.step
+
+    def work(row):
+        clock.now += 0.0005
+        steps[-1] += 1
+        return (row.item, row.n)
+
+    def step(node):
+        steps.append(0)
+        return whole(node)
+
+    monkeypatch.setattr(LiveNode, "step", step)
+    pipeline, table = od.Pipeline(SOURCE).map(work, schema=SOURCE), rows(1_000)
+    found = run_here(pipeline, table, 1, {}).table
+    turns = [count for count in steps if count]
+    assert found.equals(run_serial(pipeline, table).table)
+    per_turn, at_most = polled_node.TURN_S / 0.0005, polled_node.LONG_TURN_S / 0.0005
+    assert 0.9 * at_most <= max(turns[5:]) <= at_most + 1
+    assert turns[-1] <= per_turn + 1

@@ -16,7 +16,7 @@ import pytest
 
 from ordstream._core.balance import hashing
 from ordstream.balance import serial_form
-from ordstream.balance.keys import key_at, key_word, key_words
+from ordstream.balance.keys import integers_of, key_at, key_word, key_words
 from ordstream.balance.serial_form import SketchBytesError
 from ordstream.balance.sketches import CountMin, ExecutionTimes, count_min_size
 from ordstream.balance.space_saving import SpaceSaving
@@ -25,6 +25,34 @@ from ordstream.errors import PlanError, SchemaError
 PRIME = 2**61 - 1
 
 # --- key words ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([5, -1, 2**62, -(2**63)], pa.int64()),
+        pa.array([5, -1, 127, -128], pa.int8()),
+        pa.array([0, 2**64 - 1], pa.uint64()),
+        pa.array([0, 2**32 - 1], pa.uint32()),
+        pa.array([], pa.int16()),
+    ],
+)
+def test_an_integer_comes_back_from_its_word(column):
+    assert integers_of(key_words(column), column.type).equals(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([5, None], pa.int64()), pa.int64()),
+        (pa.array(["a"]), pa.string()),
+        (pa.array([2.0]), pa.float64()),
+        (pa.array([300], pa.int64()), pa.int8()),
+    ],
+)
+def test_no_other_key_does(column, kind):
+    assert integers_of(key_words(column), kind) is None
+
 
 COLUMNS = [
     ([5, -1, 2**62], np.array([5, -1, 2**62])),

@@ -11,6 +11,7 @@ import ordstream as od
 from ordstream.balance.mixed.table import Assignment
 from ordstream.fragments import balancing, measured_keys
 from ordstream.fragments.balancing import steps_between
+from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.moving_route import changed_words
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.same_process import run_here
@@ -54,10 +55,12 @@ def exported(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("others", [100, 1_000])
-def test_a_move_takes_the_state_of_its_keys_alone(others, every_chunk, exported, monkeypatch):
-    """Whatever number of keys stays."""
+@pytest.mark.parametrize(("others", "remembers"), [(100, True), (1_000, True), (100, False)])
+def test_a_move_takes_the_state_of_its_keys_alone(others, remembers, every_chunk, exported, monkeypatch):
+    """Whatever number of keys stays. An integer key needs not be remembered."""
     monkeypatch.setattr(measured_keys, "STATES", 0)
+    if not remembers:
+        monkeypatch.setattr(measured_keys.MeasuredKeys, "_remember", lambda self, words, columns: None)
     keys = of_node(0, others)
     going = keys[:7]
     data = rows_of(keys, 4_000 // others)
@@ -162,9 +165,12 @@ def works(row, state, emit):
     emit(row.k, state.n)
 
 
-def test_nodes_tell_what_a_key_costs_and_how_large_its_state_is(every_chunk, monkeypatch):
-    """By CPU time: a dear key has no more rows than others."""
-    monkeypatch.setattr(measured_keys, "BUDGET", 0.5)
+@pytest.mark.parametrize("row_by_row", [True, False])
+def test_nodes_tell_what_a_key_costs_and_how_large_its_state_is(row_by_row, every_chunk, monkeypatch):
+    """By CPU time: a dear key has no more rows than others. Also where no call can be timed by itself."""
+    if not row_by_row:
+        monkeypatch.setattr(Fragment, "timing_rows", lambda fragment, clock: None)
+        monkeypatch.setattr(measured_keys, "BUDGET", 0.5)
     keys = np.arange(20)
     picked = np.random.default_rng(1).permutation(np.tile(keys, 150))
     data = pa.table([picked, np.where(picked == 3, 9, 1)], schema=SCHEMA)
