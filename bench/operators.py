@@ -340,6 +340,7 @@ JOBS: dict[str, Job] = {
         "(from rows where x > 0) r on l.k = r.k and l.ts >= r.ts order by l.row",
     ),
     "reorder": Job(lambda p: p.reorder("ts", slack="5s")),
+    "reorder, late rows": Job(lambda p: p.reorder("ts", slack="5s", late="side_output").side_output()),
     "pair_up": Job(lambda p: p.key_by("k").pair_up("hole", on_error="skip")),
     "preceding": Job(lambda p: p.key_by("k").preceding(3, {"a": "x"}, carry=["row"], when=C("x") > 900)),
     "top_values": Job(lambda p: p.key_by("k").top_values("s", 2, emit="final")),

@@ -87,10 +87,14 @@ class Chain(Windows, RowOperators, Joins):
         """Of an operator with a Python function."""
         if self.draw(st.integers(0, 2)) == 0:
             return self.pick((", on_error=od.retry(2)", ", on_error=od.retry(1, then='skip')"))
-        if self.rejected is None or self.draw(st.booleans()):
+        if self.rejected is None or self.draw(st.integers(0, 3)) == 0:
             return self.policy()
         then = self.pick(("'dead_letter'", "od.retry(1, then='dead_letter')"))
         return f", on_error={then}, name='letters{len(self.rejected)}'"
+
+    def raises(self) -> Any:
+        """For which rows a function raises: more often where these may go into a second output."""
+        return self.draw(_RAISES) if self.rejected is None else self.pick((None, 3, 3))
 
     def time(self, able: list[str]) -> str:
         """One of some columns, mostly one that ascends."""
@@ -109,7 +113,7 @@ class Chain(Windows, RowOperators, Joins):
         self.add(f".filter({Expressions(self.draw, self.schema).boolean()}{self.policy()})")
 
     def filter_function(self) -> None:
-        function = f"f.keeps({self.pick((2, 3, 50))}, {self.draw(_RAISES)})"
+        function = f"f.keeps({self.pick((2, 3, 50))}, {self.raises()})"
         self.add(f".filter({function}{self.policy_of_function()})")
 
     def select(self) -> None:
@@ -138,7 +142,7 @@ class Chain(Windows, RowOperators, Joins):
     def map(self) -> None:
         kind = self.pick(("tuple", "list", "dict"))
         schema = "{'w': int, 't': str, 'f': float}"
-        self.add(f".map(f.maps({kind!r}, {self.draw(_RAISES)}), schema={schema}{self.policy_of_function()})")
+        self.add(f".map(f.maps({kind!r}, {self.raises()}), schema={schema}{self.policy_of_function()})")
 
     def misfit(self) -> None:
         """A map whose outputs do not always fit: int8, and a column without nulls."""
@@ -148,7 +152,7 @@ class Chain(Windows, RowOperators, Joins):
 
     def flat_map(self) -> None:
         schema = "{'w': pa.int32(), 't': pa.string()}"
-        function = f"f.flat_maps({self.pick((1, 2, 5))}, {self.draw(_RAISES)})"
+        function = f"f.flat_maps({self.pick((1, 2, 5))}, {self.raises()})"
         self.add(f".flat_map({function}, schema={schema}{self.policy_of_function()})")
 
     def map_batches(self) -> None:
@@ -168,7 +172,7 @@ class Chain(Windows, RowOperators, Joins):
                 "arrow",
             )
         gil = self.pick(("", ", releases_gil=True"))
-        call = f"{function}({self.draw(_RAISES)})"
+        call = f"{function}({self.raises()})"
         self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy_of_function()})")
 
     def lists(self) -> None:
@@ -403,7 +407,7 @@ class Chain(Windows, RowOperators, Joins):
         key = self.keyed()
         if key is None:
             return
-        raises, flush = self.draw(_RAISES), self.draw(_RAISES)
+        raises, flush = self.raises(), self.draw(_RAISES)
         kind = self.pick(("declared", "declared", "undeclared", "codec"))
         if kind == "declared":
             function = f"f.folds({self.pick((1, 3))}, {raises})"

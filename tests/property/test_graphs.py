@@ -27,7 +27,10 @@ from ordstream.plan.outputs import with_outputs
 from ordstream.testing import run_serial
 
 #: Operators that leave the columns as they are: what they make can be united.
-SAME_COLUMNS = ("filter", "filter_function", "deduplicate", "ends", "reorder", "with_columns", "filter")
+SAME_COLUMNS = (
+    *("filter", "filter_function", "filter_function", "deduplicate", "ends", "reorder", "with_columns"),
+    "filter",
+)
 
 
 @dataclass
