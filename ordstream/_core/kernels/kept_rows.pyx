@@ -24,6 +24,7 @@ from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, put_word
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, keyed_init, keyed_lookup_block, keyed_record,
@@ -37,6 +38,9 @@ from ordstream._core.state.state_columns cimport is_there, own_column, put_valid
 from ordstream._core.state.state_rows cimport (
     StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
 )
+
+cdef enum:
+    MOST_EXPECTED = 512        # bytes of an entry that are prefetched
 
 cdef enum Mode:
     LAG = 0
@@ -226,6 +230,18 @@ cdef int first_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
+cdef inline void expect_queue(const Queue* q, int64_t size) noexcept nogil:
+    """Prefetch what the next row of a key touches: the block that it will take, and the link to it. Keys
+    come in any order, so these lines are mostly far away; fetched together their ways overlap."""
+    cdef int64_t at = 0
+    if q.n == 0:
+        return
+    prefetch_write(q.newest)
+    while at < size and at < MOST_EXPECTED:
+        prefetch_write(<char*> q.oldest + at)
+        at += 64
+
+
 cdef int32_t kept_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -253,6 +269,9 @@ cdef int32_t kept_process(
                 slots) != 0) or (x.mode == LAG and pass_rows(x, k, w, c, rows + k0, m, out) != 0):
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
+        if x.keys != NULL and x.mode != FIRST:
+            for i in range(m):
+                expect_queue(<Queue*> keyed_state(&b.bucket.keyed, slots[i]), x.kept.fixed)
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:

@@ -214,7 +214,7 @@ cdef class BatchKernel(PythonKernel):
 
     cdef object call_arrow(self, Chunk* c, const int32_t* rows, int32_t n):
         columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i,
-                   reader in enumerate(self.reader.readers)]
+                   reader in enumerate(self.shape.reader.readers)]
         result = self.fn(pa.RecordBatch.from_arrays(columns, schema=self.input_schema))
         if not isinstance(result, pa.RecordBatch):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
@@ -253,7 +253,7 @@ cdef class BatchKernel(PythonKernel):
         cdef int32_t j
         cdef ColumnReader reader
         for j in range(<int32_t> len(self.names)):
-            reader = <ColumnReader> self.reader.readers[j]
+            reader = <ColumnReader> self.shape.reader.readers[j]
             dtype = self.dtypes[j]
             if dtype is None or c.cols[j].data == NULL:
                 columns[self.names[j]] = reader.arrow(&c.cols[j], rows, n).to_numpy(zero_copy_only=False)
