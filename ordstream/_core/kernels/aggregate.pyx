@@ -20,20 +20,18 @@ from ordstream._core.state.fold cimport (
     fold_there, fold_value,
 )
 from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_write
-from ordstream._core.state.gathered cimport gathered_forget, gathered_forget_all, gathered_row
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.state.gathered cimport gathered_forget, gathered_row
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport (
-    Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record,
     keyed_state,
 )
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.ground.stopping cimport stop_due
 
 
@@ -51,7 +49,7 @@ cdef struct AggregateContext:
 
 cdef void* aggregate_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef AggregateContext* x = <AggregateContext*> k.ctx
-    return new_bucket(x.keys, x.fold.size)
+    return new_bucket(x.keys, x.fold.size, &FOLD)
 
 
 cdef int aggregate_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -251,30 +249,7 @@ cdef void drop_fold(Kernel* k, void* bucket, char* state) noexcept nogil:
     gathered_forget((<AggregateContext*> k.ctx).fold, state, &(<Bucket*> bucket).held)
 
 
-cdef void aggregate_free(Kernel* k, void* state) noexcept nogil:
-    gathered_forget_all((<AggregateContext*> k.ctx).fold, <Bucket*> state, 0)
-    free_bucket(k, state)
-
-
 cdef StateCalls FOLD = StateCalls(alive=any_row, write=write_fold, read=read_fold, drop=drop_fold)
-
-
-cdef int32_t aggregate_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                              Failure* f) noexcept nogil:
-    """Rows (key..., values...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &FOLD, cursor, out, f)
-
-
-cdef int32_t aggregate_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
-                               int32_t n, Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &FOLD, rows, slots, n, f)
-
-
-cdef int32_t aggregate_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots,
-                              int32_t n, Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &FOLD, keys, slots, n)
 
 
 cdef class FoldKernel(KernelOwner):
@@ -303,9 +278,9 @@ cdef class FoldKernel(KernelOwner):
         self.kernel.prepare = aggregate_prepare
         self.kernel.process = aggregate_process
         self.kernel.bucket_new = aggregate_new
-        self.kernel.bucket_free = aggregate_free
+        self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        owner_state(self, operator, aggregate_export, aggregate_install, aggregate_remove)
+        owner_bucket_state(self, operator)
         return 0
 
     cdef int emit_updates(self, bint passes) except -1:

@@ -14,14 +14,14 @@ from ordstream._core.ground.chunk cimport (
     FAIL_EARLIER, FAIL_MEMORY, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner, Worker, failure_set,
     scratch_alloc,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, put_word,
+)
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK, KeySpec, KeySpecOwner, keyed_lookup, keyed_state
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
@@ -74,7 +74,7 @@ cdef void fail(const OrderedContext* x, Failure* f, int32_t row, int32_t j, int6
 
 cdef void* ordered_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef OrderedContext* x = <OrderedContext*> k.ctx
-    return new_bucket(x.keys, x.words + 8 * x.n)
+    return new_bucket(x.keys, x.words + 8 * x.n, &LAST_ROW)
 
 
 cdef int32_t ordered_process(
@@ -185,24 +185,6 @@ cdef int32_t read_row(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, 
 cdef StateCalls LAST_ROW = StateCalls(alive=was_a_row, write=write_row, read=read_row, drop=NULL)
 
 
-cdef int32_t ordered_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                            Failure* f) noexcept nogil:
-    """Rows (key..., columns of the last row...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &LAST_ROW, cursor, out, f)
-
-
-cdef int32_t ordered_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                             Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &LAST_ROW, rows, slots, n, f)
-
-
-cdef int32_t ordered_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                            Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &LAST_ROW, keys, slots, n)
-
-
 cdef class OrderedKernel(KernelOwner):
     """Operator "assert_ordered": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
@@ -236,7 +218,7 @@ cdef class OrderedKernel(KernelOwner):
         self.kernel.bucket_new = ordered_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        owner_state(self, operator, ordered_export, ordered_install, ordered_remove)
+        owner_bucket_state(self, operator)
 
     def __dealloc__(self):
         free(self.context.column)

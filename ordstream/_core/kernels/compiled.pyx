@@ -17,8 +17,8 @@ from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bu
 from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_lookup
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
-from ordstream._core.state.state_rows cimport owner_state
-from ordstream._core.state.struct_rows cimport fields_export, fields_install, fields_remove
+from ordstream._core.state.state_rows cimport owner_bucket_state
+from ordstream._core.state.struct_rows cimport FIELDS
 
 import numpy as np
 import pyarrow as pa
@@ -389,7 +389,7 @@ cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuatio
 cdef void* compiled_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
     """An empty bucket; NULL: no memory."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
-    return new_bucket(x.keys, x.fields.liveness + x.state_size)
+    return new_bucket(x.keys, x.fields.liveness + x.state_size, &FIELDS)
 
 
 cdef class CompiledStates(Callbacks):
@@ -500,7 +500,7 @@ cdef class CompiledKernel(KernelOwner):
         for j, name in enumerate(operator.state.names):
             x.fields.offset[j] = compiled.state.fields[name][1]
         x.fields.n = <int32_t> len(operator.state)
-        owner_state(self, operator, fields_export, fields_install, fields_remove)
+        owner_bucket_state(self, operator)
         if x.fields.liveness:
             self.kernel.punctuate = compiled_punctuate
 

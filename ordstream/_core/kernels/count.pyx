@@ -9,7 +9,9 @@ from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, Chunk, Column, Failure, Worker, chunk_alloc, failure_set, scratch_alloc,
 )
-from ordstream._core.state.count_rows cimport CountBucket, count_export, count_install, count_remove
+from ordstream._core.state.count_rows cimport (
+    COUNT, CountBucket, count_export, count_install, count_remove,
+)
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys
@@ -37,7 +39,7 @@ cdef void* count_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef CountContext* x = <CountContext*> k.ctx
     cdef CountBucket* b
     if x.keys == NULL:
-        return new_bucket(NULL, 8)
+        return new_bucket(NULL, 8, &COUNT)
     b = <CountBucket*> calloc(1, sizeof(CountBucket))
     if b == NULL:
         return NULL

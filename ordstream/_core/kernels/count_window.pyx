@@ -7,18 +7,16 @@ from ordstream._core.ground.chunk cimport (
     Worker, chunk_alloc, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport (
-    Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.ground.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -43,7 +41,7 @@ cdef struct WindowContext:
 
 
 cdef void* window_new(Kernel* k, int32_t bucket) noexcept nogil:
-    return new_bucket((<WindowContext*> k.ctx).keys, <int32_t> sizeof(WindowCount))
+    return new_bucket((<WindowContext*> k.ctx).keys, <int32_t> sizeof(WindowCount), &COUNT)
 
 
 cdef int window_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -245,24 +243,6 @@ cdef int32_t read_count(Kernel* k, void* bucket, const Chunk* rows, int32_t slot
 cdef StateCalls COUNT = StateCalls(alive=is_counted, write=write_count, read=read_count, drop=NULL)
 
 
-cdef int32_t window_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                           Failure* f) noexcept nogil:
-    """Rows (key..., count), with windows the time of the last tuple too. Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &COUNT, cursor, out, f)
-
-
-cdef int32_t window_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                            Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &COUNT, rows, slots, n, f)
-
-
-cdef int32_t window_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                           Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &COUNT, keys, slots, n)
-
-
 cdef class WindowCountKernel(KernelOwner):
     """Operator "count" with windows or a bound.
 
@@ -296,7 +276,7 @@ cdef class WindowCountKernel(KernelOwner):
         self.kernel.bucket_new = window_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        owner_state(self, operator, window_export, window_install, window_remove)
+        owner_bucket_state(self, operator)
         if operator.emit == "updates":
             self.kernel.in_place = 1
             self.kernel.extra_cols = 2

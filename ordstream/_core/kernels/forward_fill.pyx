@@ -19,15 +19,13 @@ from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, PT_LIST, PT_VIEW, Chunk, Column, Failure, Layout, LayoutOwner, View, Worker,
     chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket
+from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_init, keyed_lookup_block, keyed_state,
+    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
 )
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 
 ctypedef fused Word:
     int8_t
@@ -41,11 +39,6 @@ cdef struct Kept:
     # A string in a state. Memory ownership: the state owns `room` malloc'ed bytes at view.data.
     View view
     int64_t room
-
-cdef struct FillBucket:
-    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
-    Bucket bucket
-    int64_t string_bytes   # room of all strings
 
 cdef struct FillContext:
     # Read-only while a run lasts. Memory ownership: ForwardFillKernel.
@@ -64,18 +57,7 @@ cdef struct FillContext:
 
 cdef void* fill_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef FillContext* x = <FillContext*> k.ctx
-    cdef FillBucket* b = <FillBucket*> calloc(1, sizeof(FillBucket))
-    if b == NULL:
-        return NULL
-    b.bucket.state_size = x.size
-    if x.keys == NULL:
-        b.bucket.single = <char*> calloc(1, x.size + 8)
-        if b.bucket.single != NULL:
-            return b
-    elif keyed_init(&b.bucket.keyed, x.keys, x.size, &b.bucket.pool) == 0:
-        return b
-    free(b)
-    return NULL
+    return new_bucket(x.keys, x.size, &VALUES)
 
 
 cdef void drop_strings(Kernel* k, void* bucket, char* state) noexcept nogil:
@@ -86,27 +68,12 @@ cdef void drop_strings(Kernel* k, void* bucket, char* state) noexcept nogil:
     for j in range(x.n if x.strings else 0):
         if k.input.type[x.source[j]] == PT_VIEW:
             kept = <Kept*> (state + x.offset[j])
-            (<FillBucket*> bucket).string_bytes -= kept.room
+            (<Bucket*> bucket).held -= kept.room
             free(<void*> kept.view.data)
             memset(kept, 0, sizeof(Kept))
 
 
-cdef void fill_free(Kernel* k, void* state) noexcept nogil:
-    cdef FillContext* x = <FillContext*> k.ctx
-    cdef Bucket* b = <Bucket*> state
-    cdef int64_t slot
-    if x.strings and x.keys == NULL:
-        drop_strings(k, state, b.single)
-    for slot in range(b.keyed.count if x.strings and x.keys != NULL else 0):
-        drop_strings(k, state, keyed_state(&b.keyed, slot))
-    free_bucket(k, b)
-
-
-cdef int64_t fill_bytes(Kernel* k, void* state) noexcept nogil:
-    return bytes_of_bucket(k, state) + (<FillBucket*> state).string_bytes
-
-
-cdef int keep(FillBucket* b, Kept* kept, const View* v) noexcept nogil:
+cdef int keep(Bucket* b, Kept* kept, const View* v) noexcept nogil:
     """Copy a string into a state. 0, or -1: no memory, and nothing changed. Room that is four times too
     large goes."""
     cdef int64_t room = (v.size + 15) & ~<int64_t> 15
@@ -116,7 +83,7 @@ cdef int keep(FillBucket* b, Kept* kept, const View* v) noexcept nogil:
         if room and bytes == NULL:
             return -1
         free(<void*> kept.view.data)
-        b.string_bytes += room - kept.room
+        b.held += room - kept.room
         kept.view.data = bytes
         kept.room = room
     if v.size:
@@ -150,7 +117,7 @@ cdef void fill(State* states, int32_t flag, int32_t value, const Column* source,
         to.valid[index] = <uint8_t> s[flag]
 
 
-cdef int fill_strings(FillBucket* b, Worker* w, State* states, int32_t flag, int32_t value,
+cdef int fill_strings(Bucket* b, Worker* w, State* states, int32_t flag, int32_t value,
                       const Column* source, const int32_t* rows, int32_t n, Chunk* out,
                       int32_t column) noexcept nogil:
     """The same for strings, into rows out.n.. of the part's own chunk. 0, or -1: no memory."""
@@ -274,7 +241,7 @@ cdef int32_t fill_process(
                 fill[int16_t](states, j, x.offset[j], source, rows + k0, m, to, at, 0)
             elif width == 1:
                 fill[int8_t](states, j, x.offset[j], source, rows + k0, m, to, at, 0)
-            elif fill_strings(<FillBucket*> state, w, states, j, x.offset[j], source, rows + k0, m, out,
+            elif fill_strings(<Bucket*> state, w, states, j, x.offset[j], source, rows + k0, m, out,
                               x.source[j]) != 0:
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
@@ -352,7 +319,7 @@ cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
         if rows.cols[column].valid == NULL or rows.cols[column].valid[slot] != 0:
             if k.state.type[column] != PT_VIEW:
                 memcpy(state + x.offset[j], value, width)
-            elif keep(<FillBucket*> bucket, <Kept*> (state + x.offset[j]), <const View*> value) != 0:
+            elif keep(<Bucket*> bucket, <Kept*> (state + x.offset[j]), <const View*> value) != 0:
                 drop_strings(k, bucket, state)
                 failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return FAIL_MEMORY
@@ -362,24 +329,6 @@ cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
 
 
 cdef StateCalls VALUES = StateCalls(alive=any_value, write=write_values, read=read_values, drop=drop_strings)
-
-
-cdef int32_t fill_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                         Failure* f) noexcept nogil:
-    """Rows (key..., values...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &VALUES, cursor, out, f)
-
-
-cdef int32_t fill_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                          Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &VALUES, rows, slots, n, f)
-
-
-cdef int32_t fill_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                         Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &VALUES, keys, slots, n)
 
 
 cdef class ForwardFillKernel(KernelOwner):
@@ -432,9 +381,9 @@ cdef class ForwardFillKernel(KernelOwner):
         self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.process = fill_process
         self.kernel.bucket_new = fill_new
-        self.kernel.bucket_free = fill_free
-        self.kernel.bucket_bytes = fill_bytes
-        owner_state(self, operator, fill_export, fill_install, fill_remove)
+        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_bytes = bytes_of_bucket
+        owner_bucket_state(self, operator)
         if x.strings == 0:
             self.kernel.keeps_views = 0
             self.kernel.in_place = 1

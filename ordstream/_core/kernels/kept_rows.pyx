@@ -14,30 +14,33 @@ A key's record holds a queue of rows (row_queue.pxd).
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_LIST, PT_VIEW, TIME, Chunk, Column, Failure,
-    LayoutOwner, View, Worker, chunk_alloc, chunk_reserve, chunk_set_valid,
-    failure_set,
+    LayoutOwner, View, Worker, chunk_alloc, chunk_reserve, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.ground.threads cimport prefetch_write
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, put_word
+from ordstream._core.kernels.passed_columns cimport pass_column
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket_of, put_word,
+)
+from ordstream._core.state.deadlines cimport (
+    Deadlines, deadlines_bytes, deadlines_drop, deadlines_free, due_before, keys_close, keys_due,
+)
+from ordstream._core.state.keyed_rows cimport keyed_settle
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, keyed_init, keyed_lookup_block, keyed_record,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, keyed_lookup_block, keyed_record,
     keyed_state,
 )
 from ordstream._core.state.row_queue cimport (
     Entry, Queue, RowSpec, RowSpecOwner, entry_of, is_null, put_back, put_newest, queue_drop, queue_read,
-    queue_write, show_entry, take_oldest,
+    queue_write, show_row, take_oldest,
 )
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport bucket_export, bucket_install, bucket_remove, owner_state
 
 cdef enum:
     MOST_EXPECTED = 512        # bytes of an entry that are prefetched
@@ -53,8 +56,8 @@ cdef dict MODES = {"lag": LAG, "lead": LEAD, "tail": TAIL, "first": FIRST, "last
 
 cdef struct KeptBucket:
     # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
-    Bucket bucket
-    int64_t entry_bytes
+    Bucket base
+    Deadlines* deadlines   # with `within`; NULL: none yet. Owned
 
 cdef struct KeptContext:
     # Read-only while a run lasts. Memory ownership: KeptRowsKernel.
@@ -74,38 +77,21 @@ cdef struct KeptContext:
 
 
 cdef void drop_entries(Kernel* k, void* bucket, char* state) noexcept nogil:
-    queue_drop(<Queue*> state, &(<KeptBucket*> bucket).entry_bytes)
+    queue_drop(<Queue*> state, &(<Bucket*> bucket).held)
 
 
 cdef void* kept_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef KeptContext* x = <KeptContext*> k.ctx
-    cdef KeptBucket* b = <KeptBucket*> calloc(1, sizeof(KeptBucket))
-    if b == NULL:
-        return NULL
-    b.bucket.state_size = sizeof(Queue)
-    if x.keys == NULL:
-        b.bucket.single = <char*> calloc(1, sizeof(Queue) + 8)
-        if b.bucket.single != NULL:
-            return b
-    elif keyed_init(&b.bucket.keyed, x.keys, sizeof(Queue), &b.bucket.pool) == 0:
-        return b
-    free(b)
-    return NULL
+    return new_bucket_of(sizeof(KeptBucket), x.keys, sizeof(Queue), &QUEUE)
 
 
 cdef void kept_free(Kernel* k, void* state) noexcept nogil:
-    cdef KeptContext* x = <KeptContext*> k.ctx
-    cdef Bucket* b = <Bucket*> state
-    cdef int64_t slot
-    if x.keys == NULL:
-        drop_entries(k, state, b.single)
-    for slot in range(b.keyed.count if x.keys != NULL else 0):
-        drop_entries(k, state, keyed_state(&b.keyed, slot))
-    free_bucket(k, b)
+    deadlines_free((<KeptBucket*> state).deadlines)
+    free_bucket(k, state)
 
 
 cdef int64_t kept_bytes(Kernel* k, void* state) noexcept nogil:
-    return bytes_of_bucket(k, state) + (<KeptBucket*> state).entry_bytes
+    return bytes_of_bucket(k, state) + deadlines_bytes((<KeptBucket*> state).deadlines)
 
 
 # -------------------------------------------------------------------------------- one row
@@ -114,26 +100,12 @@ cdef int64_t kept_bytes(Kernel* k, void* state) noexcept nogil:
 cdef int pass_rows(const KeptContext* x, Kernel* k, Worker* w, const Chunk* c, const int32_t* rows,
                    int32_t n, Chunk* out) noexcept nogil:
     """LAG: room for n rows behind out.n, with the input's columns. 0, or -1: no memory."""
-    cdef const Column* source
-    cdef Column* to
-    cdef int32_t width
     cdef int32_t j
     if chunk_reserve(w, out, k.output, n) != 0:
         return -1
     for j in range(x.ninput):
-        source = &c.cols[j]
-        to = &out.cols[j]
-        width = k.output.width[j]
-        if source.data == NULL:                              # a column that nothing reads
-            memset(to.data + <int64_t> out.n * width, 0, <size_t> n * width)
-        else:
-            gather(to.data + <int64_t> out.n * width, source.data, rows, n, width)
-        if source.valid != NULL and chunk_set_valid(w, out, j) != 0:
+        if pass_column(w, out, j, k.output.width[j], &c.cols[j], rows, n) != 0:
             return -1
-        if source.valid != NULL:
-            gather(<char*> to.valid + out.n, <const char*> source.valid, rows, n, 1)
-        elif to.valid != NULL:
-            memset(to.valid + out.n, 1, n)
     return 0
 
 
@@ -166,7 +138,7 @@ cdef int emit_entry(const KeptContext* x, Kernel* k, Worker* w, Entry* entry, co
     """A whole row that was kept, caused by `row`. 0, or -1: no memory, and nothing was emitted."""
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
-    if show_entry(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, c, row, out, out.n) != 0:
+    if show_row(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, c, row, out, out.n) != 0:
         return -1
     out.origin[out.n] = row
     out.n += 1
@@ -174,7 +146,7 @@ cdef int emit_entry(const KeptContext* x, Kernel* k, Worker* w, Entry* entry, co
     return 0
 
 
-cdef int keep_row(const KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chunk* c, int32_t row, Queue* q,
+cdef int keep_row(const KeptContext* x, Kernel* k, Bucket* b, Worker* w, Chunk* c, int32_t row, Queue* q,
                   int64_t now, int32_t index, Chunk* out) noexcept nogil:
     """One row meets its key's queue. `index`: LAG: its row of `out`. 0, or -1: no memory, and the queue is
     as before."""
@@ -182,7 +154,7 @@ cdef int keep_row(const KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chu
     cdef Entry* entry
     cdef bint emits = False
     if x.mode == LAG:
-        if show_entry(x.kept, w, q.oldest if q.n == x.n else NULL, out, x.ninput, index) != 0:
+        if show_row(x.kept, w, q.oldest if q.n == x.n else NULL, out, x.ninput, index) != 0:
             return -1
     elif x.mode == LEAD:
         emits = q.n == x.n
@@ -192,7 +164,7 @@ cdef int keep_row(const KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chu
         return -1
     if q.n == x.n:
         old = take_oldest(q)
-    entry = entry_of(x.kept, &b.entry_bytes, c, row, old)
+    entry = entry_of(x.kept, &b.held, c, row, old)
     if entry == NULL:
         if old != NULL:
             put_back(q, old)
@@ -252,10 +224,10 @@ cdef int32_t kept_process(
     Cost: keyed_lookup, ~3 ns per column kept and as much per column shown.
     """
     cdef KeptContext* x = <KeptContext*> k.ctx
-    cdef KeptBucket* b = <KeptBucket*> state
+    cdef Bucket* b = <Bucket*> state
     cdef LookupAhead ahead
     cdef int32_t[LOOKUP_BLOCK] slots
-    cdef Queue* q = <Queue*> b.bucket.single
+    cdef Queue* q = <Queue*> b.single
     cdef int64_t now = 0
     cdef int32_t k0 = 0
     cdef int32_t row
@@ -265,7 +237,7 @@ cdef int32_t kept_process(
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
         if (x.keys != NULL and keyed_lookup_block(
-                &b.bucket.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
+                &b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
                 slots) != 0) or (x.mode == LAG and pass_rows(x, k, w, c, rows + k0, m, out) != 0):
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
@@ -275,7 +247,7 @@ cdef int32_t kept_process(
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:
-                q = <Queue*> keyed_state(&b.bucket.keyed, slots[i])
+                q = <Queue*> keyed_state(&b.keyed, slots[i])
             if x.time >= 0:
                 if is_null(&c.cols[x.time], row):
                     failure_set(f, row, FAIL_NULL, "a null time: filter such tuples out before deduplicate")
@@ -301,15 +273,13 @@ cdef int32_t kept_process(
 # -------------------------------------------------------------------------------- times and the end
 
 
-cdef inline bint settled(const KeptContext* x, const Queue* q, const Chunk* punctuation) noexcept nogil:
-    """Whether what is kept is settled: at the end, or when no row from this time on is within `within`."""
-    if punctuation.kind == END_OF_STREAM:
-        return q.used != 0
-    return (q.used != 0 and punctuation.time > q.start
-            and <uint64_t> punctuation.time - <uint64_t> q.start > <uint64_t> x.within)
+cdef uint64_t start_of(const void* context, const char* state) noexcept nogil:
+    """When the span of what is kept began, as an unsigned word in its order; 0: nothing is kept."""
+    cdef const Queue* q = <const Queue*> state
+    return <uint64_t> q.start ^ <uint64_t> 1 << 63 if q.used else 0
 
 
-cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot, Queue* q,
+cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, Queue* q,
                      const Chunk* punctuation, Chunk* out) noexcept nogil:
     """The rows of a queue, oldest first. 0, or -1: no memory."""
     cdef Entry* entry = q.oldest
@@ -320,10 +290,10 @@ cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_
         return -1
     if x.keys != NULL:
         key = chunk_alloc(w, out, x.keys.size)
-        if key == NULL or key_copy(x.keys, keyed_record(&b.bucket.keyed, slot), w, out, key) != 0:
+        if key == NULL or key_copy(x.keys, keyed_record(&b.keyed, slot), w, out, key) != 0:
             return -1
     while entry != NULL:
-        if show_entry(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, NULL, 0, out, out.n) != 0:
+        if show_row(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, NULL, 0, out, out.n) != 0:
             return -1
         out.origin[out.n] = 0
         out.flush_time[out.n] = q.start if punctuation.kind == TIME else 0
@@ -334,29 +304,65 @@ cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_
     return 0
 
 
+cdef int give_key(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, const Chunk* punctuation,
+                  Chunk* out) noexcept nogil:
+    """What a punctuation settles of a key; at a time it is forgotten. 0, or -1: no memory."""
+    cdef Queue* q = <Queue*> (b.single if x.keys == NULL else keyed_state(&b.keyed, slot))
+    if x.mode != FIRST and flush_queue(x, k, w, b, slot, q, punctuation, out) != 0:
+        return -1
+    if punctuation.kind == TIME:
+        drop_entries(k, b, <char*> q)
+    return 0
+
+
+cdef int kept_time(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chunk* punctuation,
+                   Chunk* out) noexcept nogil:
+    """Give what no row from a time on can change, and forget its keys (with `within` there always is a key).
+    0, or -1: no memory."""
+    cdef KeyedState* keyed = &b.base.keyed
+    cdef uint64_t time = <uint64_t> punctuation.time ^ <uint64_t> 1 << 63
+    cdef uint64_t before = due_before(time, <uint64_t> x.within)
+    cdef int64_t keys = keyed.count
+    cdef int64_t n = keys_due(&b.deadlines, w, keyed, x, start_of, before)
+    cdef int64_t i
+    if n < 0:
+        return -1
+    for i in range(n):
+        if stop_due(w, i):
+            return 0
+        if give_key(x, k, w, &b.base, <int64_t> b.deadlines.due()[i].of, punctuation, out) != 0:
+            return -1
+    if n:
+        keys_close(&b.deadlines, w, keyed, n)
+    keyed_settle(keyed, keys)
+    return 0
+
+
+cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chunk* punctuation,
+                  Chunk* out) noexcept nogil:
+    """Give all that is kept. 0, or -1: no memory."""
+    cdef int64_t slot
+    for slot in range(1 if x.keys == NULL else b.base.keyed.count):
+        if stop_due(w, slot):
+            return 0
+        if give_key(x, k, w, &b.base, slot, punctuation, out) != 0:
+            return -1
+    return 0
+
+
 cdef int kept_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                         Failure* f) noexcept nogil:
     """At the end of the stream what is kept, per key in any order: the runtime sorts. With `within` also at
-    a time: what no later row can change is given, and forgotten."""
+    a time: what no later row can change is given, and forgotten. Cost: at a time keys_due and keys_close."""
     cdef KeptContext* x = <KeptContext*> k.ctx
-    cdef KeptBucket* b = <KeptBucket*> state
-    cdef Queue* q = <Queue*> b.bucket.single
-    cdef int64_t slot
-    if punctuation.kind != END_OF_STREAM and (punctuation.kind != TIME or x.time < 0):
-        return 0
-    for slot in range(1 if x.keys == NULL else b.bucket.keyed.count):
-        if stop_due(w, slot):
-            return 0
-        if x.keys != NULL:
-            q = <Queue*> keyed_state(&b.bucket.keyed, slot)
-        if not settled(x, q, punctuation):
-            continue
-        if x.mode != FIRST and flush_queue(x, k, w, b, slot, q, punctuation, out) != 0:
-            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return -1
-        if punctuation.kind == TIME:
-            drop_entries(k, state, <char*> q)
-    return 0
+    cdef int failed = 0
+    if punctuation.kind == END_OF_STREAM:
+        failed = kept_end(x, k, w, <KeptBucket*> state, punctuation, out)
+    elif punctuation.kind == TIME and x.time >= 0:
+        failed = kept_time(x, k, w, <KeptBucket*> state, punctuation, out)
+    if failed:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+    return failed
 
 
 # -------------------------------------------------------------------------------- state as rows
@@ -401,7 +407,7 @@ cdef int32_t read_queue(Kernel* k, void* bucket, const Chunk* rows, int32_t slot
     if code == 0 and x.mode == FIRST:                        # a number, no rows
         q.n = <int32_t> n
     elif code == 0:
-        code = queue_read(x.kept, &(<KeptBucket*> bucket).entry_bytes,
+        code = queue_read(x.kept, &(<Bucket*> bucket).held,
                           &(<const View*> rows.cols[column + 1].data)[slot], n, q)
     if code == 0 and x.time >= 0:
         q.start = word_of(rows, column + 2, slot, x.time_type)
@@ -422,22 +428,16 @@ cdef int32_t read_queue(Kernel* k, void* bucket, const Chunk* rows, int32_t slot
 cdef StateCalls QUEUE = StateCalls(alive=any_row, write=write_queue, read=read_queue, drop=drop_entries)
 
 
-cdef int32_t kept_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                         Failure* f) noexcept nogil:
-    """Rows (key..., rows kept). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &QUEUE, cursor, out, f)
-
-
 cdef int32_t kept_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
                           Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &QUEUE, rows, slots, n, f)
+    deadlines_drop(&(<KeptBucket*> state).deadlines)
+    return bucket_install(k, w, state, rows, slots, n, f)
 
 
 cdef int32_t kept_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
                          Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &QUEUE, keys, slots, n)
+    deadlines_drop(&(<KeptBucket*> state).deadlines)
+    return bucket_remove(k, w, state, keys, slots, n, f)
 
 
 cdef class KeptRowsKernel(KernelOwner):
@@ -504,7 +504,7 @@ cdef class KeptRowsKernel(KernelOwner):
         self.kernel.bucket_new = kept_new
         self.kernel.bucket_free = kept_free
         self.kernel.bucket_bytes = kept_bytes
-        owner_state(self, operator, kept_export, kept_install, kept_remove)
+        owner_state(self, operator, bucket_export, kept_install, kept_remove)
 
     def __dealloc__(self):
         free(self.context.beside)

@@ -18,16 +18,16 @@ from ordstream._core.flow.assemble cimport scatter
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, LayoutOwner, Part, Worker, chunk_alloc, failure_set,
 )
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket,
+)
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
 )
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.ground.threads cimport prefetch_write
 
 ctypedef fused Word:
@@ -50,7 +50,7 @@ cdef struct LagContext:
 
 cdef void* lag_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef LagContext* x = <LagContext*> k.ctx
-    return new_bucket(x.keys, x.values + 8 * x.n)
+    return new_bucket(x.keys, x.values + 8 * x.n, &VALUES)
 
 
 cdef int lag_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -219,24 +219,6 @@ cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
 cdef StateCalls VALUES = StateCalls(alive=any_value, write=write_values, read=read_values, drop=NULL)
 
 
-cdef int32_t lag_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                        Failure* f) noexcept nogil:
-    """Rows (key..., values...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &VALUES, cursor, out, f)
-
-
-cdef int32_t lag_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                         Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &VALUES, rows, slots, n, f)
-
-
-cdef int32_t lag_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                        Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &VALUES, keys, slots, n)
-
-
 cdef class LagKernel(KernelOwner):
     """Operator "lag": attributes {"columns": [int, ...]}; the key is operator.key (empty: SF)."""
 
@@ -277,7 +259,7 @@ cdef class LagKernel(KernelOwner):
         self.kernel.bucket_new = lag_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        owner_state(self, operator, lag_export, lag_install, lag_remove)
+        owner_bucket_state(self, operator)
 
     def __dealloc__(self):
         free(self.context.source)

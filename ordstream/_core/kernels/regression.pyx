@@ -12,16 +12,16 @@ from ordstream._core.ground.chunk cimport (
     chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, put_word
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, put_word,
+)
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.ground.stopping cimport stop_due
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -62,7 +62,7 @@ cdef struct RegressionContext:
 
 
 cdef void* regression_new(Kernel* k, int32_t bucket) noexcept nogil:
-    return new_bucket((<RegressionContext*> k.ctx).keys, <int32_t> sizeof(Sums))
+    return new_bucket((<RegressionContext*> k.ctx).keys, <int32_t> sizeof(Sums), &SUMS)
 
 
 cdef inline bint add_row(Sums* s, int64_t x, int64_t y) noexcept nogil:
@@ -257,24 +257,6 @@ cdef int32_t read_sums(Kernel* k, void* bucket, const Chunk* rows, int32_t slot,
 cdef StateCalls SUMS = StateCalls(alive=has_a_point, write=write_sums, read=read_sums, drop=NULL)
 
 
-cdef int32_t sums_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                         Failure* f) noexcept nogil:
-    """Rows (key..., n, Sx, Sxx, SY, SxY, last x). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &SUMS, cursor, out, f)
-
-
-cdef int32_t sums_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                          Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &SUMS, rows, slots, n, f)
-
-
-cdef int32_t sums_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                         Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &SUMS, keys, slots, n)
-
-
 cdef class RegressionKernel(KernelOwner):
     """Operator "regression": attributes {"x": column, "y": column, "emit"}; the key is operator.key."""
 
@@ -303,4 +285,4 @@ cdef class RegressionKernel(KernelOwner):
         self.kernel.bucket_new = regression_new
         self.kernel.bucket_free = free_bucket
         self.kernel.bucket_bytes = bytes_of_bucket
-        owner_state(self, operator, sums_export, sums_install, sums_remove)
+        owner_bucket_state(self, operator)

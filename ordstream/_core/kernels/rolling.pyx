@@ -12,44 +12,38 @@ c) Where a window ends before its row, rows with the time of the latest one are 
 d) A mark of the clock forgets the keys whose latest row no later window sees. A bucket knows a lower bound
    of these rows' times, so that a mark that forgets nothing mostly costs nothing.
 """
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_LIST, PT_U64, PT_VIEW, TIME, Block, Chunk, Column, Failure,
-    LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set, scratch_alloc,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, PT_LIST, PT_VIEW, Chunk, Column, Failure, LayoutOwner, Worker,
+    chunk_alloc, chunk_reserve, chunk_set_valid, failure_set, scratch_alloc,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
-from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
-from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.ground.kernel cimport Kernel, KernelOwner
+from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_GATHER, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock, FoldOwner, fold_begin,
-    fold_load, fold_prepare, fold_spreads, fold_value, loaded_value,
+    F_COUNT, F_GATHER, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock, fold_prepare, fold_spreads,
+    fold_value, loaded_value,
 )
 from ordstream._core.state.gathered cimport (
     GATHERED_UNDO, gathered_put, gathered_store, gathered_window,
 )
-from ordstream._core.state.keyed_bucket cimport put_word
-from ordstream._core.state.keyed_rows cimport keyed_settle
-from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, keyed_bytes, keyed_free, keyed_init, keyed_lookup_block,
-    keyed_state,
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, bytes_of_bucket, free_bucket, new_bucket_of, put_word,
 )
-from ordstream._core.state.leaving cimport LEAVES, keys_leave
+from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK, keyed_state
+from ordstream._core.state.marks cimport CLOSING_ALL, CLOSING_SOME, Closing, marks_pass
 from ordstream._core.state.sliding cimport (
-    FIRST_ROOM, TOTAL_WORDS, RollingBucket, RollingContext, Slide, Word, copy_words, entry_at, forget,
-    merge, resize, see, time_at, total_of, wide_add, wide_take,
+    FIRST_ROOM, TOTAL_WORDS, RollingContext, Slide, Word, copy_words, entry_at, forget, merge, resize, see,
+    time_at, total_of, wide_add, wide_take,
 )
-from ordstream._core.state.sliding_rows cimport (
-    drop_objects, drop_ring, rolling_export, rolling_install, rolling_remove,
+from ordstream._core.state.sliding_rows cimport RING, drop_ring
+from ordstream._core.state.state_rows cimport owner_bucket_state
+from ordstream._core.state.windows cimport (
+    WindowBlock, WindowBucket, block_begin, block_next, block_time, window_setup,
 )
-from ordstream._core.state.state_rows cimport owner_state
-
-cdef extern from "column_ops.hpp" namespace "ord" nogil:
-    void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
 
 # -------------------------------------------------------------------------------- rows
@@ -58,7 +52,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 cdef inline bint too_old(const RollingContext* x, int64_t time, int64_t now) noexcept nogil:
     """Whether the window of a row at `now`, not before `time`, begins behind `time`."""
     cdef uint64_t age = <uint64_t> now - <uint64_t> time
-    return age > <uint64_t> x.length if x.begins_before else age >= <uint64_t> x.length
+    return age > <uint64_t> x.window.length if x.begins_before else age >= <uint64_t> x.window.length
 
 
 cdef inline void bounds(const RollingContext* x, const Slide* s, int64_t now, int64_t* seen,
@@ -66,8 +60,8 @@ cdef inline void bounds(const RollingContext* x, const Slide* s, int64_t now, in
     """How many rows are seen at `now`, those that leave included, and how many of them leave."""
     seen[0] = s.seen
     gone[0] = 0
-    if x.time < 0:
-        gone[0] = s.n - x.length + 1 if s.n >= x.length else 0
+    if x.window.time < 0:
+        gone[0] = s.n - x.window.length + 1 if s.n >= x.window.length else 0
         return
     while seen[0] < s.n and time_at(x, s, seen[0]) < now:
         seen[0] += 1
@@ -84,8 +78,8 @@ cdef bint overflows(const RollingContext* x, Slide* s, const FoldBlock* block, i
     cdef int64_t value
     cdef int64_t at
     cdef int32_t j
-    for j in range(x.fold.n):
-        a = &x.fold.accumulators[j]
+    for j in range(x.window.fold.n):
+        a = &x.window.fold.accumulators[j]
         if not a.checked:
             continue
         memcpy(sum, total_of(s, j), 16)
@@ -108,28 +102,28 @@ cdef bint overflows(const RollingContext* x, Slide* s, const FoldBlock* block, i
     return False
 
 
-cdef inline int add_objects(const RollingContext* x, RollingBucket* b, Slide* s, const Chunk* c,
+cdef inline int add_objects(const RollingContext* x, Bucket* b, Slide* s, const Chunk* c,
                             int32_t row, const FoldBlock* block, int32_t i, char* added) noexcept nogil:
     """Add row i of the block to the aggregations that are objects, where it waits to be seen; `added`: to
     which. 0, or -1: no memory, nothing changed."""
     cdef int32_t j
     cdef int32_t other
     cdef int32_t more
-    memset(added, 0, <size_t> x.fold.n)
-    for j in range(x.fold.n):
+    memset(added, 0, <size_t> x.window.fold.n)
+    for j in range(x.window.fold.n):
         if not x.words[j].boxed or (block.used[j] != NULL and block.used[j][i] == 0):
             continue
-        more = gathered_put(&x.fold.accumulators[j], <void**> total_of(s, j), c, row, &b.base.held)
+        more = gathered_put(&x.window.fold.accumulators[j], <void**> total_of(s, j), c, row, &b.held)
         if more < 0:
-            for other in range(x.fold.n):
+            for other in range(x.window.fold.n):
                 if added[other]:
-                    gathered_window(<void*> total_of(s, other)[0], GATHERED_UNDO, &b.base.held)
+                    gathered_window(<void*> total_of(s, other)[0], GATHERED_UNDO, &b.held)
             return -1
         added[j] = <char> more
     return 0
 
 
-cdef inline void append(const RollingContext* x, RollingBucket* b, Slide* s, const FoldBlock* block,
+cdef inline void append(const RollingContext* x, Bucket* b, Slide* s, const FoldBlock* block,
                         int32_t i, int64_t now, const char* added) noexcept nogil:
     """Put row i of the block into the ring, which has room."""
     cdef char* entry = entry_at(x, s, s.n)
@@ -138,12 +132,12 @@ cdef inline void append(const RollingContext* x, RollingBucket* b, Slide* s, con
     for j in range(1, x.entry // 8):
         words[j] = 0
     words[0] = now
-    for j in range(x.fold.n):
+    for j in range(x.window.fold.n):
         if x.words[j].boxed:
             entry[x.flags + j] = added[j]
         elif block.used[j] == NULL or block.used[j][i] != 0:
             entry[x.flags + j] = 1
-            if x.fold.accumulators[j].function != F_COUNT:
+            if x.window.fold.accumulators[j].function != F_COUNT:
                 (<int64_t*> (entry + x.words[j].offset))[0] = loaded_value(block, j, i)
     s.n += 1
     if x.ends_at_row:
@@ -159,8 +153,8 @@ cdef inline int show(const RollingContext* x, Slide* s, Worker* w, Chunk* c, int
     cdef int64_t[3] words
     cdef bint there
     cdef int32_t j
-    for j in range(x.fold.n):
-        a = &x.fold.accumulators[j]
+    for j in range(x.window.fold.n):
+        a = &x.window.fold.accumulators[j]
         total = total_of(s, j)
         if x.words[j].boxed:
             if gathered_store(a, <void*> total[0], w, c, x.first + j, row) != 0:
@@ -210,17 +204,17 @@ cdef int rolling_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef RollingContext* x = <RollingContext*> k.ctx
     cdef Column* col
     cdef int32_t j
-    if fold_prepare(x.fold, w, c, x.conditions) != 0:
+    if fold_prepare(x.window.fold, w, c, x.window.conditions) != 0:
         return -1
     if x.carry != NULL:
         return 0
-    for j in range(x.fold.n):
+    for j in range(x.window.fold.n):
         col = &c.cols[x.first + j]
         col.valid = NULL
         col.data = chunk_alloc(w, c, <int64_t> c.slots * 8 + 8)
         if col.data == NULL:
             return -1
-        if x.fold.accumulators[j].may_be_null:
+        if x.window.fold.accumulators[j].may_be_null:
             col.valid = <uint8_t*> chunk_alloc(w, c, c.slots + 1)
             if col.valid == NULL:
                 return -1
@@ -233,19 +227,19 @@ cdef int rolling_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef inline int32_t slide_row(const RollingContext* x, RollingBucket* b, Slide* s, const Chunk* c,
+cdef inline int32_t slide_row(const RollingContext* x, Bucket* b, Slide* s, const Chunk* c,
                               int32_t row, const FoldBlock* block, int32_t i, int64_t now,
                               char* added) noexcept nogil:
     """Move a key's window to row i of the block. 0, or the FailureCode: nothing changed."""
     cdef int64_t seen
     cdef int64_t gone
     bounds(x, s, now, &seen, &gone)
-    if x.fold.any_checked and overflows(x, s, block, i, seen, gone):
+    if x.window.fold.any_checked and overflows(x, s, block, i, seen, gone):
         return FAIL_OVERFLOW
     if s.n == s.room and gone == 0:
         if resize(x, b, s, 2 * s.room if s.room else <int64_t> FIRST_ROOM) != 0:
             return FAIL_MEMORY
-    if x.fold.gathers and add_objects(x, b, s, c, row, block, i, added) != 0:
+    if x.window.fold.gathers and add_objects(x, b, s, c, row, block, i, added) != 0:
         return FAIL_MEMORY
     while s.seen < seen:
         see(x, b, s, entry_at(x, s, s.seen))
@@ -267,59 +261,29 @@ cdef int32_t rolling_process(
     a condition fails at it, it is earlier than the row before or a sum overflows (the state untouched), or
     without memory. Cost: keyed_lookup, ~10 ns per row, ~8 ns per row and aggregate, amortised.
     """
-    cdef RollingContext* x = <RollingContext*> k.ctx
-    cdef RollingBucket* b = <RollingBucket*> state
-    cdef const uint8_t* valid = c.cols[x.time].valid if x.time >= 0 else NULL
-    cdef FoldBlock block
-    cdef LookupAhead ahead
-    cdef int32_t[LOOKUP_BLOCK] slots
-    cdef int64_t[LOOKUP_BLOCK] times
+    cdef const RollingContext* x = <const RollingContext*> k.ctx
+    cdef WindowBucket* b = <WindowBucket*> state
+    cdef WindowBlock t
     cdef Slide* s = <Slide*> b.base.single
-    cdef Block* scratch
-    cdef char* top
-    cdef char* added
+    cdef char* added = scratch_alloc(w, x.window.fold.n + 1)
     cdef int64_t now = 0
-    cdef int32_t k0 = 0
-    cdef int32_t m
     cdef int32_t i
     cdef int32_t row
-    cdef int32_t clean                                       # rows of the block in front of a null time
-    cdef int32_t end                                         # of these, rows before a failing condition
     cdef int32_t code
-    added = scratch_alloc(w, x.fold.n + 1)
-    if added == NULL or fold_begin(x.fold, w, &block) != 0:
+    if added == NULL or block_begin(&x.window, w, c, &t) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
-    scratch = w.scratch.current
-    top = w.scratch.top
-    ahead.n = 0
-    while k0 < n:
-        m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if w.scratch.current == scratch:                     # nothing of the last block is needed any more
-            w.scratch.top = top
-        clean = m
-        if valid != NULL:
-            clean = 0
-            while clean < m and valid[rows[k0 + clean]] != 0:
-                clean += 1
-        end = fold_load(x.fold, w, c, rows + k0, clean, x.conditions, &block, f) if clean else 0
-        if x.time >= 0:
-            load(times, x.time_type, c.cols[x.time].data, rows + k0, end)
-        if end and x.keys != NULL and keyed_lookup_block(
-                &b.base.keyed, w, c, rows + k0, end,
-                min(n - k0 - end, <int32_t> LOOKUP_BLOCK) if end == m else 0, &ahead, slots) != 0:
-            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return k0
-        for i in range(end):
-            row = rows[k0 + i]
-            if x.keys != NULL:
-                s = <Slide*> keyed_state(&b.base.keyed, slots[i])
-            if x.time >= 0:
-                now = times[i]
+    while block_next(&x.window, &b.base, w, c, rows, n, &t, f):
+        for i in range(t.end):
+            row = rows[t.at + i]
+            if x.window.by.keys != NULL:
+                s = <Slide*> keyed_state(&b.base.keyed, t.slots[i])
+            if x.window.time >= 0:
+                now = block_time(&t, row, i)
                 if s.n and now < time_at(x, s, s.n - 1):
-                    failure_earlier(f, row, x.time, now, time_at(x, s, s.n - 1))
-                    return k0 + i
-            code = slide_row(x, b, s, c, row, &block, i, now, added)
+                    failure_earlier(f, row, x.window.time, now, time_at(x, s, s.n - 1))
+                    return t.at + i
+            code = slide_row(x, &b.base, s, c, row, &t.fold, i, now, added)
             if code == 0:
                 if x.carry == NULL:
                     show(x, s, w, c, row)                    # in place: what it needs is there
@@ -327,115 +291,44 @@ cdef int32_t rolling_process(
                     code = FAIL_MEMORY
             if code != 0:
                 failure_set(f, row, code, failure_text(code))
-                return k0 + i
-            if now < b.earliest:
-                b.earliest = now
-        k0 += end
-        if end < clean:
-            return k0
-        if clean < m:
-            failure_set(f, rows[k0], FAIL_NULL, "a null time: filter such tuples out before rolling")
-            return k0
-    return n
+                return t.at + i
+            if now < b.marks.earliest:
+                b.marks.earliest = now
+    return t.at
 
 
 # -------------------------------------------------------------------------------- buckets and marks
 
 
 cdef void* rolling_new(Kernel* k, int32_t bucket) noexcept nogil:
-    cdef RollingContext* x = <RollingContext*> k.ctx
-    cdef RollingBucket* b = <RollingBucket*> calloc(1, sizeof(RollingBucket))
-    cdef int32_t size = <int32_t> sizeof(Slide) + x.fold.n * 8 * TOTAL_WORDS
-    if b == NULL:
-        return NULL
-    b.base.state_size = size
-    b.earliest = INT64_MAX
-    b.known = 1
-    if x.keys == NULL:
-        b.base.single = <char*> calloc(1, size)
-        if b.base.single != NULL:
-            return b
-    elif keyed_init(&b.base.keyed, x.keys, size, &b.base.pool) == 0:
-        return b
-    free(b)
-    return NULL
-
-
-cdef void rolling_free(Kernel* k, void* state) noexcept nogil:
     cdef const RollingContext* x = <const RollingContext*> k.ctx
-    cdef RollingBucket* b = <RollingBucket*> state
-    cdef int64_t i
-    if b.base.single != NULL:
-        drop_objects(x, b, <Slide*> b.base.single)
-        free((<Slide*> b.base.single).entries)
-        free(b.base.single)
-    else:
-        for i in range(b.base.keyed.count):
-            drop_objects(x, b, <Slide*> keyed_state(&b.base.keyed, i))
-            free((<Slide*> keyed_state(&b.base.keyed, i)).entries)
-        keyed_free(&b.base.keyed)
-    free(b)
+    return new_bucket_of(sizeof(WindowBucket), x.window.by.keys,
+                         <int32_t> sizeof(Slide) + x.window.fold.n * 8 * TOTAL_WORDS, &RING)
 
 
-cdef int64_t rolling_bytes(Kernel* k, void* state) noexcept nogil:
-    cdef RollingBucket* b = <RollingBucket*> state
-    if b.base.single != NULL:
-        return b.base.state_size + b.ring_bytes + b.base.held
-    return (keyed_bytes(&b.base.keyed) + load_relaxed(&b.base.pool.bytes)      # no partner
-            + b.ring_bytes + b.base.held)
+cdef bint is_due(const Kernel* k, int64_t latest, int64_t mark) noexcept nogil:
+    """Whether no row from a mark on sees a row at `latest`."""
+    return mark > latest and too_old(<const RollingContext*> k.ctx, latest, mark)
 
 
-cdef inline bint is_over(const RollingContext* x, int64_t latest, int64_t mark) noexcept nogil:
-    """Whether no row from `mark` on sees a row at `latest`."""
-    return mark > latest and too_old(x, latest, mark)
+cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, Chunk* out, bint final,
+                   int64_t mark, int64_t* since) noexcept nogil:
+    cdef const RollingContext* x = <const RollingContext*> k.ctx
+    cdef Slide* s = <Slide*> state
+    since[0] = time_at(x, s, s.n - 1)
+    if not is_due(k, since[0], mark):
+        return CLOSING_SOME
+    drop_ring(k, b, state)
+    return CLOSING_ALL
 
 
 cdef int rolling_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                            Failure* f) noexcept nogil:
-    """At a mark forget the keys that no later row sees. Nothing is emitted. Cost: nothing where there can be
-    none, else a pass over the bucket's keys."""
-    cdef RollingContext* x = <RollingContext*> k.ctx
-    cdef RollingBucket* b = <RollingBucket*> state
-    cdef int64_t mark = punctuation.time
-    cdef int64_t behind = mark % x.length if x.clocked else 0
-    cdef int64_t earliest = INT64_MAX
-    cdef int64_t gone = 0
-    cdef int64_t latest
-    cdef int64_t count = b.base.keyed.count if x.keys != NULL else 1
-    cdef int64_t i
-    cdef Slide* s = <Slide*> b.base.single
-    cdef bint again
-    if behind < 0:
-        behind += x.length
-    if punctuation.kind != TIME or not x.clocked or mark < INT64_MIN + behind:
+    """At a mark forget the keys that no later row sees. Nothing is emitted. Contract: marks_pass."""
+    if punctuation.kind == END_OF_STREAM:
         return 0
-    mark -= behind
-    again = mark == b.mark
-    b.mark = mark
-    if b.known and not is_over(x, b.earliest, mark):
-        if not again and x.keys != NULL:
-            keyed_settle(&b.base.keyed, b.base.keyed.count)  # the wave before was the last one
-        return 0
-    for i in range(count):
-        if stop_due(w, i):
-            return 0
-        if x.keys != NULL:
-            s = <Slide*> keyed_state(&b.base.keyed, i)
-        if s.n == 0:                                         # its only rows failed
-            continue
-        latest = time_at(x, s, s.n - 1)
-        if not is_over(x, latest, mark):
-            earliest = min(earliest, latest)
-            continue
-        drop_ring(k, b, <char*> s)
-        if x.keys != NULL:
-            s.n = LEAVES
-            gone += 1
-    b.earliest = earliest
-    b.known = 1
-    if x.keys != NULL:
-        keys_leave(w, &b.base.keyed, x.key_size, gone)
-    return 0
+    return marks_pass(k, w, <Bucket*> state, &(<WindowBucket*> state).marks, punctuation, out, is_due, close,
+                      f)
 
 
 cdef class RollingKernel(KernelOwner):
@@ -443,30 +336,21 @@ cdef class RollingKernel(KernelOwner):
     may be empty (SF)."""
 
     cdef RollingContext context
-    cdef KeySpecOwner keys
-    cdef FoldOwner fold
 
     def __init__(self, operator):
         cdef RollingContext* x = &self.context
         cdef const Accumulator* a
+        cdef Slide one
         cdef int32_t j
-        owner_setup(self, operator, PS if operator.key else SF)
-        before = len(operator.input)
-        if self.kernel.output.ncols != before + len(operator.aggregates):
-            raise ValueError(f"{operator.name!r}: the output schema must be the input's and aggregates")
-        if operator.key:
-            self.keys = KeySpecOwner(operator.key, self.input_layout.types)
-            x.keys = &self.keys.spec
-            x.key_size = self.keys.spec.size
-        values = self.output_layout.types[before:]
-        self.fold = FoldOwner(operator.aggregates, self.input_layout, values, slides=True)
-        x.fold = &self.fold.fold
-        x.words = <Word*> calloc(x.fold.n + 1, sizeof(Word))
+        window_setup(self, operator, &x.window, len(operator.input), 0, True)
+        x.window.null_time = "a null time: filter such tuples out before rolling"
+        x.window.by.word = <int32_t> (<char*> &one.n - <char*> &one)
+        x.words = <Word*> calloc(x.window.fold.n + 1, sizeof(Word))
         if x.words == NULL:
             raise MemoryError
         x.entry = 8
-        for j in range(x.fold.n):
-            a = &x.fold.accumulators[j]
+        for j in range(x.window.fold.n):
+            a = &x.window.fold.accumulators[j]
             x.words[j].boxed = a.function == F_GATHER
             x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64, F_GATHER)
             x.words[j].words = 3 if fold_spreads(a) else 2 if a.function == F_MEAN_F64 else 1
@@ -476,35 +360,25 @@ cdef class RollingKernel(KernelOwner):
             x.entry += 8 * x.words[j].words
             x.nwords += x.words[j].words
         x.flags = x.entry
-        x.entry = (x.entry + x.fold.n + 7) & ~7
+        x.entry = (x.entry + x.window.fold.n + 7) & ~7
         x.first = self.kernel.input.ncols
-        x.conditions = x.first + x.fold.n
-        x.time = -1
-        if operator.time is not None:
-            x.time = operator.time
-            x.time_type = self.input_layout.types[operator.time]
-            if x.time_type >= PT_U64:
-                raise TypeError(f"{operator.name!r}: the time column must be an integer below uint64, a "
-                                f"date or a timestamp")
+        x.window.conditions = x.first + x.window.fold.n
         x.ends_at_row = operator.time is None or operator.window.closed in ("right", "both")
         x.begins_before = operator.window.closed in ("left", "both")
-        x.clocked = operator.clock is not None
-        x.length = operator.window.length
         self.kernel.ctx = <void*> x
-        if x.fold.gathers:
+        if x.window.fold.gathers:
             self.make_rows_apart()
         else:
             self.kernel.in_place = 1
             self.kernel.finish = rolling_finish
-        self.kernel.uses_hash = 1 if operator.key else 0
-        self.kernel.extra_cols = 2 * x.fold.n
+        self.kernel.extra_cols = 2 * x.window.fold.n
         self.kernel.prepare = rolling_prepare
         self.kernel.process = rolling_process
         self.kernel.punctuate = rolling_punctuate
         self.kernel.bucket_new = rolling_new
-        self.kernel.bucket_free = rolling_free
-        self.kernel.bucket_bytes = rolling_bytes
-        owner_state(self, operator, rolling_export, rolling_install, rolling_remove)
+        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_bytes = bytes_of_bucket
+        owner_bucket_state(self, operator)
 
     cdef int make_rows_apart(self) except -1:
         """As of scan (aggregate.pyx)."""

@@ -21,6 +21,9 @@ from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, PT_F64, PT_I64, PT_U64, TIME, Block, Chunk, Column,
     Failure, LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
+from ordstream._core.state.deadlines cimport (
+    deadlines_bytes, deadlines_free, due_before, keys_close, keys_due,
+)
 from ordstream._core.state.fold cimport (
     F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin,
     fold_load, fold_overflows, fold_prepare, fold_row, fold_spreads,
@@ -34,13 +37,15 @@ from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.row_values cimport list_room
 from ordstream._core.state.session_rows cimport (
-    CLOSED, FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext,
-    aggregates_of, collected_of, earlier, sessions_export, sessions_install, sessions_leave, sessions_remove,
+    FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext,
+    aggregates_of, collected_of, earlier, ordered_time, sessions_export, sessions_install, sessions_remove,
+    sessions_settle,
 )
 from ordstream._core.state.session_slots cimport (
     LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new,
-    slots_prepare, slots_process, slots_punctuate, slots_setup,
+    slots_prepare, slots_process, slots_setup,
 )
+from ordstream._core.state.slot_closing cimport slots_punctuate
 from ordstream._core.state.slot_rows cimport slots_export, slots_install, slots_remove
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
@@ -132,19 +137,13 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
         memcpy(copy, list_values(list), <size_t> list.n * x.width[j])
     for j in range(x.n):
         list_clear(&b.lists, &collected_of(x, s, j).list)
-    s.count = CLOSED
+    s.count = 0
     for j in range(x.fold.size // 8):
         (<int64_t*> aggregates_of(s))[j] = 0
     out.origin[index] = origin
     out.n = index + 1
     out.slots = out.n
     return 0
-
-
-cdef inline bint is_due(const SessionContext* x, const Session* s, int64_t time) noexcept nogil:
-    """Whether there is an open session that no tuple from `time` on could extend."""
-    return s.count > 0 and earlier(x, s.last,
-                                   time) and <uint64_t> time - <uint64_t> s.last > <uint64_t> x.timeout
 
 
 cdef void* session_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -161,12 +160,13 @@ cdef void session_free(Kernel* k, void* state) noexcept nogil:
     cdef SessionBucket* b = <SessionBucket*> state
     keyed_free(&b.keyed)
     blocks_free(&b.lists.blocks)
+    deadlines_free(b.deadlines)
     free(b)
 
 
 cdef int64_t session_bytes(Kernel* k, void* state) noexcept nogil:
     cdef SessionBucket* b = <SessionBucket*> state
-    return keyed_bytes(&b.keyed) + blocks_bytes(&b.lists.blocks)
+    return keyed_bytes(&b.keyed) + blocks_bytes(&b.lists.blocks) + deadlines_bytes(b.deadlines)
 
 
 cdef int session_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -303,56 +303,87 @@ cdef int32_t session_process(
     return n
 
 
+cdef uint64_t latest_of(const void* context, const char* state) noexcept nogil:
+    """Time of the latest tuple of an open session, as an unsigned word in its order; 0: none is open."""
+    cdef const Session* s = <const Session*> state
+    return ordered_time(<const SessionContext*> context, s.last) if s.count else 0
+
+
+cdef int close_key(const SessionContext* x, Kernel* k, Worker* w, SessionBucket* b, int64_t slot, bint final,
+                   Chunk* out) noexcept nogil:
+    """Emit the open session of a key, if it has one; room is reserved. 0, or -1: no memory."""
+    cdef char* record = keyed_record(&b.keyed, slot)
+    cdef const Session* s = <const Session*> (record + x.keys.size)
+    cdef char* key
+    if s.count == 0:
+        return 0
+    key = chunk_alloc(w, out, x.keys.size)
+    if key == NULL or key_copy(x.keys, record, w, out, key) != 0:
+        return -1
+    out.flush_time[out.n] = 0 if final else s.last
+    out.flush_key[out.n] = key
+    return emit(k, w, b, record, out, 0)
+
+
+cdef int close_all(const SessionContext* x, Kernel* k, Worker* w, SessionBucket* b,
+                   Chunk* out) noexcept nogil:
+    """Emit all open sessions. 0, or -1: no memory."""
+    cdef int64_t open_ = 0
+    cdef int64_t i
+    for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
+        open_ += (<const Session*> (keyed_record(&b.keyed, i) + x.keys.size)).count != 0
+    if open_ > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> open_) != 0:
+        return -1
+    for i in range(b.keyed.count):
+        if stop_due(w, i):
+            return 0
+        if close_key(x, k, w, b, i, True, out) != 0:
+            return -1
+    return 0
+
+
+cdef int close_due(const SessionContext* x, Kernel* k, Worker* w, SessionBucket* b, int64_t time,
+                   Chunk* out) noexcept nogil:
+    """Emit the sessions that no tuple from a time on could extend, and forget their keys. 0, or -1: no
+    memory."""
+    cdef int64_t keys = b.keyed.count
+    cdef int64_t listed = b.lists.used
+    cdef uint64_t before = due_before(ordered_time(x, time), <uint64_t> x.timeout)
+    cdef int64_t n = keys_due(&b.deadlines, w, &b.keyed, x, latest_of, before)
+    cdef int64_t i
+    if n < 0 or n > 0x7fffffff or (n and flush_reserve(w, out, k.output, <int32_t> n) != 0):
+        return -1
+    for i in range(n):
+        if stop_due(w, i):
+            return 0
+        if close_key(x, k, w, b, <int64_t> b.deadlines.due()[i].of, False, out) != 0:
+            return -1
+    if n:
+        keys_close(&b.deadlines, w, &b.keyed, n)
+    sessions_settle(x, b, keys, listed)
+    return 0
+
+
 cdef int session_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                            Failure* f) noexcept nogil:
     """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
     could still extend, whose keys are then forgotten.
 
     Thread safety: the bucket's holder. Ownership: outputs own their bytes and key records. Returns: 0, or
-    -1: no memory. Cost: a pass over the bucket's keys, and sessions_leave.
+    -1: no memory. Cost: at the end a pass over the bucket's keys; at a time keys_due and keys_close.
     """
-    cdef SessionContext* x = <SessionContext*> k.ctx
+    cdef const SessionContext* x = <const SessionContext*> k.ctx
     cdef SessionBucket* b = <SessionBucket*> state
-    cdef bint final = punctuation.kind == END_OF_STREAM
-    cdef Session* s
-    cdef char* record
-    cdef char* key
-    cdef int64_t i
-    cdef int64_t due = 0
-    cdef int64_t listed = b.lists.used
-    cdef int32_t index
-    if not final and punctuation.kind != TIME:
-        return 0
-    for i in range(b.keyed.count):
-        if stop_due(w, i):
-            return 0
-        s = <Session*> (keyed_record(&b.keyed, i) + x.keys.size)
-        if (final and s.count > 0) or is_due(x, s, punctuation.time):
-            due += 1
-    if due == 0:
-        if not final:
-            sessions_leave(x, w, b, 0, b.keyed.count, listed)
-        return 0
-    if due > 0x7fffffff or flush_reserve(w, out, k.output, <int32_t> due) != 0:
+    cdef int failed = 0
+    if punctuation.kind == END_OF_STREAM:
+        failed = close_all(x, k, w, b, out)
+    elif punctuation.kind == TIME:
+        failed = close_due(x, k, w, b, punctuation.time, out)
+    if failed:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-        return -1
-    for i in range(b.keyed.count):
-        if stop_due(w, i):
-            return 0
-        record = keyed_record(&b.keyed, i)
-        s = <Session*> (record + x.keys.size)
-        if (final and s.count > 0) or is_due(x, s, punctuation.time):
-            index = out.n
-            key = chunk_alloc(w, out, x.keys.size)
-            out.flush_time[index] = 0 if final else s.last
-            if (key == NULL or key_copy(x.keys, record, w, out, key) != 0
-                    or emit(k, w, b, record, out, 0) != 0):
-                failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-                return -1
-            out.flush_key[index] = key
-    if not final:
-        sessions_leave(x, w, b, due, b.keyed.count, listed)
-    return 0
+    return failed
 
 
 cdef class SessionKernel(KernelOwner):

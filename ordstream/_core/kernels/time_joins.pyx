@@ -8,85 +8,63 @@ c) A tuple first forgets such rows of its key; left ones that nothing matched ar
    for. Then it is given with each row that it matches, oldest first, and is kept.
 d) A mark of the clock does the same for all keys, and forgets keys without rows.
 """
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport a64, add_relaxed
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_I64, PT_LIST, PT_U64, PT_VIEW, TIME, Chunk, Column, Failure,
+    FAIL_MEMORY, FAIL_NULL, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
     LayoutOwner, Worker, chunk_alloc, chunk_reserve, failure_set, scratch_alloc,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner, StateCursor
+from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
-from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.kernels.passed_columns cimport pass_column
 from ordstream._core.state.joined_rows cimport (
     LEFT, RIGHT, Joined, Own, Side, Sides, joined_drop, joined_read, joined_too_large, joined_write, own,
 )
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket
+from ordstream._core.state.keyed_bucket cimport (
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket_of,
+)
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_read, keyed_init,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_read,
     keyed_lookup_block, keyed_record, keyed_state,
 )
-from ordstream._core.state.leaving cimport LEAVES, keys_leave
+from ordstream._core.state.marks cimport (
+    CLOSING_ALL, CLOSING_FAILED, CLOSING_SOME, Closing, Marking, Marks, marks_pass,
+)
 from ordstream._core.state.row_queue cimport (
-    Entry, Queue, RowSpec, RowSpecOwner, entry_of, is_null, put_newest, show_entry, take_oldest,
+    Entry, Queue, RowSpec, RowSpecOwner, entry_of, is_null, put_newest, show_row, take_oldest,
 )
 from ordstream._core.state.state_columns cimport put_valid, word_of
-from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, owner_state,
-)
+from ordstream._core.state.state_rows cimport owner_bucket_state
 
 cdef struct JoinContext:
     # Read-only while a run lasts, but for `bytes`. Memory ownership: TimeJoinKernel.
-    const KeySpec* keys
-    int32_t key_size
+    Marking by
     int32_t side           # input column
     Sides sides
-    int32_t clocked
-    int64_t period         # of the marks that it looks at
+    int32_t from_left      # outputs are left tuples with right entries beside; keys look as they come
     int64_t most_bytes     # of state, in all; 0: no bound
     a64 bytes              # of state in all buckets, where there is a bound
 
 cdef struct JoinBucket:
     # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
     Bucket base
-    int64_t entry_bytes
+    Marks marks
     int64_t told           # bytes that are in the context's total
-    int64_t mark           # the latest mark
-    int32_t marked         # 1: there was one
 
 
 # -------------------------------------------------------------------------------- buckets
 
 
 cdef void drop_rows(Kernel* k, void* bucket, char* state) noexcept nogil:
-    joined_drop(&(<JoinBucket*> bucket).entry_bytes, <Joined*> state)
+    joined_drop(&(<Bucket*> bucket).held, <Joined*> state)
 
 
 cdef void* join_new(Kernel* k, int32_t bucket) noexcept nogil:
-    cdef JoinContext* x = <JoinContext*> k.ctx
-    cdef JoinBucket* b = <JoinBucket*> calloc(1, sizeof(JoinBucket))
-    if b == NULL:
-        return NULL
-    b.base.state_size = sizeof(Joined)
-    if keyed_init(&b.base.keyed, x.keys, sizeof(Joined), &b.base.pool) != 0:
-        free(b)
-        return NULL
-    return b
-
-
-cdef void join_free(Kernel* k, void* state) noexcept nogil:
-    cdef Bucket* b = <Bucket*> state
-    cdef int64_t slot
-    for slot in range(b.keyed.count):
-        drop_rows(k, state, keyed_state(&b.keyed, slot))
-    free_bucket(k, b)
-
-
-cdef int64_t join_bytes(Kernel* k, void* state) noexcept nogil:
-    return bytes_of_bucket(k, state) + (<JoinBucket*> state).entry_bytes
+    return new_bucket_of(sizeof(JoinBucket), (<const JoinContext*> k.ctx).by.keys, sizeof(Joined), &JOINED)
 
 
 # -------------------------------------------------------------------------------- the bound on bytes
@@ -94,7 +72,7 @@ cdef int64_t join_bytes(Kernel* k, void* state) noexcept nogil:
 
 cdef bint too_large(JoinContext* x, Kernel* k, JoinBucket* b, int32_t row, Failure* f) noexcept nogil:
     """Whether there is more state than may be, before a tuple is taken in; f then says how much."""
-    cdef int64_t change = join_bytes(k, b) - b.told
+    cdef int64_t change = bytes_of_bucket(k, b) - b.told
     cdef int64_t total = add_relaxed(&x.bytes, change) + change      # statistic; no partner
     b.told += change
     if total <= x.most_bytes:
@@ -136,22 +114,49 @@ cdef int emit(const JoinContext* x, Kernel* k, Worker* w, const char* record, in
     other an entry, NULL: nulls. 0, or -1: no memory."""
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
-    if key_put(x.keys, record, w, out, out.n) != 0:          # the map's strings go with keys
-        return -1
-    if here == LEFT:
-        if put_row(&x.sides.side[LEFT], w, c, row, out) != 0:
+    if x.from_left:                                          # the rest is for pass_left
+        if show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n) != 0:
             return -1
-    elif show_entry(&x.sides.side[LEFT].shown, w, left, out, x.sides.side[LEFT].first, out.n) != 0:
-        return -1
-    if here == RIGHT:
-        if put_row(&x.sides.side[RIGHT], w, c, row, out) != 0:
+    else:
+        if key_put(x.by.keys, record, w, out, out.n) != 0:   # the map's strings go with keys
             return -1
-    elif show_entry(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n) != 0:
-        return -1
+        if here == LEFT:
+            if put_row(&x.sides.side[LEFT], w, c, row, out) != 0:
+                return -1
+        elif show_row(&x.sides.side[LEFT].shown, w, left, out, x.sides.side[LEFT].first, out.n) != 0:
+            return -1
+        if here == RIGHT:
+            if put_row(&x.sides.side[RIGHT], w, c, row, out) != 0:
+                return -1
+        elif show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n) != 0:
+            return -1
     out.origin[out.n] = row
     out.n += 1
     out.slots = out.n
     return 0
+
+
+cdef int pass_left(const JoinContext* x, Kernel* k, Worker* w, const Chunk* c, Chunk* out,
+                   int32_t first) noexcept nogil:
+    """With `from_left`: keys and left columns of the outputs from `first` on, each of the tuple that caused
+    it. 0, or -1: no memory."""
+    cdef const KeySpec* keys = x.by.keys
+    cdef const RowSpec* left = &x.sides.side[LEFT].shown
+    cdef int32_t n = out.n - first
+    cdef int32_t column
+    cdef int32_t failed = 0
+    cdef int32_t j
+    if n == 0:
+        return 0
+    out.n = first
+    for j in range(keys.ncols):
+        failed |= pass_column(w, out, j, k.output.width[j], &c.cols[keys.column[j]], out.origin + first, n)
+    for j in range(left.n):
+        column = x.sides.side[LEFT].first + j
+        failed |= pass_column(w, out, column, left.width[j], &c.cols[left.column[j]], out.origin + first, n)
+    out.n = first + n if failed == 0 else first
+    out.slots = out.n
+    return failed
 
 
 # -------------------------------------------------------------------------------- one tuple
@@ -163,13 +168,13 @@ cdef inline bint out_of_reach(const Side* side, Entry* entry, int64_t now) noexc
     return now > time and <uint64_t> now - <uint64_t> time > side.most
 
 
-cdef inline void give_back(JoinBucket* b, Entry* entry) noexcept nogil:
+cdef inline void give_back(Bucket* b, Entry* entry) noexcept nogil:
     if entry != NULL:
-        b.entry_bytes -= entry.room
+        b.held -= entry.room
         free(entry)
 
 
-cdef int forget(const JoinContext* x, Kernel* k, JoinBucket* b, Worker* w, const char* record, Joined* s,
+cdef int forget(const JoinContext* x, Kernel* k, Bucket* b, Worker* w, const char* record, Joined* s,
                 int32_t row, int64_t now, int32_t reuse, Entry** spare, Chunk* out) noexcept nogil:
     """Before a tuple at `now`: forget rows that nothing matches any more. The block of one of side `reuse`
     is left in `spare`. 0, or -1: no memory."""
@@ -192,7 +197,7 @@ cdef int forget(const JoinContext* x, Kernel* k, JoinBucket* b, Worker* w, const
     return 0
 
 
-cdef int join_row(const JoinContext* x, Kernel* k, JoinBucket* b, Worker* w, const char* record, Joined* s,
+cdef int join_row(const JoinContext* x, Kernel* k, Bucket* b, Worker* w, const char* record, Joined* s,
                   const Chunk* c, int32_t row, int32_t j, int64_t now, Chunk* out) noexcept nogil:
     """A tuple of side `j` meets its key. 0, or -1: no memory."""
     cdef const Side* mine = &x.sides.side[j]
@@ -223,7 +228,7 @@ cdef int join_row(const JoinContext* x, Kernel* k, JoinBucket* b, Worker* w, con
     if x.sides.last_only and q.n:
         give_back(b, old)
         old = take_oldest(q)
-    entry = entry_of(mine.kept, &b.entry_bytes, c, row, old)
+    entry = entry_of(mine.kept, &b.held, c, row, old)
     if entry == NULL:
         give_back(b, old)
         return -1
@@ -254,33 +259,27 @@ cdef bint any_nulls(const KeySpec* keys, const Chunk* c) noexcept nogil:
 cdef int emit_keyless(const JoinContext* x, Kernel* k, Worker* w, const Chunk* c, int32_t row,
                       Chunk* out) noexcept nogil:
     """A left tuple with a null in its key, which equals no other. 0, or -1: no memory."""
-    cdef char* record = scratch_alloc(w, x.key_size)
+    cdef char* record = scratch_alloc(w, x.by.key_size)
     if record == NULL:
         return -1
-    key_read(x.keys, c, row, record)
+    key_read(x.by.keys, c, row, record)
     return emit(x, k, w, record, LEFT, c, row, NULL, NULL, out)
 
 
-cdef int32_t join_process(
+cdef inline int32_t join_rows(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Each row meets the rows of its key's other side.
-
-    Thread safety: the bucket's holder. Ownership: what is shown of `c` points into it, of entries into out's
-    arena. Returns: n, or j when the time of rows[j] is null or earlier than that before, where the state is
-    too large, or without memory. Cost: keyed_lookup, an allocation and ~3 ns per column for a row that is
-    kept, ~3 ns per column of an output.
-    """
+    """join_process but for what pass_left does."""
     cdef JoinContext* x = <JoinContext*> k.ctx
-    cdef JoinBucket* b = <JoinBucket*> state
-    cdef KeyedState* keyed = &b.base.keyed
+    cdef Bucket* b = <Bucket*> state
+    cdef KeyedState* keyed = &b.keyed
     cdef LookupAhead ahead
     cdef int32_t[LOOKUP_BLOCK] whole                         # rows of a block whose keys have no null
     cdef int32_t[LOOKUP_BLOCK] slots
     cdef const int32_t* asked
     cdef Joined* s
     cdef int64_t now
-    cdef bint nulls = any_nulls(x.keys, c)
+    cdef bint nulls = any_nulls(x.by.keys, c)
     cdef int32_t before
     cdef int32_t k0 = 0
     cdef int32_t m
@@ -298,7 +297,7 @@ cdef int32_t join_process(
             mine = 0
             asked = whole
             for i in range(m):
-                if whole_key(x.keys, c, rows[k0 + i]):
+                if whole_key(x.by.keys, c, rows[k0 + i]):
                     whole[mine] = rows[k0 + i]
                     mine += 1
         if mine and keyed_lookup_block(keyed, w, c, asked, mine, 0 if nulls else min(
@@ -327,7 +326,7 @@ cdef int32_t join_process(
             if s.there and now < s.latest:
                 failure_earlier(f, row, x.sides.side[j].time, now, s.latest)
                 return k0 + i
-            if x.most_bytes and too_large(x, k, b, row, f):
+            if x.most_bytes and too_large(x, k, <JoinBucket*> b, row, f):
                 return k0 + i
             if join_row(x, k, b, w, keyed_record(keyed, slots[at]), s, c, row, j, now, out) != 0:
                 out.n = before
@@ -339,18 +338,30 @@ cdef int32_t join_process(
     return n
 
 
+cdef int32_t join_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Each row meets the rows of its key's other side.
+
+    Thread safety: the bucket's holder. Ownership: what is shown of `c` points into it, of entries into out's
+    arena. Returns: n, or j when the time of rows[j] is null or earlier than that before, where the state is
+    too large, or without memory. Cost: keyed_lookup, an allocation and ~3 ns per column for a row that is
+    kept, ~3 ns per column of an output.
+    """
+    cdef const JoinContext* x = <const JoinContext*> k.ctx
+    cdef int32_t first = out.n
+    cdef int32_t done
+    if x.from_left and x.sides.all_left and chunk_reserve(w, out, k.output, n) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    done = join_rows(k, w, state, c, rows, n, out, f)
+    if x.from_left and pass_left(x, k, w, c, out, first) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    return done
+
+
 # -------------------------------------------------------------------------------- marks and the end
-
-
-cdef inline bint own_mark(const JoinContext* x, int64_t* mark) noexcept nogil:
-    """Put the clock back to a multiple of the period. False: that is before all times."""
-    cdef int64_t behind = mark[0] % x.period
-    if behind < 0:
-        behind += x.period
-    if mark[0] < INT64_MIN + behind:
-        return False
-    mark[0] -= behind
-    return True
 
 
 cdef int flush_left(const JoinContext* x, Kernel* k, Worker* w, const char* record, Entry* entry, bint final,
@@ -359,68 +370,49 @@ cdef int flush_left(const JoinContext* x, Kernel* k, Worker* w, const char* reco
     cdef char* key
     if flush_reserve(w, out, k.output, 1) != 0:
         return -1
-    key = chunk_alloc(w, out, x.key_size)
-    if key == NULL or key_copy(x.keys, record, w, out, key) != 0:
+    key = chunk_alloc(w, out, x.by.key_size)
+    if key == NULL or key_copy(x.by.keys, record, w, out, key) != 0:
         return -1
     out.flush_time[out.n] = 0 if final else own(&x.sides.side[LEFT], entry).time
     out.flush_key[out.n] = key
     return emit(x, k, w, record, -1, NULL, 0, entry, NULL, out)
 
 
-cdef int flush_key(const JoinContext* x, Kernel* k, Worker* w, JoinBucket* b, const char* record, Joined* s,
-                   bint final, int64_t mark, Chunk* out) noexcept nogil:
-    """What a punctuation makes a key give and forget. 0, or -1: no memory."""
+cdef bint is_due(const Kernel* k, int64_t since, int64_t mark) noexcept nogil:
+    """`since` is the mark that was looked at last."""
+    return mark > since
+
+
+cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, Chunk* out, bint final,
+                   int64_t mark, int64_t* since) noexcept nogil:
+    """What a punctuation makes a key give and forget."""
+    cdef const JoinContext* x = <const JoinContext*> k.ctx
+    cdef Joined* s = <Joined*> state
     cdef Entry* entry = s.rows[LEFT].oldest
     cdef int32_t j
     while x.sides.all_left and entry != NULL and (final or out_of_reach(&x.sides.side[LEFT], entry, mark)):
         if own(&x.sides.side[LEFT], entry).matched == 0 and flush_left(
                 x, k, w, record, entry, final, out) != 0:
-            return -1
+            return CLOSING_FAILED
         entry = entry.next
+    since[0] = mark
     if final:
-        return 0
+        return CLOSING_SOME
     for j in range(2):
         while s.rows[j].oldest != NULL and out_of_reach(&x.sides.side[j], s.rows[j].oldest, mark):
             give_back(b, take_oldest(&s.rows[j]))
-    return 0
+    if s.rows[LEFT].n + s.rows[RIGHT].n == 0 and s.latest < mark:
+        return CLOSING_ALL
+    return CLOSING_SOME
 
 
 cdef int join_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                         Failure* f) noexcept nogil:
     """Give left rows that nothing matched: at the end of the stream all of them, at a mark those that
-    nothing will match. A mark also forgets all rows out of reach, and keys without rows.
-
-    Thread safety: the bucket's holder. Ownership: outputs own their bytes and key records. Returns: 0, or
-    -1: no memory. Cost: a pass over the bucket's keys.
-    """
-    cdef JoinContext* x = <JoinContext*> k.ctx
-    cdef JoinBucket* b = <JoinBucket*> state
-    cdef KeyedState* keyed = &b.base.keyed
-    cdef bint final = punctuation.kind == END_OF_STREAM
-    cdef int64_t mark = punctuation.time
-    cdef int64_t closed = 0
-    cdef int64_t i
-    cdef Joined* s
-    if not final:
-        if punctuation.kind != TIME or not x.clocked or not own_mark(x, &mark):
-            return 0
-        if b.marked and mark == b.mark:
-            return 0
-        b.mark = mark
-        b.marked = 1
-    for i in range(keyed.count):
-        if stop_due(w, i):
-            return 0
-        s = <Joined*> keyed_state(keyed, i)
-        if flush_key(x, k, w, b, keyed_record(keyed, i), s, final, mark, out) != 0:
-            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return -1
-        if not final and s.rows[LEFT].n + s.rows[RIGHT].n == 0 and (not s.there or s.latest < mark):
-            s.there = LEAVES
-            closed += 1
-    if not final:
-        keys_leave(w, keyed, x.key_size + <int32_t> sizeof(Joined) - <int32_t> sizeof(int64_t), closed)
-    return 0
+    nothing will match. A mark also forgets all rows out of reach, and keys without rows. Contract:
+    marks_pass."""
+    return marks_pass(k, w, <Bucket*> state, &(<JoinBucket*> state).marks, punctuation, out, is_due, close,
+                      f)
 
 
 # -------------------------------------------------------------------------------- state as rows
@@ -436,29 +428,11 @@ cdef int write_joined(Kernel* k, Worker* w, const char* state, Chunk* out, int32
 
 cdef int32_t read_joined(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
                          Failure* f) noexcept nogil:
-    return joined_read(k, &(<const JoinContext*> k.ctx).sides, &(<JoinBucket*> bucket).entry_bytes, rows,
+    return joined_read(k, &(<const JoinContext*> k.ctx).sides, &(<Bucket*> bucket).held, rows,
                        slot, <Joined*> state, f)
 
 
 cdef StateCalls JOINED = StateCalls(alive=any_tuple, write=write_joined, read=read_joined, drop=drop_rows)
-
-
-cdef int32_t join_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                         Failure* f) noexcept nogil:
-    """Rows (key..., latest, rows of each side). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &JOINED, cursor, out, f)
-
-
-cdef int32_t join_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                          Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &JOINED, rows, slots, n, f)
-
-
-cdef int32_t join_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                         Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &JOINED, keys, slots, n)
 
 
 cdef class TimeJoinKernel(KernelOwner):
@@ -480,6 +454,7 @@ cdef class TimeJoinKernel(KernelOwner):
 
     def __init__(self, operator, kept, last_only, all_left):
         cdef JoinContext* x = &self.context
+        cdef Joined one
         cdef LayoutOwner layout
         cdef int32_t j
         owner_setup(self, operator, PS)
@@ -490,8 +465,8 @@ cdef class TimeJoinKernel(KernelOwner):
         if self.output_layout.types != expected:
             raise ValueError(f"{operator.name!r}: the output schema must be key, left and right columns")
         self.keys = KeySpecOwner(operator.key, types)
-        x.keys = &self.keys.spec
-        x.key_size = self.keys.spec.size
+        x.by.keys = &self.keys.spec
+        x.by.key_size = self.keys.spec.size
         x.side = operator.side
         x.sides.time_type = types[operator.times[0]]
         if x.sides.time_type >= PT_U64 or types[operator.times[1]] != x.sides.time_type:
@@ -499,8 +474,9 @@ cdef class TimeJoinKernel(KernelOwner):
                             f"date or a timestamp")
         x.sides.last_only = last_only
         x.sides.all_left = all_left
-        x.clocked = operator.clock_wanted() is not None
-        x.period = operator.period
+        x.by.clocked = operator.clock_wanted() is not None
+        x.by.period = operator.period
+        x.by.word = <int32_t> (<char*> &one.there - <char*> &one)
         x.most_bytes = operator.max_state_bytes or 0
         self.left = self.row_spec(LEFT, shown[0], operator.times[0], len(operator.key), kept[0])
         x.sides.side[LEFT].kept = &self.left.spec
@@ -510,16 +486,19 @@ cdef class TimeJoinKernel(KernelOwner):
         for j in range(2):
             x.sides.side[j].shown = x.sides.side[j].kept[0]
             x.sides.side[j].shown.n = <int32_t> len(shown[j])
-        if any(types[column] in (PT_VIEW, PT_LIST) for column in [*shown[0], *shown[1]]):
+        x.from_left = kept[LEFT] is None and not any(
+            types[column] in (PT_F32, PT_F64) for column in operator.key)   # as keys -0.0 is 0.0
+        passed = [*shown[0], *shown[1], *(operator.key if x.from_left else ())]
+        if any(types[column] in (PT_VIEW, PT_LIST) for column in passed):
             self.kernel.keeps_views = 1
         self.kernel.ctx = <void*> x
         self.kernel.uses_hash = 1
         self.kernel.process = join_process
         self.kernel.punctuate = join_punctuate
         self.kernel.bucket_new = join_new
-        self.kernel.bucket_free = join_free
-        self.kernel.bucket_bytes = join_bytes
-        owner_state(self, operator, join_export, join_install, join_remove)
+        self.kernel.bucket_free = free_bucket
+        self.kernel.bucket_bytes = bytes_of_bucket
+        owner_bucket_state(self, operator)
 
     cdef RowSpecOwner row_spec(self, int32_t j, list shown, int32_t time, int32_t first, object reach):
         """Fill a side but for its `kept` and `shown`."""

@@ -91,25 +91,31 @@ cdef int constant_column(const Union* u, Kernel* k, Worker* w, Chunk* c, int32_t
     return 0
 
 
-cdef Chunk* pass_on(const Union* u, Kernel* k, Worker* w, Chunk* c, int32_t input) noexcept nogil:
-    """Only one lane has rows: its chunk goes on, nothing is copied. NULL: no memory."""
-    cdef Fork* keep = NULL
-    cdef Column* new = <Column*> scratch_alloc(w, u.columns * <int64_t> sizeof(Column) + 1)
+cdef int leave_forks(const Union* u, Worker* w, Chunk* c) noexcept nogil:
+    """The rows of a chunk are united: they stand at the branch point that is still asked for, if there is
+    one. 0, or -1: no memory."""
+    cdef Fork* keep = fork_of(c, u.keep) if u.keep >= 0 else NULL
     cdef int32_t* places = NULL
-    cdef int32_t j
     cdef int32_t i
-    if u.keep >= 0:
-        keep = fork_of(c, u.keep)
-    if keep != NULL and keep != c.fork:
+    if keep == c.fork:
+        return 0
+    if keep != NULL:
         places = <int32_t*> chunk_alloc(w, c, <int64_t> c.slots * 4)
         if places == NULL:
-            return NULL
+            return -1
         for i in range(c.n):
             places[row_slot(c, i)] = place_in(c, row_slot(c, i), keep)
-    if keep != c.fork:
-        c.fork = keep
-        c.place = places
-    if new == NULL:
+    c.fork = keep
+    c.place = places
+    return 0
+
+
+cdef Chunk* pass_on(const Union* u, Kernel* k, Worker* w, Chunk* c, int32_t input) noexcept nogil:
+    """Only one lane has rows: its chunk goes on, nothing is copied. NULL: no memory."""
+    cdef Column* new = <Column*> scratch_alloc(w, u.columns * <int64_t> sizeof(Column) + 1)
+    cdef int32_t j
+    cdef int32_t i
+    if new == NULL or leave_forks(u, w, c) != 0:
         return NULL
     for j in range(u.columns):
         i = column_of(u, input, j)
@@ -123,6 +129,179 @@ cdef Chunk* pass_on(const Union* u, Kernel* k, Worker* w, Chunk* c, int32_t inpu
     c.ncols = u.columns
     c.lane = <int16_t> u.lane
     return c
+
+
+# -------------------------------------------------------------------------------- rows at their slots
+
+
+cdef bint side_by_side(const Union* u, const Rows* r, const Chunk* c, int64_t total) noexcept nogil:
+    """Whether all rows still stand at their slots of one chunk, that of the branch point which tells their
+    order, and fill a good part of it; `c` is one of the chunks."""
+    cdef const Chunk* b
+    cdef int32_t j
+    cdef bint mine = False
+    if c.fork == NULL or c.fork.branch != u.number or 4 * total < c.slots:
+        return False
+    for j in range(r.n):
+        b = r.chunk[j]
+        mine = mine or b == c
+        if (b.fork != c.fork or b.place != NULL or b.slots != c.slots or b.serials != c.serials
+                or b.first_serial != c.first_serial):
+            return False
+    return mine
+
+
+cdef bint mark_slots(const Rows* r, uint8_t* of) noexcept nogil:
+    """Note in `of`, zeroed, per slot which chunk has it (from 1; 0: none). False: a slot is in two."""
+    cdef const Chunk* b
+    cdef int32_t i
+    cdef int32_t j
+    cdef uint8_t twice = 0
+    for j in range(r.n):
+        b = r.chunk[j]
+        if b.sel == NULL:
+            for i in range(b.n):
+                twice |= of[i]
+                of[i] = <uint8_t> (j + 1)
+        else:
+            for i in range(b.n):
+                twice |= of[b.sel[i]]
+                of[b.sel[i]] = <uint8_t> (j + 1)
+    return twice == 0
+
+
+cdef int tell_input(const Union* u, Kernel* k, Worker* w, const Rows* r, Chunk* c, const uint8_t* of,
+                    int32_t column, Column* out) noexcept nogil:
+    """The column that tells the input, by slot. 0, or -1: no memory."""
+    cdef int32_t width = k.output.width[column]
+    cdef int64_t[65] told
+    cdef int32_t i
+    told[0] = 0
+    for i in range(r.n):
+        told[i + 1] = u.told[r.input[i]]
+    out.valid = NULL
+    out.data = chunk_alloc(w, c, <int64_t> c.slots * width + 1)
+    if out.data == NULL:
+        return -1
+    for i in range(c.slots):
+        if width == 1:
+            out.data[i] = <char> told[of[i]]
+        else:
+            (<int64_t*> out.data)[i] = told[of[i]]
+    return 0
+
+
+cdef uint8_t* valid_slots(const Union* u, Worker* w, const Rows* r, Chunk* c, int32_t column) noexcept nogil:
+    """Per slot whether the column has a value. NULL: no memory."""
+    cdef uint8_t* valid = <uint8_t*> chunk_alloc(w, c, c.slots + 1)
+    cdef const uint8_t* from_
+    cdef int32_t i
+    cdef int32_t j
+    cdef int32_t slot
+    if valid == NULL:
+        return NULL
+    memset(valid, 0, c.slots)
+    for j in range(r.n):
+        i = column_of(u, r.input[j], column)
+        if i < 0:
+            continue
+        from_ = r.chunk[j].cols[i].valid
+        for i in range(r.chunk[j].n):
+            slot = row_slot(r.chunk[j], i)
+            valid[slot] = from_ == NULL or from_[slot] != 0
+    return valid
+
+
+cdef int unite_column(const Union* u, Kernel* k, Worker* w, const Rows* r, Chunk* c, const uint8_t* of,
+                      uint8_t** whose, int32_t column, Column* out) noexcept nogil:
+    """A column by slot: that of the inputs where they share it, else one that is made. `whose`: per chunk
+    which slots are its own, where that is known already. 0, or -1: no memory."""
+    cdef int32_t width = k.output.width[column]
+    cdef const Column* one = NULL
+    cdef const Column* other
+    cdef int32_t present = 0
+    cdef int32_t first = 0
+    cdef int32_t i
+    cdef int32_t j
+    cdef int32_t slot
+    cdef bint same = True
+    cdef bint same_valid = True
+    if column_of(u, r.input[0], column) == TOLD:
+        return tell_input(u, k, w, r, c, of, column, out)
+    for j in range(r.n):
+        i = column_of(u, r.input[j], column)
+        if i < 0:
+            continue
+        other = &r.chunk[j].cols[i]
+        if other.data == NULL:                               # a source column that nothing reads
+            return 0
+        if one == NULL:
+            one = other
+            first = j
+        same = same and other.data == one.data
+        same_valid = same_valid and other.valid == one.valid
+        present += 1
+    if one == NULL:
+        return constant_column(u, k, w, c, c.slots, r.input[0], column, out)
+    out[0] = one[0]
+    if not same:
+        out.data = chunk_alloc(w, c, <int64_t> c.slots * width + 1)
+        if out.data == NULL:
+            return -1
+        for j in range(r.n):
+            i = column_of(u, r.input[j], column)
+            if i < 0:
+                continue
+            other = &r.chunk[j].cols[i]
+            for i in range(r.chunk[j].n):
+                slot = row_slot(r.chunk[j], i)
+                memcpy(out.data + <int64_t> slot * width, other.data + <int64_t> slot * width, width)
+    if present == r.n and same_valid:
+        return 0
+    if present == 1 and one.valid == NULL:
+        if whose[first] == NULL:
+            whose[first] = valid_slots(u, w, r, c, column)
+        out.valid = whose[first]
+    else:
+        out.valid = valid_slots(u, w, r, c, column)
+    return 0 if out.valid != NULL else -1
+
+
+cdef Chunk* unite_slots(const Union* u, Kernel* k, Worker* w, Rows* r, Chunk* c, uint8_t* of,
+                        int32_t total) noexcept nogil:
+    """The rows stay where they are, each at its slot: `c` goes on with all of them. NULL: no memory."""
+    cdef Column* new = <Column*> scratch_alloc(w, u.columns * <int64_t> sizeof(Column) + 1)
+    cdef uint8_t* whose[64]
+    cdef int32_t* sel = NULL
+    cdef int32_t i
+    cdef int32_t n = 0
+    if new == NULL:
+        return NULL
+    memset(whose, 0, sizeof(whose))
+    for i in range(u.columns):
+        new[i].data = NULL
+        new[i].valid = NULL
+        if u.needed[i] and unite_column(u, k, w, r, c, of, whose, i, &new[i]) != 0:
+            return NULL
+    if total < c.slots:
+        sel = <int32_t*> chunk_alloc(w, c, <int64_t> (c.slots + 1) * 4)
+        if sel == NULL:
+            return NULL
+        for i in range(c.slots):
+            sel[n] = i
+            n += of[i] != 0
+    take_unit(r, c, c)
+    c.sel = sel
+    c.n = total
+    if leave_forks(u, w, c) != 0:
+        return NULL
+    memcpy(c.cols, new, u.columns * sizeof(Column))
+    c.ncols = u.columns
+    c.lane = <int16_t> u.lane
+    return c
+
+
+# -------------------------------------------------------------------------------- rows that are copied
 
 
 cdef int order_rows(Worker* w, const Union* u, Rows* r, Chunk* out, uint8_t* of,
@@ -231,12 +410,13 @@ cdef void take_unit(Rows* r, Chunk* c, Chunk* out) noexcept nogil:
 
 
 cdef Chunk* union_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
-    """Merge the lanes of a unit: rows are copied in their order; if one lane has all of them, it goes on.
+    """Merge the lanes of a unit: rows are copied in their order; if one lane has all of them, it goes on; if
+    they still stand at their slots of one chunk, they stay there.
 
     Thread safety: any worker. Ownership: the result holds the chunks that it takes from the unit, but for
     `c`.
     Returns: c or a new chunk; NULL: no memory. Cost: a pass over the rows for each input, a copy per column
-    that somebody sees.
+    that somebody sees; of rows that stay, a byte per row and column that not all inputs have.
     """
     cdef const Union* u = <const Union*> k.ctx
     cdef Rows r
@@ -258,6 +438,13 @@ cdef Chunk* union_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             b = b.beside
     if r.n == 1:
         return pass_on(u, k, w, c, r.input[0])
+    if side_by_side(u, &r, c, total):
+        of = <uint8_t*> scratch_alloc(w, c.slots + 1)
+        if of == NULL:
+            return NULL
+        memset(of, 0, c.slots)
+        if mark_slots(&r, of):
+            return unite_slots(u, k, w, &r, c, of, <int32_t> total)
     out = chunk_new(w)
     if out == NULL or total > 0x7fffffff or chunk_reserve(w, out, k.output, <int32_t> total) != 0:
         return NULL

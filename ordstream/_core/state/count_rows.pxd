@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
+from ordstream._core.state.keyed_bucket cimport StateCalls
 from ordstream._core.state.keyed_state cimport KeyedState
 from ordstream._core.state.packed_counts cimport PackedCounts
 
@@ -11,6 +12,8 @@ cdef struct CountBucket:
     PackedCounts packed    # keys that pack
     KeyedState keyed       # all others
     ChunkPool pool         # counts the bytes of their strings; only `bytes` is used
+
+cdef StateCalls COUNT      # of one number
 
 cdef int32_t count_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
                           Failure* f) noexcept nogil

@@ -6,7 +6,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
-from ordstream._core.state.keyed_bucket cimport Bucket
+from ordstream._core.state.keyed_bucket cimport StateCalls
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.packed_counts cimport (
     COUNT_BLOCK, CountSlot, PackedCounts, packed_column, packed_keys, packed_record, packed_segment,
@@ -16,8 +16,7 @@ from ordstream._core.state.packed_rows cimport (
     packed_shrink,
 )
 from ordstream._core.state.state_rows cimport (
-    StateCalls, bucket_export, bucket_install, bucket_remove, row_reserve, rows_export, rows_install,
-    rows_remove,
+    bucket_export, bucket_install, bucket_remove, row_reserve, rows_export, rows_install, rows_remove,
 )
 
 cdef enum:
@@ -189,7 +188,7 @@ cdef int32_t count_export(Kernel* k, Worker* w, void* state, StateCursor* cursor
     cdef CountBucket* b = <CountBucket*> state
     cdef int32_t n
     if k.state_keys == NULL:
-        return bucket_export(k, w, <Bucket*> state, &COUNT, cursor, out, f)
+        return bucket_export(k, w, state, cursor, out, f)
     if packed_drain(&b.packed) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
@@ -268,7 +267,7 @@ cdef int32_t count_install(Kernel* k, Worker* w, void* state, Chunk* rows, const
     cdef int32_t taken
     cdef int rc
     if k.state_keys == NULL:
-        return bucket_install(k, <Bucket*> state, &COUNT, rows, slots, n, f)
+        return bucket_install(k, w, state, rows, slots, n, f)
     if packed_drain(&b.packed) != 0:
         failure_set(f, slots[0] if n else -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
@@ -296,7 +295,7 @@ cdef int32_t count_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const 
     cdef int32_t there = 0
     cdef int32_t i
     if k.state_keys == NULL:
-        return bucket_remove(k, <Bucket*> state, &COUNT, keys, slots, n)
+        return bucket_remove(k, w, state, keys, slots, n, f)
     others = <int32_t*> chunk_alloc(w, keys, <int64_t> n * 4 + 4)
     if others == NULL or packed_drain(&b.packed) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))

@@ -10,8 +10,6 @@ Thread safety: the bucket's holder. Ownership: the state.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Chunk, View, Worker
 from ordstream._core.state.fold cimport Accumulator, Fold
-from ordstream._core.state.keyed_bucket cimport Bucket
-from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef int gathered_row(const Fold* x, char* state, const Chunk* c, int32_t row, uint8_t** used, int32_t i,
                       int64_t* held) noexcept nogil
@@ -19,7 +17,6 @@ cdef int gathered_put(const Accumulator* a, void** box, const Chunk* c, int32_t 
                       int64_t* held) noexcept nogil
 cdef void gathered_forget(const Fold* x, char* state, int64_t* held) noexcept nogil
 cdef void gathered_forget_one(void** box, int64_t* held) noexcept nogil
-cdef void gathered_forget_all(const Fold* x, Bucket* b, int32_t offset) noexcept nogil
 cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, int32_t column,
                         int32_t index) noexcept nogil
 cdef int gathered_bytes(void* box, Worker* w, Chunk* out, View* to) noexcept nogil

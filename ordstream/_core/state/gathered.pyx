@@ -6,8 +6,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.fold cimport Accumulator, Fold, as_word
-from ordstream._core.state.keyed_bucket cimport Bucket, put_word
-from ordstream._core.state.keyed_state cimport keyed_state
+from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.row_values cimport list_room, value_at
 
 cdef extern from "gathered.hpp" nogil:
@@ -103,18 +102,6 @@ cdef void gathered_forget(const Fold* x, char* state, int64_t* held) noexcept no
 cdef void gathered_forget_one(void** box, int64_t* held) noexcept nogil:
     """Drop an object."""
     gathered_drop(<OrdGathered**> box, held)
-
-
-cdef void gathered_forget_all(const Fold* x, Bucket* b, int32_t offset) noexcept nogil:
-    """Drop the objects of all states of a bucket that goes; `offset`: of the fold in a state."""
-    cdef int64_t slot
-    if not x.gathers:
-        return
-    if b.single != NULL:
-        gathered_forget(x, b.single + offset, &b.held)
-        return
-    for slot in range(b.keyed.count):
-        gathered_forget(x, keyed_state(&b.keyed, slot) + offset, &b.held)
 
 
 cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, int32_t column,

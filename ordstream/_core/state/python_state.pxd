@@ -34,6 +34,8 @@ cdef class Emitter:
     cdef int32_t origin
     cdef int64_t left                # outputs that the row may still emit; -1: no bound
 
+cdef int callback_failed(Failure* f, object error) noexcept
+
 cdef class Callbacks:
     # on_flush and on_time of a process operator. Subclasses know where states are kept.
     cdef public object on_flush
@@ -42,6 +44,7 @@ cdef class Callbacks:
     cdef KeyReader keys
     cdef int64_t fan_out             # bound of emits per call, -1: none
     cdef bint steps_fail             # whatever the policy for rows
+    cdef Emitter emitter(self, Kernel* k, Worker* w, Chunk* out)
     cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
     cdef int save(self, void* bucket, char* record, object state) except -1
     cdef object preserve(self, object state)

@@ -164,8 +164,29 @@ cdef class Emitter:
         return f"<emit({', '.join(self.writer.names)})>"
 
 
+cdef int callback_failed(Failure* f, object error) noexcept:
+    """Note what a callback raised that no policy took. Returns -1."""
+    if isinstance(error, MemoryError):
+        failure_set(f, -1, FAIL_MEMORY, "out of memory")
+        return -1
+    try:
+        exception_set(f, -1, error)
+    except BaseException:
+        failure_set(f, -1, FAIL_MEMORY, "out of memory")
+    return -1
+
+
 cdef class Callbacks:
     """Runs on_flush or on_time for every key of a bucket, in ascending key order."""
+
+    cdef Emitter emitter(self, Kernel* k, Worker* w, Chunk* out):
+        """The `emit` of one punctuation. Whoever asked for it sets `out` to NULL when that is over."""
+        cdef Emitter emit = Emitter.__new__(Emitter)
+        emit.writer = self.writer
+        emit.layout = k.output
+        emit.worker = w
+        emit.out = out
+        return emit
 
     cdef object load(self, void* bucket, char* record):
         raise NotImplementedError
@@ -197,11 +218,7 @@ cdef class Callbacks:
         callback = self.on_flush if punctuation.kind == END_OF_STREAM else self.on_time
         if callback is None:
             return 0
-        emit = Emitter.__new__(Emitter)
-        emit.writer = self.writer
-        emit.layout = k.output
-        emit.worker = w
-        emit.out = out
+        emit = self.emitter(k, w, out)
         if keyed != NULL:
             n = keyed.count
             with nogil:                                       # seconds, where there are millions of keys
@@ -219,15 +236,8 @@ cdef class Callbacks:
                 if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f, 0):
                     return -1
             return 0
-        except MemoryError:
-            failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
         except BaseException as error:
-            try:
-                exception_set(f, -1, error)
-            except BaseException:
-                failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
+            return callback_failed(f, error)
         finally:
             emit.out = NULL
             free(order)

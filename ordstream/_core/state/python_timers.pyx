@@ -1,12 +1,12 @@
 """Timers of Python process functions. See python_timers.pxd."""
-from libc.stdint cimport INT64_MIN, int32_t, int64_t
-from ordstream._core.ground.chunk cimport FAIL_MEMORY, Chunk, Failure, Worker, failure_set
+from libc.stdint cimport int32_t, int64_t
+from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel
 from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.state.keyed_state cimport key_compare, keyed_record, keyed_state
+from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.python_rows cimport PythonBucket
-from ordstream._core.state.python_state cimport Callbacks, Emitter, State
-from ordstream._core.state.python_values cimport exception_set
+from ordstream._core.state.python_state cimport Callbacks, Emitter, State, callback_failed
 from ordstream._core.state.row_values cimport row_null, value_at
 
 import heapq
@@ -120,33 +120,18 @@ cdef class Timers:
         Thread safety: the bucket's holder, GIL held. Returns: 0; -1 when on_timer raised and the policy is
         "fail". Cost: a comparison; per timer that fires a call, and log of how many there are.
         """
-        cdef int64_t behind = punctuation.time % self.period
-        cdef Emitter emit
-        if behind < 0:
-            behind += self.period
-        if punctuation.time < INT64_MIN + behind:
+        cdef int64_t mark = punctuation.time
+        cdef Emitter emit = None
+        if not own_mark(self.period, &mark):
             return 0
-        emit = None
         try:
-            due = self.firing(k, b, punctuation.time - behind)
+            due = self.firing(k, b, mark)
             if not due:
                 return 0
-            emit = Emitter.__new__(Emitter)
-            emit.writer = states.writer
-            emit.layout = k.output
-            emit.worker = w
-            emit.out = out
-            return 0 if self.run(states, due, punctuation.time - behind, k, w, b, punctuation, out, emit,
-                                 f) else -1
-        except MemoryError:
-            failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
+            emit = states.emitter(k, w, out)
+            return 0 if self.run(states, due, mark, k, w, b, punctuation, out, emit, f) else -1
         except BaseException as error:
-            try:
-                exception_set(f, -1, error)
-            except BaseException:
-                failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
+            return callback_failed(f, error)
         finally:
             if emit is not None:
                 emit.out = NULL

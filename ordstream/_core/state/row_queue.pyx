@@ -252,11 +252,13 @@ cdef class RowSpecOwner:
         x.offset = x.width + (x.n + 1)
         x.unit = x.offset + (x.n + 1)
         at = <int32_t> sizeof(Entry) + ((x.n + 7) & ~7)
+        x.plain = 1
         for j in range(x.n):
             x.column[j] = kept[j]
             x.width[j] = layout.layout.width[x.column[j]]
             x.offset[j] = at
             at += (x.width[j] + 7) & ~7
+            x.plain = x.plain and x.width[j] == 8
             if layout.layout.type[x.column[j]] == PT_VIEW:
                 x.unit[j] = 1
             elif layout.layout.type[x.column[j]] == PT_LIST:

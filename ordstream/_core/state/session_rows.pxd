@@ -4,6 +4,7 @@ ones leave it. What adds rows to them is kernels/sessionize.pyx.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.chunk cimport PT_U64, Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
+from ordstream._core.state.deadlines cimport Deadlines
 from ordstream._core.state.fold cimport Fold
 from ordstream._core.state.kept_lists cimport KeptList, ListBlocks
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
@@ -11,7 +12,6 @@ from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
 cdef enum:
     INLINE_BYTES = 32      # of a list that lie in the record
     FIRST_CLASS = 6        # smallest block: 64 bytes
-    CLOSED = -1
 
 cdef struct Collected:
     # The values of one column of an open session.
@@ -22,7 +22,7 @@ cdef struct Session:
     # Followed by the state of the aggregates (Fold.size bytes) and one Collected per collected column.
     int64_t start          # time of the first tuple
     int64_t last           # time of the latest tuple
-    int64_t count          # of its tuples; CLOSED: no session is open; 0: no tuple yet
+    int64_t count          # of its tuples; 0: no session is open
 
 cdef struct Copied:
     # An output column that is 8 bytes of the record, or (validity of an aggregate) one.
@@ -53,6 +53,7 @@ cdef struct SessionBucket:
     # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
     KeyedState keyed
     ListBlocks lists       # long ones
+    Deadlines* deadlines   # NULL: none yet. Owned
 
 
 cdef inline Collected* collected_of(const SessionContext* x, Session* s, int32_t j) noexcept nogil:
@@ -67,8 +68,13 @@ cdef inline bint earlier(const SessionContext* x, int64_t time, int64_t last) no
     return <uint64_t> time < <uint64_t> last if x.time_type == PT_U64 else time < last
 
 
-cdef void sessions_leave(const SessionContext* x, Worker* w, SessionBucket* b, int64_t closed, int64_t keys,
-                         int64_t listed) noexcept nogil
+cdef inline uint64_t ordered_time(const SessionContext* x, int64_t time) noexcept nogil:
+    """A time as an unsigned word in the order of times."""
+    return <uint64_t> time ^ (0 if x.time_type == PT_U64 else <uint64_t> 1 << 63)
+
+
+cdef void sessions_settle(const SessionContext* x, SessionBucket* b, int64_t keys,
+                          int64_t listed) noexcept nogil
 cdef int32_t sessions_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
                              Failure* f) noexcept nogil
 cdef int32_t sessions_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,

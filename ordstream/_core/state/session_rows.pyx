@@ -6,14 +6,13 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
-from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.state.deadlines cimport deadlines_drop
 from ordstream._core.state.fold_rows cimport fold_read, fold_write
 from ordstream._core.state.kept_lists cimport list_clear, list_fill, list_values, lists_pack
-from ordstream._core.state.keyed_bucket cimport put_word
-from ordstream._core.state.keyed_rows cimport keyed_bury, keyed_forget, keyed_reindex, keyed_settle
-from ordstream._core.state.keyed_state cimport keyed_record
+from ordstream._core.state.keyed_bucket cimport StateCalls, put_word
+from ordstream._core.state.keyed_rows cimport keyed_settle
 from ordstream._core.state.row_values cimport list_room, row_list, row_null, row_value
-from ordstream._core.state.state_rows cimport StateCalls, rows_export, rows_install, rows_remove
+from ordstream._core.state.state_rows cimport rows_export, rows_install, rows_remove
 
 
 cdef void pack_lists(const SessionContext* x, SessionBucket* b, int64_t most) noexcept nogil:
@@ -21,42 +20,10 @@ cdef void pack_lists(const SessionContext* x, SessionBucket* b, int64_t most) no
         lists_pack(&b.lists, &b.keyed, x.lists, <int32_t> sizeof(Collected), x.n, most)
 
 
-cdef void sessions_leave(const SessionContext* x, Worker* w, SessionBucket* b, int64_t closed, int64_t keys,
-                         int64_t listed) noexcept nogil:
-    """Forget the keys whose session is CLOSED, `closed` of them, and give memory back, but for the room that
-    `keys` keys and `listed` bytes of lists need: what there was before.
-
-    Thread safety: the bucket's holder. Ownership: none; records move. Cost: a pass over the keys, and per
-    key that goes three cache misses; where most go, per key that stays a copy and a cache miss.
-    """
-    cdef Session* s
-    cdef char* record
-    cdef int64_t kept = 0
-    cdef int64_t i = 0
-    if closed == 0:
-        pass
-    elif 2 * closed < b.keyed.count:
-        while i < b.keyed.count:
-            if stop_due(w, i):
-                return
-            s = <Session*> (keyed_record(&b.keyed, i) + x.keys.size)
-            if s.count == CLOSED:
-                keyed_forget(&b.keyed, i)                    # another key lies there now
-            else:
-                i += 1
-    else:
-        for i in range(b.keyed.count):
-            if stop_due(w, i):
-                return
-            record = keyed_record(&b.keyed, i)
-            s = <Session*> (record + x.keys.size)
-            if s.count == CLOSED:
-                keyed_bury(&b.keyed, record)
-            else:
-                if kept != i:
-                    memcpy(keyed_record(&b.keyed, kept), record, <size_t> b.keyed.stride)
-                kept += 1
-        keyed_reindex(&b.keyed, kept)
+cdef void sessions_settle(const SessionContext* x, SessionBucket* b, int64_t keys,
+                          int64_t listed) noexcept nogil:
+    """Give memory back after keys were forgotten, but for the room that `keys` keys and `listed` bytes of
+    lists need: what there was before. Thread safety: the bucket's holder."""
     keyed_settle(&b.keyed, keys)
     pack_lists(x, b, listed)
 
@@ -166,6 +133,7 @@ cdef int32_t sessions_export(Kernel* k, Worker* w, void* state, StateCursor* cur
 cdef int32_t sessions_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
                               int32_t n, Failure* f) noexcept nogil:
     """Take such rows in. Contract: kernel.pxd (f)."""
+    deadlines_drop(&(<SessionBucket*> state).deadlines)
     return rows_install(k, state, &(<SessionBucket*> state).keyed, &SESSION, rows, slots, n, f)
 
 
@@ -174,5 +142,6 @@ cdef int32_t sessions_remove(Kernel* k, Worker* w, void* state, Chunk* keys, con
     """Forget keys. Contract: kernel.pxd (f)."""
     cdef SessionBucket* b = <SessionBucket*> state
     cdef int32_t there = rows_remove(k, state, &b.keyed, &SESSION, keys, slots, n)
+    deadlines_drop(&b.deadlines)
     pack_lists(<const SessionContext*> k.ctx, b, b.lists.used)
     return there

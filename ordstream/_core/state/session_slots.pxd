@@ -10,6 +10,7 @@ b) Open addressing, linear probing, load <= 0.5. A key keeps its slot when a row
    that row opens the next one. A key whose session a time punctuation closes is forgotten: the slots
    behind its slot move up, so that no chain of slots has a gap. The null key has a slot of its own
    outside the table.
+   Which sessions a time punctuation closes is told by deadlines.pxd, by key, from the first one on.
 c) Rows are processed in blocks: while one block is processed, the slots of the next one are prefetched.
 d) The loop over rows has no branch on whether a session closes, which differs from row to row. Every row
    copies its slot to the place of the next closed session, and only a session that closes advances that
@@ -19,7 +20,9 @@ e) If the next operator is a filter that tests only which aggregates are null, t
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
+from ordstream._core.state.deadlines cimport Deadlines
 from ordstream._core.state.fold cimport FOLD_GROUP, Fold
+from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
 from ordstream._core.ground.kernel cimport Kernel
 
 cdef enum:
@@ -66,7 +69,12 @@ cdef struct SlotBucket:
     char* table
     int64_t capacity       # slots, power of two
     int64_t count          # slots taken
+    Deadlines* deadlines   # of the keys in the table; NULL: none yet. Owned
     uint64_t[MOST_WORDS] null_slot
+
+
+cdef extern from "key_tools.hpp" nogil:
+    uint64_t ord_fold(uint64_t a, uint64_t b)
 
 
 cdef inline uint64_t* slot_at(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
@@ -74,8 +82,20 @@ cdef inline uint64_t* slot_at(SlotBucket* b, int32_t shift, int64_t i) noexcept 
     return <uint64_t*> (b.table + (i << shift)) if i < b.capacity else b.null_slot
 
 
+cdef struct Staged:
+    # Sessions that closed, in order, until their columns are written.
+    uint64_t[(LOOKUP_BLOCK + 1) * MOST_WORDS] words
+
+
+cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
+    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new
+    one is cheaper than a load."""
+    return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
+
+
 cdef int64_t slot_find(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil
-cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil
+cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key, uint64_t time) noexcept nogil
+cdef void slot_up(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil
 cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil
 cdef int slots_room(const SlotContext* x, SlotBucket* b, int64_t more) noexcept nogil
 cdef void slots_settle(const SlotContext* x, SlotBucket* b, int64_t most) noexcept nogil
@@ -87,5 +107,5 @@ cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil
 cdef int32_t slots_process(Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n,
                            Chunk* out,
                            Failure* f) noexcept nogil
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
-                         Failure* f) noexcept nogil
+cdef int slots_validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil
+cdef void slots_write(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil

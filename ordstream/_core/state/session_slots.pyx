@@ -4,21 +4,17 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_reserve,
-    chunk_set_valid, failure_set,
+    FAIL_MEMORY, FAIL_NULL, Chunk, Failure, Worker, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
+from ordstream._core.state.deadlines cimport deadlines_bytes, deadlines_free
 from ordstream._core.state.fold cimport (
     F_COUNT, Accumulator, Fold, FoldBlock, fold_begin, fold_into, fold_load, fold_prepare,
 )
 from ordstream._core.ground.kernel cimport Kernel
-from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve
+from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
-from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.ground.threads cimport prefetch_write
-
-cdef extern from "key_tools.hpp" nogil:
-    uint64_t ord_fold(uint64_t a, uint64_t b)
 
 cdef extern from "map_memory.hpp" nogil:
     void* ord_zeroed(size_t size)
@@ -29,17 +25,6 @@ cdef enum:
 
 cdef uint8_t[1] NO_BITS       # without aggregates
 NO_BITS[0] = 0
-
-cdef struct Staged:
-    # Sessions that closed, in order, until their columns are written.
-    uint64_t[(LOOKUP_BLOCK + 1) * MOST_WORDS] words
-
-
-cdef inline uint64_t slot_hash(uint64_t key) noexcept nogil:
-    """The place at which the search for a key's slot starts. It is not the hash that chose the bucket: a new
-    one is cheaper than a load."""
-    return ord_fold(key ^ <uint64_t> 0xA0761D6478BD642F, <uint64_t> 0xE7037ED1A0B428DB)
-
 
 cdef void slots_setup(SlotContext* x) noexcept nogil:
     """Lay out the slot: `word` of each aggregate that is kept, `shift`."""
@@ -67,11 +52,13 @@ cdef void* slots_new(Kernel* k, int32_t bucket) noexcept nogil:
 cdef void slots_free(Kernel* k, void* state) noexcept nogil:
     cdef SlotBucket* b = <SlotBucket*> state
     ord_block_free(b.table, <size_t> b.capacity << (<const SlotContext*> k.ctx).shift)
+    deadlines_free(b.deadlines)
     free(b)
 
 
 cdef int64_t slots_bytes(Kernel* k, void* state) noexcept nogil:
-    return (<SlotBucket*> state).capacity << (<const SlotContext*> k.ctx).shift
+    cdef SlotBucket* b = <SlotBucket*> state
+    return (b.capacity << (<const SlotContext*> k.ctx).shift) + deadlines_bytes(b.deadlines)
 
 
 cdef int slots_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
@@ -138,7 +125,7 @@ cdef int64_t slot_find(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
     return at if slot[META_WORD] != 0 else -1
 
 
-cdef inline void slot_up(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
+cdef void slot_up(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
     """Move a taken slot to the first free one of its chain, if one lies before it."""
     cdef uint64_t* slot = slot_at(b, shift, i)
     cdef int64_t at = <int64_t> slot_hash(slot[KEY_WORD]) & (b.capacity - 1)
@@ -168,8 +155,8 @@ cdef void slot_free(SlotBucket* b, int32_t shift, int64_t i) noexcept nogil:
         slot_up(b, shift, at)
 
 
-cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogil:
-    """The slot of a key. A new key takes a free slot; the caller has made room."""
+cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key, uint64_t time) noexcept nogil:
+    """The slot of a key. A new key, of a tuple at `time`, takes a free slot; the caller has made room."""
     cdef int64_t mask = b.capacity - 1
     cdef int64_t at = <int64_t> slot_hash(key) & mask
     cdef uint64_t* slot
@@ -179,6 +166,8 @@ cdef uint64_t* slot_of(SlotBucket* b, int32_t shift, uint64_t key) noexcept nogi
             slot[KEY_WORD] = key
             slot[META_WORD] = TAKEN
             b.count += 1
+            if b.deadlines != NULL:
+                b.deadlines.come(time, key)
             return slot
         if slot[KEY_WORD] == key:
             return slot
@@ -248,12 +237,12 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
         # this or the next, no branch
         at = (at + (<int64_t> ((<const uint64_t*> (table + at))[KEY_WORD] != key) << shift)) & most
         slot = <uint64_t*> (table + at)
+        time = clock[row] ^ sign
         if valid != NULL and valid[row] == 0:
             slot = b.null_slot
             slot[META_WORD] |= TAKEN | IS_NULL
         elif slot[KEY_WORD] != key or slot[META_WORD] == 0:
-            slot = slot_of(b, shift, key)
-        time = clock[row] ^ sign
+            slot = slot_of(b, shift, key, time)
         last = slot[LAST_WORD]
         meta = slot[META_WORD]
         if time < last:                                      # a free slot's time is the earliest there is
@@ -279,7 +268,7 @@ cdef inline int32_t fold_rows(const SlotContext* x, SlotBucket* b, const Chunk* 
     return <int32_t> closed
 
 
-cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil:
+cdef int slots_validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk* out) noexcept nogil:
     """Give validity arrays to those columns of `out` that may get nulls; room for the rows is reserved.
 
     `c`: the chunk that closed the sessions; NULL: a punctuation did. 0, or -1: no memory.
@@ -293,7 +282,7 @@ cdef inline int validity(const SlotContext* x, Worker* w, const Chunk* c, Chunk*
     return 0
 
 
-cdef void write_sessions(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil:
+cdef void slots_write(const SlotContext* x, const uint64_t* staged, int32_t n, Chunk* out) noexcept nogil:
     """Append the columns of n sessions. Rows and validity are reserved, and `origin` is written."""
     cdef int32_t words = 1 << (x.shift - 3)
     cdef int32_t index = out.n
@@ -404,10 +393,13 @@ cdef int32_t slots_process(
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
             places_of(x, b, c, rows + k0, m, places[turn])
+        if b.deadlines != NULL and b.deadlines.room(m) != 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
         if out.capacity - out.n < m and chunk_reserve(w, out, k.output, max(m, n // 2)) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
-        if validity(x, w, c, out) != 0:
+        if slots_validity(x, w, c, out) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
         if m < n - k0:
@@ -420,7 +412,7 @@ cdef int32_t slots_process(
                                out.origin + out.n, &done, &before)
         turn = 1 - turn
         if closed:
-            write_sessions(x, staged.words, closed, out)
+            slots_write(x, staged.words, closed, out)
         k0 += done
         if done < end:
             failure_earlier(f, rows[k0], x.time, (<const int64_t*> c.cols[x.time].data)[rows[k0]],
@@ -433,89 +425,3 @@ cdef int32_t slots_process(
                         "a null time or collected value: filter such tuples out before sessionize")
             return k0
     return n
-
-
-cdef inline bint is_due(const SlotContext* x, const uint64_t* slot, bint final,
-                        uint64_t time) noexcept nogil:
-    """Whether there is an open session that closes now: at the end of the stream, or because no tuple from
-    `time` on could extend it."""
-    cdef uint64_t last = slot[LAST_WORD]
-    return slot[META_WORD] >> COUNT_SHIFT != 0 and (final or (time > last and time - last > x.timeout))
-
-
-cdef int slots_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
-                         Failure* f) noexcept nogil:
-    """Emit open sessions: all of them at the end of the stream, at a time punctuation those that no tuple
-    could still extend, whose keys are then forgotten.
-
-    Thread safety: the bucket's holder. Ownership: outputs own their key records. Returns: 0, or -1: no
-    memory. Cost: a pass over the bucket's slots; a hash per key that lies behind one that is forgotten.
-    """
-    cdef const SlotContext* x = <const SlotContext*> k.ctx
-    cdef SlotBucket* b = <SlotBucket*> state
-    cdef bint final = punctuation.kind == END_OF_STREAM
-    cdef uint64_t time = <uint64_t> punctuation.time ^ x.sign
-    cdef int32_t words = 1 << (x.shift - 3)
-    cdef uint64_t* slot
-    cdef uint64_t* record
-    cdef Staged staged
-    cdef int64_t keys = b.count
-    cdef int64_t due = 0
-    cdef int64_t closed = 0
-    cdef int64_t start
-    cdef int64_t at
-    cdef int64_t i
-    cdef int32_t n = 0
-    cdef bint gap = False                                    # a key went behind the last slot that was free
-    if not final and punctuation.kind != TIME:
-        return 0
-    for i in range(b.capacity + 1):
-        if stop_due(w, i):
-            return 0
-        slot = slot_at(b, x.shift, i)
-        if is_due(x, slot, final, time):
-            closed += 1
-            due += x.passes[slot[META_WORD] & 255] != 0
-    if closed == 0:
-        if not final:
-            slots_settle(x, b, keys)
-        return 0
-    record = NULL
-    if due <= 0x7fffffff and flush_reserve(w, out, k.output, <int32_t> due) == 0:
-        record = <uint64_t*> chunk_alloc(w, out, due * 16 + 16)
-    if record == NULL or validity(x, w, NULL, out) != 0:
-        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-        return -1
-    # One way round, from a free slot on: where a key went, those behind it that belong before the gap move.
-    start = 0
-    while slot_at(b, x.shift, start)[META_WORD] != 0:
-        start += 1
-    for i in range(b.capacity + 1):
-        if stop_due(w, i):
-            return 0
-        at = (start + i) & (b.capacity - 1) if i < b.capacity else b.capacity
-        slot = slot_at(b, x.shift, at)
-        if slot[META_WORD] == 0:
-            gap = False
-        elif is_due(x, slot, final, time):
-            if x.passes[slot[META_WORD] & 255] != 0:
-                record[0] = slot[META_WORD] & IS_NULL != 0   # a key record: keyed_state.pxd
-                record[1] = slot[KEY_WORD]
-                out.origin[out.n + n] = 0
-                out.flush_time[out.n + n] = 0 if final else <int64_t> (slot[LAST_WORD] ^ x.sign)
-                out.flush_key[out.n + n] = <char*> record
-                record += 2
-                memcpy(&staged.words[n * words], slot, <size_t> words * 8)
-                n += 1
-            slot[META_WORD] = 0
-            slot[LAST_WORD] = 0
-            b.count -= i < b.capacity
-            gap = True
-        elif gap and i < b.capacity:
-            slot_up(b, x.shift, at)
-        if n == LOOKUP_BLOCK or (n and i == b.capacity):
-            write_sessions(x, staged.words, n, out)
-            n = 0
-    if not final:
-        slots_settle(x, b, keys)
-    return 0

@@ -11,7 +11,7 @@ from ordstream._core.state.fold cimport (
 )
 from ordstream._core.state.gathered cimport GATHERED_LEAVE, GATHERED_SEE, gathered_window
 from ordstream._core.state.keyed_bucket cimport Bucket
-from ordstream._core.state.keyed_state cimport KeySpec
+from ordstream._core.state.windows cimport WindowContext
 
 cdef enum:
     FIRST_ROOM = 4         # rows that a ring first has room for
@@ -35,30 +35,15 @@ cdef struct Word:
 
 cdef struct RollingContext:
     # Read-only while a run lasts. Memory ownership: RollingKernel.
-    const KeySpec* keys    # NULL: SF
-    const Fold* fold
+    WindowContext window   # its length: a period, or rows
     Word* words            # per accumulator
     int32_t entry          # bytes of an entry: 8 (time), words, flags rounded up to 8
     int32_t nwords         # of all accumulators
     int32_t flags          # offset of the flags
-    int32_t key_size
     int32_t first          # column of the first value: columns of the input
     int32_t* carry         # of rows apart: all input columns; NULL: values are written in place
-    int32_t conditions     # column of the aggregates' bits (fold_prepare)
-    int32_t time           # input column; -1: the window is a number of rows
-    int32_t time_type
     int32_t ends_at_row    # the row itself is seen
     int32_t begins_before  # a row at the far end of the period is seen
-    int32_t clocked
-    int64_t length         # period, or rows
-
-cdef struct RollingBucket:
-    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
-    Bucket base
-    int64_t ring_bytes     # of all rings together
-    int64_t earliest       # no key's latest row is before this
-    int64_t mark           # the latest mark
-    int32_t known          # 0: `earliest` says nothing
 
 
 # -------------------------------------------------------------------------------- entries and totals
@@ -124,19 +109,19 @@ cdef inline void merge(const Accumulator* a, int64_t* into, bint had, const int6
         into[2] += more[2]
 
 
-cdef inline void see(const RollingContext* x, RollingBucket* b, Slide* s, const char* entry) noexcept nogil:
+cdef inline void see(const RollingContext* x, Bucket* b, Slide* s, const char* entry) noexcept nogil:
     """Include a row at the back in the totals."""
     cdef const Accumulator* a
     cdef int64_t* total
     cdef int64_t value
     cdef int32_t j
-    for j in range(x.fold.n):
+    for j in range(x.window.fold.n):
         if entry[x.flags + j] == 0:
             continue
-        a = &x.fold.accumulators[j]
+        a = &x.window.fold.accumulators[j]
         total = total_of(s, j)
         if x.words[j].boxed:
-            gathered_window(<void*> total[0], GATHERED_SEE, &b.base.held)
+            gathered_window(<void*> total[0], GATHERED_SEE, &b.held)
             continue
         value = (<const int64_t*> (entry + x.words[j].offset))[0]
         if x.words[j].exact:
@@ -160,10 +145,10 @@ cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
     cdef int32_t j
     for i in range(s.seen - 1, -1, -1):
         entry = entry_at(x, s, i)
-        for j in range(x.fold.n):
+        for j in range(x.window.fold.n):
             if x.words[j].exact:
                 continue
-            a = &x.fold.accumulators[j]
+            a = &x.window.fold.accumulators[j]
             words = <int64_t*> (entry + x.words[j].offset)
             if entry[x.flags + j]:
                 memset(one, 0, sizeof(one))
@@ -177,7 +162,7 @@ cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
                 entry[x.flags + j] = 1
         behind = entry
     s.front = s.seen
-    for j in range(x.fold.n):
+    for j in range(x.window.fold.n):
         if not x.words[j].exact:
             memset(total_of(s, j), 0, 8 * TOTAL_WORDS)
 
@@ -188,26 +173,26 @@ cdef inline void forget_all(const RollingContext* x, Slide* s, int64_t gone) noe
     s.n -= gone
     s.seen = 0
     s.front = 0
-    memset(s + 1, 0, <size_t> x.fold.n * 8 * TOTAL_WORDS)
+    memset(s + 1, 0, <size_t> x.window.fold.n * 8 * TOTAL_WORDS)
 
 
-cdef inline void forget(const RollingContext* x, RollingBucket* b, Slide* s, int64_t gone) noexcept nogil:
+cdef inline void forget(const RollingContext* x, Bucket* b, Slide* s, int64_t gone) noexcept nogil:
     """The oldest rows leave, `gone` of them. Cost: amortised, a constant per row and aggregation."""
     cdef const char* entry
     cdef int64_t* total
     cdef int32_t j
-    if gone and gone == s.seen and not x.fold.gathers:
+    if gone and gone == s.seen and not x.window.fold.gathers:
         forget_all(x, s, gone)
         return
     while gone:
         if s.front == 0:
             flip(x, s)
         entry = entry_at(x, s, 0)
-        for j in range(x.fold.n):
+        for j in range(x.window.fold.n):
             if x.words[j].exact and entry[x.flags + j]:
                 total = total_of(s, j)
                 if x.words[j].boxed:
-                    gathered_window(<void*> total[0], GATHERED_LEAVE, &b.base.held)
+                    gathered_window(<void*> total[0], GATHERED_LEAVE, &b.held)
                     continue
                 wide_take(total, (<const int64_t*> (entry + x.words[j].offset))[0])
                 total[2] -= 1
@@ -218,7 +203,7 @@ cdef inline void forget(const RollingContext* x, RollingBucket* b, Slide* s, int
         gone -= 1
 
 
-cdef inline int resize(const RollingContext* x, RollingBucket* b, Slide* s, int64_t room) noexcept nogil:
+cdef inline int resize(const RollingContext* x, Bucket* b, Slide* s, int64_t room) noexcept nogil:
     """Move a ring to one of `room` places. 0, or -1: no memory, nothing changed."""
     cdef char* entries = <char*> malloc(<size_t> (room * x.entry))
     cdef int64_t i
@@ -227,7 +212,7 @@ cdef inline int resize(const RollingContext* x, RollingBucket* b, Slide* s, int6
     for i in range(s.n):
         memcpy(entries + i * x.entry, entry_at(x, s, i), x.entry)
     free(s.entries)
-    b.ring_bytes += (room - s.room) * x.entry
+    b.held += (room - s.room) * x.entry
     s.entries = entries
     s.room = room
     s.head = 0

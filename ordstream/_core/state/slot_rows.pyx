@@ -6,6 +6,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
+from ordstream._core.state.deadlines cimport deadlines_drop
 from ordstream._core.state.fold cimport F_COUNT
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
 from ordstream._core.state.row_values cimport row_null
@@ -162,6 +163,7 @@ cdef int32_t slots_install(Kernel* k, Worker* w, void* state, Chunk* rows, const
     cdef int32_t words = 1 << (x.shift - 3)
     cdef int32_t i
     cdef int32_t j
+    deadlines_drop(&b.deadlines)
     for i in range(n):
         place = place_of(x, b, rows, slots[i])
         if place >= 0 and is_open(slot_at(b, x.shift, place)):
@@ -177,7 +179,7 @@ cdef int32_t slots_install(Kernel* k, Worker* w, void* state, Chunk* rows, const
             return i
         slot = b.null_slot
         if read_slot[META_WORD] & IS_NULL == 0:
-            slot = slot_of(b, x.shift, read_slot[KEY_WORD])
+            slot = slot_of(b, x.shift, read_slot[KEY_WORD], 0)
         for j in range(words):
             slot[j] = read_slot[j]
     return n
@@ -191,6 +193,7 @@ cdef int32_t slots_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const 
     cdef int64_t place
     cdef int32_t there = 0
     cdef int32_t i
+    deadlines_drop(&b.deadlines)
     for i in range(n):
         place = place_of(x, b, keys, slots[i])
         if place >= 0:

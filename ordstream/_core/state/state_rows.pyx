@@ -6,7 +6,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
-from ordstream._core.state.keyed_bucket cimport Bucket
+from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls
 from ordstream._core.state.keyed_rows cimport (
     INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_remove,
     keyed_shrink,
@@ -92,17 +92,18 @@ cdef int32_t rows_remove(Kernel* k, void* bucket, KeyedState* s, const StateCall
     return there
 
 
-cdef int32_t bucket_export(Kernel* k, Worker* w, Bucket* b, const StateCalls* calls, StateCursor* cursor,
-                           Chunk* out, Failure* f) noexcept nogil:
-    """state_export of a bucket. Thread safety, ownership, returns, cost: kernel.pxd (f)."""
+cdef int32_t bucket_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
+                           Failure* f) noexcept nogil:
+    """Rows (key..., what `StateCalls.write` writes). Contract: kernel.pxd (f)."""
+    cdef Bucket* b = <Bucket*> state
     if b.single == NULL:
-        return rows_export(k, w, &b.keyed, calls, cursor, out, f)
-    if cursor.done or (cursor.keys != NULL and cursor.n == 0) or not calls.alive(k, b.single):
+        return rows_export(k, w, &b.keyed, b.calls, cursor, out, f)
+    if cursor.done or (cursor.keys != NULL and cursor.n == 0) or not b.calls.alive(k, b.single):
         cursor.done = 1
         return 0
     if row_reserve(k, w, cursor, out, f) != 0:
         return -1
-    if calls.write(k, w, b.single, out, out.n) != 0:
+    if b.calls.write(k, w, b.single, out, out.n) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return -1
     cursor.done = 1
@@ -111,33 +112,34 @@ cdef int32_t bucket_export(Kernel* k, Worker* w, Bucket* b, const StateCalls* ca
     return 1
 
 
-cdef int32_t bucket_install(Kernel* k, Bucket* b, const StateCalls* calls, Chunk* rows,
-                            const int32_t* slots, int32_t n, Failure* f) noexcept nogil:
-    """state_install into a bucket. Thread safety, ownership, returns, cost: kernel.pxd (f)."""
+cdef int32_t bucket_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
+                            Failure* f) noexcept nogil:
+    """Take such rows in. Contract: kernel.pxd (f)."""
+    cdef Bucket* b = <Bucket*> state
     cdef int32_t i
     if b.single == NULL:
-        return rows_install(k, b, &b.keyed, calls, rows, slots, n, f)
+        return rows_install(k, b, &b.keyed, b.calls, rows, slots, n, f)
     for i in range(n):
-        if calls.alive(k, b.single):
+        if b.calls.alive(k, b.single):
             failure_set(f, slots[i], FAIL_STATE, "the operator has one state, and it is there already")
             return i
-        if calls.read(k, b, rows, slots[i], b.single, f) != 0:
+        if b.calls.read(k, b, rows, slots[i], b.single, f) != 0:
             memset(b.single, 0, <size_t> b.state_size)
             return i
     return n
 
 
-cdef int32_t bucket_remove(Kernel* k, Bucket* b, const StateCalls* calls, const Chunk* keys,
-                           const int32_t* slots, int32_t n) noexcept nogil:
-    """state_remove from a bucket, which can't fail. Thread safety, ownership, returns, cost: kernel.pxd
-    (f)."""
+cdef int32_t bucket_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
+                           Failure* f) noexcept nogil:
+    """Forget keys. Contract: kernel.pxd (f)."""
+    cdef Bucket* b = <Bucket*> state
     cdef int32_t there
     if b.single == NULL:
-        return rows_remove(k, b, &b.keyed, calls, keys, slots, n)
+        return rows_remove(k, b, &b.keyed, b.calls, keys, slots, n)
     if n == 0:
         return 0
-    there = calls.alive(k, b.single)
-    if calls.drop != NULL:
-        calls.drop(k, b, b.single)
+    there = b.calls.alive(k, b.single)
+    if b.calls.drop != NULL:
+        b.calls.drop(k, b, b.single)
     memset(b.single, 0, <size_t> b.state_size)
     return there

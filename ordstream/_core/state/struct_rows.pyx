@@ -2,9 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_STATE, PT_BOOL, Chunk, Failure, Worker, failure_set
-from ordstream._core.ground.kernel cimport Kernel, StateCursor
-from ordstream._core.state.keyed_bucket cimport Bucket
-from ordstream._core.state.state_rows cimport StateCalls, bucket_export, bucket_install, bucket_remove
+from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.keyed_bucket cimport StateCalls
 
 
 cdef inline int32_t first_field(Kernel* k) noexcept nogil:
@@ -67,21 +66,3 @@ cdef int32_t read_fields(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
 
 
 cdef StateCalls FIELDS = StateCalls(alive=any_field, write=write_fields, read=read_fields, drop=NULL)
-
-
-cdef int32_t fields_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
-                           Failure* f) noexcept nogil:
-    """Rows (key..., fields...). Contract: kernel.pxd (f)."""
-    return bucket_export(k, w, <Bucket*> state, &FIELDS, cursor, out, f)
-
-
-cdef int32_t fields_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots,
-                            int32_t n, Failure* f) noexcept nogil:
-    """Take such rows in. Contract: kernel.pxd (f)."""
-    return bucket_install(k, <Bucket*> state, &FIELDS, rows, slots, n, f)
-
-
-cdef int32_t fields_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots,
-                           int32_t n, Failure* f) noexcept nogil:
-    """Forget keys. Contract: kernel.pxd (f)."""
-    return bucket_remove(k, <Bucket*> state, &FIELDS, keys, slots, n)
