@@ -127,7 +127,7 @@ def over_nodes(
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
     job.decide(carried, presorted)
     if not job.dense:
-        return user_names(job.unordered(carried, presorted), job.fragments[-1].output.names)
+        return job.unordered(carried, presorted)
     return _in_order(job, carried, presorted, tags)
 
 
@@ -164,7 +164,7 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFr
     else:
         rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
     if count is None:
-        return user_names(rows, last.output.names)
+        return rows if stays else user_names(rows, last.output.names)
     output = StructType(carriers(last.output, last=True).fields[:-1])
     fields = zip(last.output.names, output.fields, strict=True)
     result = StructType([StructField(name, one.dataType, one.nullable) for name, one in fields])
@@ -267,8 +267,8 @@ class Job:
         )
 
     def unordered(self, carried: Carried, presorted: bool) -> DataFrame:
-        """The output, without its order: each node's own. Where one key leads, the rows go to their nodes
-        before anything is sorted.
+        """The output under its names, without its order: each node has its own. Where one key leads, rows go
+        to their nodes before anything is sorted.
         """
         fragments, nodes = self.fragments, self.layout.nodes
         if not self.moves:
@@ -322,6 +322,9 @@ class Job:
         schema = carriers(self.fragments[number - 1].output, last=is_last)
         if leaves != "tag":
             schema = StructType(schema.fields[:-1])
+        if leaves == "rows":  # under the user's names at once: to rename a row Spark copies it
+            named = zip(self.fragments[-1].output.names, schema.fields, strict=True)
+            schema = StructType([StructField(name, one.dataType, one.nullable) for name, one in named])
         if leaves == "place":
             schema = schema.add(PLACE, "long")
             if self.widens or any(o.emits_at_end for one in self.fragments for o in one.operators):

@@ -40,6 +40,8 @@ def small_values(type_: pa.DataType) -> list[Any]:
         return [day * DAY * 1000 for day in range(-3, 7)]
     if is_temporal(type_):
         return list(range(41)) if pat.is_time(type_) else list(range(-5, 42))
+    if pat.is_decimal(type_):
+        return list(range(-3, 4))
     raise AssertionError(type_)
 
 
