@@ -21,6 +21,7 @@ from epoch_frames import SCHEMA, Frame, Stream, answer, install, rows
 from ordstream.snapshots import state_file
 from ordstream.spark import Balancer
 from ordstream.spark.streaming import epoch_runner
+from ordstream.spark.streaming.arriving import Arriving
 from ordstream.spark.streaming.epoch_functions import FINISH, RESULT
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.kept_maps import map_of
@@ -85,6 +86,26 @@ def test_other_nodes_read_their_own_key_groups_and_no_others(tmp_path, read):
         before = nodes
     stream.epoch(table.slice(0, 0), end=FINISH, nodes=4)
     assert stream.output() == answer(stream.pipeline, table)
+
+
+def test_one_node_has_its_state_before_it_asks_for_a_row(tmp_path, read, monkeypatch):
+    """Spark sorts the rows meanwhile."""
+    table, stream = users(60, 3), Stream(tmp_path / "c", counts())
+    stream.epoch(table.slice(0, 40))
+    plain = Arriving.__next__
+
+    def asked(arriving):
+        read.append("a row")
+        return plain(arriving)
+
+    monkeypatch.setattr(Arriving, "__next__", asked)
+    stream.epoch(table.slice(40))
+    first = read.index("a row")
+    assert {number for _, _, number in read[:first]} > {None}
+    assert set(read[first:]) == {"a row"}
+    made = stream.epoch(table.slice(0, 0))  # nothing came: the files stay
+    assert made.states == stream.log.read(1).states
+    assert made.output == []
 
 
 def test_a_node_has_consecutive_groups():
