@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.errors import CheckpointError
+from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment
@@ -28,7 +28,7 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
-from ordstream.spark.grouping import Choice, with_costs
+from ordstream.spark.grouping import NAMES, Choice, with_costs
 from ordstream.spark.layout import Layout
 from ordstream.spark.nodes import Job, carriers
 from ordstream.spark.schemas import spark_schema
@@ -112,6 +112,10 @@ class EpochRunner:
         PlanError
             The grouping does not fit, or is for keys that stay whole in a batch only.
         """
+        if isinstance(grouping, str) and grouping not in NAMES:  # also where one node needs none
+            raise PlanError(
+                f"grouping is one of {', '.join(map(repr, NAMES))}, or a map; got {grouping!r:.80}"
+            )
         made = cls(choices={}, **given)
         if made.nodes == 1 and made.policy is None:
             return made  # also what several nodes would refuse
@@ -232,7 +236,11 @@ class EpochRunner:
             waiting,
             end == FINISH,
             {carried_name(number): name for number, name in enumerate(self.pipeline.source_schema.names)}
-            | {job: name for job, name in zip(self.ordering, self.log.order_by, strict=True) if job[0] == "o"},
+            | {
+                job: name
+                for job, name in zip(self.ordering, self.log.order_by, strict=True)
+                if job[0] == "o"
+            },
         )
 
     # ------------------------------------------------------------------------------------------ the job

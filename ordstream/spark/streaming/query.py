@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 import warnings
@@ -19,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ordstream.errors import CheckpointError, OrdstreamError
+from ordstream import errors
+from ordstream.errors import CheckpointError, OrdstreamError, SchemaError, SourceError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
@@ -39,6 +41,10 @@ STOP_LOGGERS = (
     "org.apache.spark.util.Utils",
     "py4j",
 )
+
+
+#: The last line of a Python trace that names an error of ours, in what Spark makes of a failed task.
+_TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 class StreamStopped(Exception):
@@ -135,7 +141,7 @@ class Batches:
         try:
             self._process(batch, int(number))
         except BaseException as error:
-            self.failure = error
+            self.failure = _told_by_task(error)
             raise
         finally:
             self.busy.release()
@@ -333,6 +339,16 @@ class StreamQuery:
         """All outputs up to here are committed."""
         last = self._batches.last
         return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
+
+
+def _told_by_task(error: BaseException) -> BaseException:
+    """Our error that a task has raised, out of Spark's text with its traces; else the same."""
+    found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
+    if not found:
+        return error
+    kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
+    plain = isinstance(kind, type) and issubclass(kind, SourceError | SchemaError | CheckpointError)
+    return cast(Any, kind)(text) if plain else OrdstreamError(text)
 
 
 def _partitions(batch: DataFrame) -> int:

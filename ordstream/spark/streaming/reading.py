@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ def read_output(
     for path in files:
         if not path.exists():
             raise CheckpointError(f"{path}: a committed file is missing: the output would have a gap")
-    paths = [str(path) for path in files]
+    paths = [_GLOB.sub(r"\\\g<0>", str(path)) for path in files]
     if late:
         if not paths:
             raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
@@ -127,6 +128,10 @@ class StateFunction(Shipped):
             for number in batch.column(0).to_pylist():
                 states = stored(self.folder, self.number, {self.operator: [self.parts[number]]})
                 yield from (align(rows, self.output) for rows in states[self.operator].batches())
+
+
+#: What Spark takes for a pattern where a path stands.
+_GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
 def _session(spark: Any) -> SparkSession:

@@ -142,6 +142,8 @@ def stream(
     prepared, keys, carried = _prepared(df, pipeline, order, options)
     if balance is not None and not isinstance(balance, Mixed):
         raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
+    if on_epoch is not None and not callable(on_epoch):
+        raise PlanError(f"on_epoch takes a function of one argument, got {on_epoch!r:.80}")
     if balance is not None and nodes is None:
         raise PlanError("balance needs nodes=: keys move between so many nodes")
     runner = _runner(

@@ -118,7 +118,9 @@ def test_rows_that_wait_are_found_by_the_names_of_their_columns(tmp_path):
     assert [one["rows"] for one in arriving.said()["waiting"]] == [1]
     wider = replace(batches.arrival, names={"c0": "ts", "c1": "n", "c2": "more"})
     new = pa.record_batch({"c0": [20], "c1": [4], "c2": [1]})
-    with pytest.raises(SourceError, match=r"don't fit this pipeline's source: they were kept without 'more'"):
+    with pytest.raises(
+        SourceError, match=r"don't fit this pipeline's source: they were kept without 'more'"
+    ):
         list(Arriving(wider, iter([new]), EpochFiles(os.fspath(tmp_path), 1, "0")))
     text = pa.record_batch({"c0": [20], "c1": [b"\xff"]})
     with pytest.raises(SourceError, match=r"don't fit this pipeline's source: .* start that one until"):

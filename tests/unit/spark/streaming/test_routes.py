@@ -21,7 +21,8 @@ from epoch_frames import SCHEMA, Frame, Stream, answer, install, rows
 from ordstream.snapshots import state_file
 from ordstream.spark import Balancer
 from ordstream.spark.streaming import epoch_runner
-from ordstream.spark.streaming.epoch_functions import FINISH
+from ordstream.spark.streaming.arriving import Arriving
+from ordstream.spark.streaming.epoch_functions import FINISH, RESULT
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.kept_maps import map_of
 from ordstream.spark.streaming.spread import Spread
@@ -87,6 +88,26 @@ def test_other_nodes_read_their_own_key_groups_and_no_others(tmp_path, read):
     assert stream.output() == answer(stream.pipeline, table)
 
 
+def test_one_node_has_its_state_before_it_asks_for_a_row(tmp_path, read, monkeypatch):
+    """Spark sorts the rows meanwhile."""
+    table, stream = users(60, 3), Stream(tmp_path / "c", counts())
+    stream.epoch(table.slice(0, 40))
+    plain = Arriving.__next__
+
+    def asked(arriving):
+        read.append("a row")
+        return plain(arriving)
+
+    monkeypatch.setattr(Arriving, "__next__", asked)
+    stream.epoch(table.slice(40))
+    first = read.index("a row")
+    assert {number for _, _, number in read[:first]} > {None}
+    assert set(read[first:]) == {"a row"}
+    made = stream.epoch(table.slice(0, 0))  # nothing came: the files stay
+    assert made.states == stream.log.read(1).states
+    assert made.output == []
+
+
 def test_a_node_has_consecutive_groups():
     for nodes in (1, 2, 3, 7, 1000, 1024):
         ranges = GroupRanges(nodes)
@@ -146,13 +167,31 @@ def spread():
     return od.Pipeline(SCHEMA).map(spun, schema=SCHEMA).key_by("user").scan(seen=od.count())
 
 
-def test_posg_learns_once_and_stays(tmp_path):
+@pytest.fixture
+def sent(monkeypatch):
+    """Rows that came to each node of the stateless operators, by epoch."""
+    found, plain = [], Frame.mapInArrow
+
+    def watched(frame, function, schema):
+        part = getattr(function, "part", None)
+        if getattr(part, "number", 0) == 1 and RESULT in frame.partitions[0].column_names:
+            found.append([int(rows.column(RESULT).null_count) for rows in frame.partitions])
+        return plain(frame, function, schema)
+
+    monkeypatch.setattr(Frame, "mapInArrow", watched)
+    return found
+
+
+def test_posg_learns_once_and_stays(tmp_path, sent):
     table, stream = rows(900, 4), Stream(tmp_path / "c", spread())
     grouping = Balancer(od.POSG(window=200), key="item")
     made = [stream.epoch(table.slice(low, 300), nodes=2, grouping=grouping) for low in (0, 300, 600)]
     maps = [map_of(base64.b64decode(one.maps["1"])) for one in made]
     assert [(one.learnt, one.rows) for one in maps] == [(False, 300), (True, 600), (True, 600)]
     assert made[1].maps == made[2].maps
+    assert sent[:2] == [[150, 150]] * 2
+    assert sent[2] == np.bincount(maps[1].router().route(table["item"][600:].combine_chunks())).tolist()
+    assert sent[2] != [150, 150]
     assert sorted(made[0].maps) == ["1", "2"]
     items = table["item"].combine_chunks()
     estimated = maps[2].times.estimate_many(items)
@@ -209,6 +248,7 @@ def test_a_balancer_gives_the_map_that_it_holds_and_the_stream_keeps_it(tmp_path
         (od.DKG(variant="pkg"), "has no declared merge"),
         (Modulo(2), "Modulo of 'scan_1' can't be kept in a stream's manifests: a stream takes 'hash'"),
         ("posg", "this pipeline begins with 'scan_1', which keeps state"),
+        ("round", "grouping is one of 'hash', 'dkg', 'posg', 'pkg', or a map; got 'round'"),
     ],
 )
 def test_groupings_that_a_stream_does_not_take_are_refused(tmp_path, grouping, said):
