@@ -139,3 +139,16 @@ def test_a_marker_behind_a_failure_is_never_met():
     merge.end(1, tag_of_serial(5))
     assert taken(merge) == [[1]]
     assert (merge.at_mark, merge.cut) == (None, tag_of_serial(5))
+
+
+def test_a_merge_counts_the_rows_that_wait_in_it():
+    merge = TagMerge(2, lambda sender, size: None)
+    merge.rows(0, rows(1, 4, 5), 30)
+    merge.rows(1, rows(2, 9), 20)
+    assert merge.waiting == 5
+    assert taken(merge) == [[1, 2, 4, 5]]
+    assert merge.waiting == 1
+    merge.rows(0, rows(11, 12), 10)
+    assert merge.waiting == 3
+    merge.drop()
+    assert merge.waiting == 0

@@ -208,3 +208,12 @@ def test_a_snapshot_has_the_route_table(every_chunk, tmp_path):
         if nodes == 2:
             sent = [one.rows for one in rest.report.channels if one.sender == "caller"]
             assert sent == [260, 240]
+
+
+def test_reports_come_early_at_first_and_then_after_every_interval():
+    asking, asked = balancing.Balancing({}, 2, interval=400), []
+    for serial in range(2_001):
+        if asking.wants_report(serial):
+            asking.asked(0, serial)
+            asked.append(serial)
+    assert asked == [100, 200, 400, 800, 1_200, 1_600, 2_000]

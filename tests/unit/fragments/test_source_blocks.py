@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from ordstream.fragments import source_blocks
 from ordstream.fragments.channels import Outbox
 from ordstream.fragments.source_blocks import GATHER_S, SourceBlocks
-from ordstream.ground.ordertags import TAG
+from ordstream.ground.ordertags import TAG, source_tags
 
 SOURCE = pa.schema([("n", pa.int64())])
 
@@ -80,20 +81,30 @@ def test_a_whole_block_and_the_end_go_at_once(given):
     assert table.due_in() == 0
 
 
-def test_no_batch_is_left_behind_by_a_reader_that_waits_to_be_woken():
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_no_batch_is_left_behind_by_a_reader_that_waits_to_be_woken(in_turns):
     """The source's thread wakes it once for all that is there."""
-    woken = threading.Event()
-    blocks = SourceBlocks((batch(k, 1) for k in range(5_000)), SOURCE, block_rows=7, wake=woken.set)
+    woken, taken, count = threading.Event(), threading.Event(), 50 if in_turns else 5_000
+
+    def source():
+        for k in range(count):
+            yield batch(k, 1)
+            if in_turns:
+                taken.wait(10)
+                taken.clear()
+
+    blocks = SourceBlocks(source(), SOURCE, block_rows=7, wake=woken.set)
     blocks.start()
     rows = 0
     while not blocks.over:
         if not blocks.ready():
-            assert woken.wait(10), f"{rows} rows came"
+            assert woken.wait(5), f"{rows} rows came"
             woken.clear()
             continue
         found = blocks.next()
         rows += 0 if found is None else found[1].num_rows
-    assert rows == 5_000
+        taken.set()
+    assert rows == count
 
 
 class Receiver:
@@ -111,10 +122,6 @@ class Receiver:
 
 
 def test_receivers_want_rows_when_one_of_those_who_got_the_last_has_handed_them_on():
-    import numpy as np
-
-    from ordstream.ground.ordertags import source_tags
-
     def tagged(count):
         fields = pa.schema([*SOURCE, pa.field(TAG, pa.binary(), False)])
         return pa.RecordBatch.from_arrays(
