@@ -70,6 +70,8 @@ class CoreOptions:
     """Chunks in flight in the whole run."""
     max_bytes: int
     """Memory in flight in the whole run."""
+    max_state_bytes: int | None
+    """Of the state of all operators; None: no bound."""
     max_ready: int
     """Finished output batches that may wait for the reader."""
     tags: bool
@@ -143,6 +145,7 @@ def core_options(
         max_queued=1 << 17,
         max_chunks=physical.max_chunks,
         max_bytes=max_bytes,
+        max_state_bytes=settings.max_state_bytes,
         max_ready=settings.max_ready,
         tags=settings.tags or settings.emitted_through is not None,
         steps=settings.steps,

@@ -40,6 +40,7 @@ class _Options(TypedDict, total=False):
     chunk_rows: int | Literal["auto"] | None
     punctuate: Every | None
     max_bytes: int | None
+    max_state_bytes: int | None
     max_chunks: int | None
     slice_us: float | None
     window_us: float | None
@@ -109,8 +110,13 @@ max_bytes : int, default None
     Cap on what is in flight, in bytes: input that may still be referred to, chunks, and output that was not
     taken; a slow sink slows the source down (docs/architecture.md, "Backpressure"). The oldest tuple always
     passes, however wide. State and the result of `run` are not part of it. None: 512 MiB.
+max_state_bytes : int, default None
+    Cap on the state of all operators together, in bytes of memory, kept room included (`state_bytes` of the
+    report; of a state in Python a guess). The operator at whose row there is more fails, whatever its
+    `on_error`; the error says how much there is, here and in all, and names the largest key there. Where a
+    run has several nodes (`processes`, Spark), of each. None: no cap.
 max_chunks : int, default None
-    The same cap in chunks. None: from the number of workers.
+    That of `max_bytes` in chunks. None: from the number of workers.
 slice_us : float, default 100.0
     Time slice s of a worker at one operator, in microseconds.
 window_us : float, default 10000.0

@@ -37,6 +37,7 @@ class Settings:
     chunk_rows: int | None = None
     punctuate: Any = None
     max_bytes: int | None = None
+    max_state_bytes: int | None = None
     max_chunks: int | None = None
     slice_us: float = 100.0
     window_us: float = 10_000.0
@@ -125,6 +126,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     _whole("buckets", settings.buckets, 1, MOST_BUCKETS)
     _whole("chunk_rows", settings.chunk_rows, 1, 1 << 20, ' or "auto"')
     _whole("max_bytes", settings.max_bytes, 1, 1 << 60)
+    _whole("max_state_bytes", settings.max_state_bytes, 1, 1 << 60)
     _whole("max_chunks", settings.max_chunks, 1, 1 << 40)
     _whole("marker_every", settings.marker_every, 1, 1 << 60)
     _whole("snapshot_every", settings.snapshot_every, 1, 1 << 60)

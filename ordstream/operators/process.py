@@ -271,7 +271,8 @@ def timer_of(site: Site, state: pa.Schema, timer: Any, on_timer: Any, clock: Any
     if source is None:
         raise PlanError(
             f"{where}: clock={clock.column!r} is not the clock: it must be the column of the source, "
-            "unchanged on its way, that the windows in front choose too"
+            "unchanged on its way, that the windows in front choose too. One that is computed, or behind "
+            "reorder or a join, moves no timers yet: have the source give it, in order"
         )
     index = state.names.index(field.name)
     told = {"timer": index, "on_timer": on_timer, "clock": source, "clock_column": column, "period": period}

@@ -11,6 +11,7 @@ from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats
 from ordstream._core.flow.scheduler import HEURISTICS
 from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
 from ordstream._core.flow.split cimport Partitioner
+from ordstream._core.flow.state_bound cimport bound_free, bound_new
 from ordstream._core.flow.steps cimport steps_free
 from ordstream._core.flow.worklist.buckets cimport pq_free, pq_init, power_of_two
 from ordstream._core.ground.atomics cimport store_relaxed
@@ -109,9 +110,20 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     return 0
 
 
+cdef int build_bound(Runtime* rt, object options) except -1:
+    """The cap on state, where there is one; behind all operators. MemoryError."""
+    if options.max_state_bytes is not None:
+        rt.run.bound = bound_new(rt.operators, rt.n, options.max_state_bytes)
+        if rt.run.bound == NULL:
+            raise MemoryError
+    return 0
+
+
 cdef void free_shared(Runtime* rt) noexcept:
     """What build_shared made, but for the pool. Thread safety: no worker is left. Safe on a half-built
     Runtime, and twice."""
+    bound_free(rt.run.bound)
+    rt.run.bound = NULL
     free(rt.operators)
     free(rt.stats)
     free(rt.weights)

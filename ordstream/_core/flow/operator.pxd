@@ -26,6 +26,14 @@ from ordstream._core.flow.split cimport Partitioner
 from ordstream._core.flow.steps cimport StepLog
 from ordstream._core.ground.threads cimport EventCount
 
+cdef struct StateBound:
+    # The cap on the state of all operators (state_bound.pxd). Memory ownership: the Runtime.
+    int64_t most           # bytes
+    a64 bytes              # of all buckets, as they last told
+    int32_t n              # operators
+    a64* by                # of each operator
+    int64_t** told         # of each bucket of each operator: what it last told; its holder's
+
 cdef struct RunState:
     # What all operators of a run share.
     # not 0: cancelled, out of memory, or ended; workers return at the next chunk or in the middle of a flush
@@ -44,6 +52,7 @@ cdef struct RunState:
     a64* bytes             # in flight (ChunkPool.bytes)
     int64_t max_bytes      # their cap
     Exports exports        # state on its way out
+    StateBound* bound      # NULL: none
 
 cdef struct Operator:
     int32_t index

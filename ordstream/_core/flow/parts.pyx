@@ -10,6 +10,7 @@ from ordstream._core.flow.exports cimport export_state
 from ordstream._core.flow.lanes cimport mark_flush
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
+from ordstream._core.flow.state_bound cimport state_too_large
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -356,6 +357,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             run_rows(op, w, state, part)
             if part.n == 1 and not op.rb.alone and slice.holding != 1:
                 expect_release(op)
+        if op.run.bound != NULL and part.failure == NULL:
+            part.failure = state_too_large(op, w, state, part)
     elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or (c.kind == TIME and op.takes_marks)):
         send_held(op, w, slice)                               # a flush may take long
         part.out = chunk_new(w)

@@ -1,0 +1,88 @@
+"""max_state_bytes: a cap on the state of all operators of a run."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+
+SCHEMA = pa.schema({"k": pa.int64(), "s": pa.string(), "ts": pa.int64()})
+MOST = 1 << 20
+
+
+def rows(n, keys=None):
+    """Row n has key n, but for `keys`: so many different ones."""
+    numbers = range(n)
+    return pa.table([[k % (keys or n) for k in numbers], [f"s{k}" for k in numbers], numbers], schema=SCHEMA)
+
+
+def collects(row, state, emit):
+    state.text += "x" * (1000 if row.k == 7 else 1)
+
+
+P = od.Pipeline(SCHEMA)
+TWO = P.key_by("k").cum_count(name="first").key_by("s").lag({"before": "ts"}, name="second")
+GROWING = {
+    "counts": P.key_by("k").count(operator="f"),
+    "counts, skip": P.key_by("k").count(operator="f", on_error="skip"),
+    "strings": P.key_by("s", "k").lag({"before": "s"}, name="f"),
+    "reorder": P.reorder("ts", slack=1 << 40, name="f"),
+    "one state": P.tail(1 << 20, name="f"),
+}
+
+
+@pytest.mark.parametrize("way", [{"workers": 0}, {"workers": 2, "chunk_rows": 16}], ids=str)
+@pytest.mark.parametrize("pipeline", GROWING.values(), ids=GROWING)
+def test_the_operator_fails_where_there_is_too_much(pipeline, way):
+    data = rows(60_000)
+    with pytest.raises(od.OperatorError) as caught:
+        pipeline.run(data, max_state_bytes=MOST, **way)
+    error = caught.value
+    assert error.operator == "f"
+    assert 1000 < error.serial < 60_000
+    assert error.row["k"] == error.serial - 1
+    total, most, here = map(int, re.findall(r"\d+", error.reason)[:3])
+    assert most == MOST < total
+    assert here == total  # there is one operator with a state
+    assert ("largest key: " in error.reason) == bool(pipeline.plan.operators[-1].key)
+
+
+def test_nothing_changes_below_it():
+    data = rows(5000, keys=100)
+    for pipeline in (TWO, *GROWING.values()):
+        free = pipeline.run(data)
+        needed = sum(one.state_bytes or 0 for one in free.report.operators)
+        bounded = pipeline.run(data, max_state_bytes=4 * needed + (1 << 20))
+        assert bounded.table == free.table
+
+
+def test_all_operators_count():
+    """Each alone has room; the second has most of it, and its row is the one that fails."""
+    data = rows(30_000)
+    states = [one.state_bytes for one in TWO.run(data, workers=0).report.operators]
+    most = max(states) + min(states) // 2
+    with pytest.raises(od.OperatorError) as caught:
+        TWO.run(data, workers=0, max_state_bytes=most)
+    assert caught.value.operator in ("first", "second")
+    assert f"max_state_bytes is {most}" in caught.value.reason
+
+
+def test_the_largest_key():
+    pipeline = P.key_by("k").process(collects, schema={"n": int}, state={"text": str}, name="f")
+    kept = od.collect("ts", 1 << 20)
+    windows = P.key_by("k").window(od.tumbling(1 << 40), time="ts").aggregate(kept=kept, name="f")
+    data = rows(500)
+    large = pa.table([pa.repeat(7, 60_000), pa.repeat("y", 60_000), range(500, 60_500)], schema=SCHEMA)
+    with pytest.raises(od.OperatorError, match=r"largest key: 7, with \d{4,}"):
+        windows.run(pa.concat_tables([data, large]), max_state_bytes=1 << 19)
+    with pytest.raises(od.OperatorError, match=r"largest key: 7, with \d{4,}"):
+        pipeline.run(rows(10_000, keys=9000), max_state_bytes=1 << 18)
+
+
+def test_what_it_may_be():
+    for wrong in (0, -1, True, 1.5, "1 GB"):
+        with pytest.raises(od.PlanError, match="max_state_bytes must be a whole number"):
+            P.run(rows(1), max_state_bytes=wrong)
