@@ -71,8 +71,8 @@ class Runs:
         pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
         by which they are merged, ties in the order of the mapping (`ordstream.node.merging`). `idle`, such
         as "2s": a live source that is silent for so long holds the others back no more. The result's
-        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again. Columns that no
-        operator changes may share memory with `data`, as slices of Arrow's do.
+        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again. Columns that
+        no operator changes may share memory with `data`, as slices of Arrow's do.
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 

@@ -15,7 +15,7 @@ cdef extern from "output_memory.hpp" nogil:
 
 cdef enum:
     # Memory of converted columns is used again by the next batches: the first access to a page is slow. At
-    # most so much is kept, and no more than the run's cap, whose sixteenth a batch may take (node/source.py).
+    # most so much is kept, and no more than the run's cap: a batch may take its sixteenth (node/source.py).
     KEPT_BYTES = 32 << 20
     BATCHES_IN_CAP = 16
 
