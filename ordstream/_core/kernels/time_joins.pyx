@@ -19,6 +19,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.kernels.passed_columns cimport pass_column
 from ordstream._core.state.joined_rows cimport (
     LEFT, RIGHT, Joined, Own, Side, Sides, joined_drop, joined_read, joined_too_large, joined_write, own,
@@ -304,6 +305,10 @@ cdef inline int32_t join_rows(
                 n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
+        for i in range(mine if x.from_left else 0):          # they lie apart, wherever they were allocated
+            s = <Joined*> keyed_state(keyed, slots[i])
+            if s.rows[RIGHT].oldest != NULL:
+                prefetch_write(s.rows[RIGHT].oldest)
         at = 0
         for i in range(m):
             row = rows[k0 + i]

@@ -177,8 +177,9 @@ cdef int close_due(const SlotContext* x, Kernel* k, Worker* w, SlotBucket* b, in
         if stop_due(w, i):
             return 0
         place = slot_find(b, x.shift, due[i].of)
-        close_slot(x, slot_at(b, x.shift, place), &t, out)
-        slot_free(b, x.shift, place)
+        if place >= 0:                                       # it is: a key has one entry
+            close_slot(x, slot_at(b, x.shift, place), &t, out)
+            slot_free(b, x.shift, place)
     if null_due:
         close_slot(x, b.null_slot, &t, out)
         slot_free(b, x.shift, b.capacity)
