@@ -41,17 +41,17 @@ class _Rows:
 class _Inbox:
     """What came from one sender and was not handed on."""
 
-    __slots__ = ("ended", "low", "queue")
+    __slots__ = ("ended", "first", "low", "queue")
 
     def __init__(self) -> None:
         self.queue: deque[_Rows] = deque()
         self.low = b""
+        self.first = END  # the tag in front; END where there is none
         self.ended = False
 
-    @property
-    def first(self) -> bytes:
-        """The tag in front; END where there is none."""
-        return self.queue[0].first if self.queue else END
+    def changed(self) -> None:
+        """Rows in front were taken."""
+        self.first = self.queue[0].first if self.queue else END
 
 
 class TagMerge(Iterator[pa.RecordBatch]):
@@ -87,6 +87,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
             return
         inbox, rows = self._inboxes[sender], _Rows(batch, size)
         inbox.queue.append(rows)
+        inbox.first = min(inbox.first, rows.first)
         self.waiting += batch.num_rows
         self._first_now = None
         self.set_low(sender, behind(rows.last))
@@ -143,13 +144,13 @@ class TagMerge(Iterator[pa.RecordBatch]):
     @property
     def _bound(self) -> bytes:
         if self._bound_now is None:
-            self._bound_now = min(inbox.low for inbox in self._inboxes)
+            self._bound_now = min([inbox.low for inbox in self._inboxes])
         return self._bound_now
 
     @property
     def _first(self) -> bytes:
         if self._first_now is None:
-            self._first_now = min(inbox.first for inbox in self._inboxes)
+            self._first_now = min([inbox.first for inbox in self._inboxes])
         return self._first_now
 
     @property
@@ -200,6 +201,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
             n = bisect_left(Tags(tags_of(rows.batch)), bound)
             queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
             yield rows.batch.slice(0, n)
+        self._inboxes[sender].changed()
 
     @property
     def slowest(self) -> int | None:
@@ -228,6 +230,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         for sender, inbox in enumerate(self._inboxes):
             size = sum(item.size for item in inbox.queue)
             inbox.queue.clear()
+            inbox.changed()
             if size:
                 self._consumed(sender, size)
                 dropped = True

@@ -44,7 +44,7 @@ from ordstream.operators.row_clock import RowClock
 #: Rows that are assigned together, and bytes that a node may have and not have begun with: messages change
 #: only what is assigned after them.
 BLOCK_ROWS = 32
-CAP_BYTES = 64 << 10
+CAP_BYTES = 32 << 10
 #: Rows that take less, in seconds, are not all timed; of so many at least one is.
 TIMED_S = 0.0005
 LEAST_TIMED = 64

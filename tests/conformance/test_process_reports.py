@@ -11,7 +11,7 @@ import pytest
 from process_functions import takes_a_while
 
 import ordstream as od
-from ordstream.fragments import process_stream
+from ordstream.fragments import proactive, process_stream
 from ordstream.fragments.process_stream import ProcessStream
 from ordstream.fragments.processes import Processes, prepare
 from ordstream.fragments.same_process import SameProcess
@@ -115,8 +115,9 @@ def test_another_thread_than_the_reader_asks_for_a_report(two):
     assert (sum(map(len, read)), out.report.rows_out) == (ROWS, ROWS)
 
 
-def test_posg_talks_to_its_nodes_over_the_channels(two):
+def test_posg_talks_to_its_nodes_over_the_channels(two, monkeypatch):
     """More rows than fit the channels, so the first messages come before the last rows are assigned."""
+    monkeypatch.setattr(proactive.Proactive, "cap", 8 << 10)
     tested = od.Pipeline(SOURCE).map(takes_a_while, schema=SOURCE).key_by("user").scan(seen=od.count())
     options = {"grouping": od.POSG(window=5, mu=1e9), "grouping_key": "item", "partial": False}
     with ProcessStream(tested, [batch(0, 1_500)], two, options) as out:
