@@ -26,6 +26,32 @@ class RowOperators:
     fresh: Any
     key: Any
     add: Any
+    rejected: Any
+    pipeline: Any
+    texts: list[str]
+
+    def keep_rejected(self) -> None:
+        """Note the second output of the last operator, if it has one."""
+        last = self.pipeline.plan.operators[-1]
+        if last.rejects and self.rejected is not None:
+            text = f".side_output({last.name!r})"
+            second: Any = type(self)
+            self.rejected.append(
+                second(self.draw, self.pipeline.side_output(last.name), [*self.texts, text])
+            )
+
+    def policy_of_function(self) -> str:
+        """Of an operator with a Python function."""
+        if self.draw(st.integers(0, 2)) == 0:
+            return self.pick((", on_error=od.retry(2)", ", on_error=od.retry(1, then='skip')"))
+        if self.rejected is None or self.draw(st.integers(0, 3)) == 0:
+            return self.policy()
+        then = self.pick(("'dead_letter'", "od.retry(1, then='dead_letter')"))
+        return f", on_error={then}, name='letters{len(self.rejected)}'"
+
+    def raises(self) -> Any:
+        """For which rows a function raises: more often where these may go into a second output."""
+        return self.draw(RAISES) if self.rejected is None else self.pick((None, 3, 3))
 
     def lag(self) -> None:
         self.shown("lag", "before")

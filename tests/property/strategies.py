@@ -71,10 +71,7 @@ class Chain(Windows, RowOperators, Joins):
     def add(self, text: str) -> None:
         self.pipeline = eval(f"pipeline{text}", NAMESPACE | {"pipeline": self.pipeline})
         self.texts.append(text)
-        last = self.pipeline.plan.operators[-1]
-        if last.rejects and self.rejected is not None:
-            second = self.pipeline.side_output(last.name)
-            self.rejected.append(Chain(self.draw, second, [*self.texts, f".side_output({last.name!r})"]))
+        self.keep_rejected()
         self.clocks = still_ascending(self.pipeline.plan.operators[-1], self.clocks)
 
     def pick(self, choices: Any) -> Any:
@@ -82,19 +79,6 @@ class Chain(Windows, RowOperators, Joins):
 
     def policy(self) -> str:
         return self.pick(["", "", ", on_error='skip'"])
-
-    def policy_of_function(self) -> str:
-        """Of an operator with a Python function."""
-        if self.draw(st.integers(0, 2)) == 0:
-            return self.pick((", on_error=od.retry(2)", ", on_error=od.retry(1, then='skip')"))
-        if self.rejected is None or self.draw(st.integers(0, 3)) == 0:
-            return self.policy()
-        then = self.pick(("'dead_letter'", "od.retry(1, then='dead_letter')"))
-        return f", on_error={then}, name='letters{len(self.rejected)}'"
-
-    def raises(self) -> Any:
-        """For which rows a function raises: more often where these may go into a second output."""
-        return self.draw(_RAISES) if self.rejected is None else self.pick((None, 3, 3))
 
     def time(self, able: list[str]) -> str:
         """One of some columns, mostly one that ascends."""

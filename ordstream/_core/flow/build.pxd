@@ -11,8 +11,7 @@ from ordstream._core.ground.chunk cimport Layout, LayoutOwner, Worker
 cdef int build_shared(Runtime* rt, object operators, object options, const Layout* source) except -1
 cdef int build_worker(Runtime* rt, Worker* w, int32_t id) except -1
 cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object options) except -1
-cdef int build_bound(Runtime* rt, object options) except -1
-cdef int build_operator(Runtime* rt, int32_t i, object operator, object options) except -1
+cdef int build_operators(Runtime* rt, object operators, object options) except -1
 cdef int32_t most_columns(object operators, const Layout* source) except -1
 cdef void free_operator(Operator* op) noexcept
 cdef void free_shared(Runtime* rt) noexcept

@@ -110,8 +110,11 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     return 0
 
 
-cdef int build_bound(Runtime* rt, object options) except -1:
-    """The cap on state, where there is one; behind all operators. MemoryError."""
+cdef int build_operators(Runtime* rt, object operators, object options) except -1:
+    """All operators, and the cap on their state, where there is one. Raises as build_operator."""
+    cdef int32_t i
+    for i in range(rt.n):
+        build_operator(rt, i, operators[i], options)
     if options.max_state_bytes is not None:
         rt.run.bound = bound_new(rt.operators, rt.n, options.max_state_bytes)
         if rt.run.bound == NULL:

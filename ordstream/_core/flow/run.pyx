@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
 from ordstream._core.flow.build cimport (
-    build_bound, build_ends, build_operator, build_shared, build_worker, free_operator, free_shared,
+    build_ends, build_operators, build_shared, build_worker, free_operator, free_shared,
 )
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
 from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
@@ -142,9 +142,7 @@ cdef class Run:
             self.main.look = look_for_signals
         build_ends(&self.rt, source_layout, out_layout, options)
         kinds_init(&self.rt.egress.kinds, out_schema, formats.schema)
-        for i in range(self.rt.n):
-            build_operator(&self.rt, i, self.operators[i], options)
-        build_bound(&self.rt, options)
+        build_operators(&self.rt, self.operators, options)
         self.pushed_rows = self.rt.ingress.base
         self.first_serial = self.pushed_rows + 1
         self.emitted_through = self.pushed_rows

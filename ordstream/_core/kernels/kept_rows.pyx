@@ -243,7 +243,7 @@ cdef int32_t kept_process(
             return k0
         if x.keys != NULL and x.mode != FIRST:
             for i in range(m):
-                expect_queue(<Queue*> keyed_state(&b.bucket.keyed, slots[i]), x.kept.fixed)
+                expect_queue(<Queue*> keyed_state(&b.keyed, slots[i]), x.kept.fixed)
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:
