@@ -101,6 +101,23 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
     return _fits(int(units), value, what)
 
 
+def shown_span(value: Duration, field: pa.Field, what: str) -> int:
+    """`time_span`, where times so far apart are shown in the column's type: a date64 is a whole day.
+
+    Raises
+    ------
+    SchemaError, PlanError
+        As `time_span`; or the column is a date64, and the value is no number of whole days.
+    """
+    span = time_span(value, field, what)
+    if pat.is_date64(field.type) and span * UNITS["ms"] % UNITS["d"]:
+        raise PlanError(
+            f"{what} must be whole days, such as '1d', for {field.name!r} ({field.type}), got {value!r}; an "
+            "int is in its unit, ms"
+        )
+    return span
+
+
 def _unit(type_: pa.DataType) -> int:
     """Nanoseconds of a column's unit."""
     if pat.is_timestamp(type_):

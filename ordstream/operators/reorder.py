@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.duration import Duration, shown_span, time_span
 from ordstream.ground.types import column_index
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -45,7 +45,8 @@ class Reorder(Operator):
         """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         where, schema = site.name, site.schema
         index = column_index(schema, time, where)
-        span = time_span(slack, schema.field(index), f"{where}: slack")
+        measured = shown_span if late == "adjust" else time_span
+        span = measured(slack, schema.field(index), f"{where}: slack")
         if span < 0:
             raise PlanError(f"{where}: slack must be at least 0, got {slack!r}")
         if late not in get_args(Late):

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.duration import Duration, shown_span, time_span
 from ordstream.operators.arguments import positive_int
 
 Closed = Literal["right", "left", "both", "neither"]
@@ -89,13 +89,14 @@ class WindowKind:
             return BoundWindow("rows", positive_int(self.length, what, MOST_ROWS))
         if field is None:
             raise PlanError(f"{what}: a window needs its time column: .window(..., time='ts')")
-        length = time_span(self.length, field, what)
+        shows_ends = self.kind in ("tumbling", "hopping")
+        length = (shown_span if shows_ends else time_span)(self.length, field, what)
         least = 0 if self.kind == "session" else 1
         if length < least:
             raise PlanError(f"{what}: the length must be at least {least}, got {self.length!r}")
         if self.every is None:
             return BoundWindow(self.kind, length, self.closed)
-        every = time_span(self.every, field, f"{what}: every")
+        every = shown_span(self.every, field, f"{what}: every")
         if not 1 <= every <= length:
             raise PlanError(
                 f"{what}: every must be at least 1 and at most the length, so that each row lies in a "

@@ -17,6 +17,11 @@ KINDS = (
     *("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)"),
     *("od.hopping(3, every=1)", "od.hopping(40, every=20)", "od.hopping(7, every=3)"),
 )
+#: Of a date64, in whole days.
+DAY_KINDS = (
+    *("od.tumbling('1d')", "od.tumbling('3d')", "od.session(0)", "od.session('4d')"),
+    *("od.hopping('3d', every='1d')", "od.hopping('7d', every='3d')"),
+)
 
 
 class Windows:
@@ -40,8 +45,9 @@ class Windows:
             return
         calls = ", ".join(f"{call}.alias({name!r})" for name, call in self.aggregations(set(names)))
         emit = self.pick(("", ", emit='updates'", ", emit='both'"))
-        window = f"{key}.window({self.pick(KINDS)}, time={self.time(times)!r})"
-        self.add(f"{window}.aggregate({calls}{emit}{self.policy()})")
+        time = self.time(times)
+        kinds = DAY_KINDS if pat.is_date64(self.schema.field(time).type) else KINDS
+        self.add(f"{key}.window({self.pick(kinds)}, time={time!r}).aggregate({calls}{emit}{self.policy()})")
 
     def rolling(self) -> None:
         key, times = self.keyed(), named(self.schema, can_be_time)
@@ -63,7 +69,9 @@ class Windows:
             late = self.pick(("", ", late='drop'", ", late='drop'", ", late='adjust'"))
             if self.rejected is not None and self.pick((True, False)):
                 late = f", late='side_output', name='late{len(self.rejected)}'"
-            time, slack = self.pick(times), self.pick((0, 1, 3, 40))
+            time = self.pick(times)
+            days = pat.is_date64(self.schema.field(time).type)
+            slack = self.pick(("'0d'", "'1d'", "'3d'") if days else (0, 1, 3, 40))
             self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
 
 

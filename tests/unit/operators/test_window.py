@@ -164,6 +164,25 @@ def test_what_is_refused():
         od.rolling(3, closed="up")
 
 
+def test_windows_of_dates_in_ms_are_whole_days():
+    schema = pa.schema({"ts": pa.date64(), "k": pa.string(), "x": pa.int64()})
+    source, day = od.Pipeline(schema), 86_400_000
+    for kind in (od.tumbling(1), od.hopping("3d", every="36h"), od.hopping(day + 1, every=1)):
+        with pytest.raises(od.PlanError, match="must be whole days, such as '1d', for 'ts'"):
+            per_key(kind, source=source)
+    with pytest.raises(od.PlanError, match="must be whole days"):
+        source.reorder("ts", slack="1h", late="adjust")
+    data = pa.table([pa.array([0, day, 3 * day], pa.date64()), ["a"] * 3, [1, 2, 3]], schema=schema)
+    for built in (
+        per_key(od.tumbling("2d"), source=source),
+        per_key(od.hopping("2d", every=day), source=source),
+        per_key(od.session(5), source=source),
+        source.reorder("ts", slack="1h", late="drop"),
+        source.reorder("ts", slack="1d", late="adjust"),
+    ):
+        both(built, data)
+
+
 @pytest.mark.parametrize("kind", [od.tumbling(10), od.session(10), od.rolling(10)])
 def test_the_end_of_the_stream_alone_is_refused_by_name(kind):
     pipeline = (
