@@ -379,8 +379,7 @@ class Stream(Reader):
 
     def _note_taken(self, batch: pa.RecordBatch) -> None:
         """A batch of the core is the reader's."""
-        self._settled = self._core.emitted_through
-        self._offered = OrderTag(*self._core.commit_point)
+        self._settled, self._offered = self._core.emitted_through, OrderTag(*self._core.commit_point)
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
 
@@ -552,7 +551,7 @@ class Stream(Reader):
             settings=self._settings.described(self.workers), within=self._settings.marker_percentiles,
             split=self._physical.split[0] if self._physical.split else None,
             rejecting=self._made.rejecting, adjusted=self._made.late(),
-            snapshots=tuple(self._snapshots.figures) if self._snapshots is not None else (),
+            snapshots=tuple(self._snapshots.figures) if self._snapshots else (),
         )  # fmt: skip
 
     @property

@@ -155,7 +155,7 @@ def test_posg_learns_what_rows_cost(once_per_row, clock, monkeypatch):
     run_here(pipeline, table, 2, options, here=here)
     for node in here.nodes:
         times = node._operators._instance.times
-        assert times.tuples == 100
+        assert 100 - proactive.LEARN_ROWS < times.tuples <= 100  # at the end nobody asks for the rest
         costs = times.estimate_many(pa.array(["item 1", "item 2"]))
         assert costs.tolist() == [4.0, 0.25]
     assert max(runs) > 10 if once_per_row else max(runs) == 1

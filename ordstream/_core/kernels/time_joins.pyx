@@ -384,8 +384,8 @@ cdef int flush_left(const JoinContext* x, Kernel* k, Worker* w, const char* reco
 
 
 cdef bint is_due(const Kernel* k, int64_t since, int64_t mark) noexcept nogil:
-    """`since` is the mark that was looked at last."""
-    return mark > since
+    """`since` is the mark that was looked at last; of a bucket that kept nothing then, none."""
+    return mark != since
 
 
 cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, Chunk* out, bint final,

@@ -207,7 +207,7 @@ PLAN_MISTAKES = {
     "nothing to scan": (lambda p: p.scan(), "at least one aggregation"),
     "not an aggregation": (lambda p: p.scan(x="item"), "must be an aggregation"),
     "same name": (lambda p: p.count(operator="x").count(operator="x"), "names must be unique"),
-    "on_error": (lambda p: p.filter(col("user") > 0, on_error="ignore"), "'fail' or 'skip'"),
+    "on_error": (lambda p: p.filter(col("user") > 0, on_error="ignore"), "'fail', 'skip', 'dead"),
     "no schema": (lambda p: p.flat_map(print), "needs schema="),
     "map of expression": (lambda p: p.map(col("user") + 1, schema={"a": int}), "use select"),
     "compiled state": (lambda p: p.process(print, schema={"a": int}, compiled=True), "declared state"),
