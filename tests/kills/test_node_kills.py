@@ -51,7 +51,7 @@ def test_output_after_kills(tmp_path, number):
 
 def test_a_snapshot_published_before_its_outputs_is_seen(tmp_path):
     """The negative control: outputs are held back while snapshots go on, and a kill loses them."""
-    job = Job(tmp_path / "job", which="counts", every=300, held=3)
+    job = Job(tmp_path / "job", which="counts", every=300, held=8)
     job.run(Fault("commits folder synced", "after", 4))
     job.run()
     with pytest.raises(AssertionError, match="run_serial gives"):

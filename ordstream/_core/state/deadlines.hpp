@@ -49,10 +49,11 @@ class Deadlines {
 
     // Take out all entries before a time: `due`. 0, or -1: no memory, and the entries are lost.
     int pass(uint64_t before) noexcept {
-        due_.clear();
+        empty(due_);
         try {
             for (const Deadline& one : come_) insert(one);
-            come_.clear();
+            empty(come_);
+            if (is_wide(armed_)) armed_.shrink_to_fit();
             int top = 0;
             if (before > base_) {
                 top = bin_of(before);
@@ -106,6 +107,16 @@ class Deadlines {
 
   private:
     static constexpr size_t KEPT = 1024;   // entries of an empty bin whose memory is kept
+
+    // Whether most of its memory was of no use of late.
+    template <typename T>
+    static bool is_wide(const std::vector<T>& list) noexcept {
+        return list.capacity() > KEPT && 4 * list.size() < list.capacity();
+    }
+    static void empty(std::vector<Deadline>& list) noexcept {
+        if (is_wide(list)) std::vector<Deadline>().swap(list);
+        list.clear();
+    }
 
     int bin_of(uint64_t at) const noexcept {
         uint64_t differs = at ^ base_;

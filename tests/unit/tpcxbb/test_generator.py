@@ -167,6 +167,7 @@ def test_wrong_sizes_are_one_sentence(tmp_path, options):
 # --- the benchmark's figures ---
 
 
+@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
 @pytest.mark.slow
 def test_scale_1_has_the_benchmarks_figures_in_little_memory(tmp_path):
     pytest.importorskip("duckdb")
