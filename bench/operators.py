@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 import ordstream as od
+from ordstream.lab.evaluation.machine import about
 from ordstream.operators.time_joins import Sides
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -452,7 +453,9 @@ def page(figures: dict[str, Any]) -> str:
         numbers = [f"{found[key]:.0f}" if found.get(key) else "" for key in ("chunk 1", "chunk 64", "auto")]
         cells = [f"`{name}`", "; ".join(texts), ", ".join(kinds), ", ".join(state), *numbers, ratio]
         lines.append(f"| {' | '.join(cells)} |")
-    if not figures:
+    if machine := figures.get("about"):
+        lines.append("\nMeasured on: " + ", ".join(f"{key} {value}" for key, value in machine.items()) + ".")
+    else:
         lines.append("\nNo figures were measured yet for these operators.")
     return HEAD + "\n".join(lines) + "\n"
 
@@ -479,7 +482,8 @@ def main(arguments: list[str]) -> None:
     if given.page:
         (ROOT / "docs" / "operators.md").write_text(page(figures), encoding="utf-8")
         return
-    rows = rows_of(given.rows)
+    rows, said = rows_of(given.rows), about("python bench/operators.py")
+    figures["about"] = {key: said[key] for key in ("processor", "cpus", "python", "pyarrow", "commit")}
     for name in given.only.split(",") if given.only else JOBS:
         figures[name] = measured(JOBS[name], rows, given.rounds)
         shown = ", ".join(f"{key} {value:.1f}" for key, value in figures[name].items() if value)
