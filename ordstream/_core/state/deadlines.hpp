@@ -37,8 +37,9 @@ class Deadlines {
     // Room for so many calls of `come`. 0, or -1: no memory.
     int room(int64_t more) noexcept {
         try {
-            if (come_.capacity() - come_.size() < static_cast<size_t>(more))
-                come_.reserve(std::max(2 * come_.capacity(), come_.size() + static_cast<size_t>(more)));
+            const size_t need = come_.size() + static_cast<size_t>(more);
+            if (come_.capacity() < need)
+                come_.reserve(std::max(come_.capacity() + come_.capacity() / 4, need));
         } catch (const std::bad_alloc&) {
             return -1;
         }
@@ -132,6 +133,8 @@ class Deadlines {
     void divide(int bin, uint64_t before) {
         std::vector<Deadline> all;
         all.swap(bins_[bin]);
+        // Most are due, mostly. Exactly so many: a list that doubles would keep what one wave needed.
+        if (due_.capacity() - due_.size() < all.size()) due_.reserve(due_.size() + all.size());
         for (const Deadline& one : all) {
             if (one.at < before) due_.push_back(one);
             else insert(one);
