@@ -53,8 +53,8 @@ from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap
 from ordstream.balance.mixed import Statistics, readj
 from ordstream.fragments.exchange import Route
-from ordstream.spark.streaming.balancing import map_of
 from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.kept_maps import map_of
 from ordstream.testing import run_serial
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string()), ("slot", pa.int64())])

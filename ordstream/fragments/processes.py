@@ -221,6 +221,7 @@ def prepare(
     """
     from ordstream.node.settings import OF_STATE, make_settings, refuse_state
     from ordstream.plan.final import final
+    from ordstream.plan.rewrites import growing
 
     chosen = {name: value for name, value in options.items() if value is not None and name not in OPTIONS}
     settings = make_settings(chosen)
@@ -235,4 +236,6 @@ def prepare(
         chosen.pop(name, None)
     if settings.keeps_state:
         chosen["snapshots"] = True
+    else:
+        plan = growing(plan)  # what a fragment can't see of the one in front
     return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags

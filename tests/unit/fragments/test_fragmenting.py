@@ -10,6 +10,7 @@ import pytest
 import ordstream as od
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import Route
+from ordstream.fragments.processes import prepare
 from ordstream.ground import ordertags
 from ordstream.reference.run_serial import run_serial
 
@@ -22,6 +23,18 @@ def keys(pipeline):
         ([s.name for s in p.operators], None if p.key is None else [p.source.names[k] for k in p.key])
         for p in fragmenting.fragments_of(pipeline.plan)
     ]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_grows_is_known_behind_a_cut(kept):
+    """A top-k that did not know would keep the latest row of every key; where its state leaves the run it
+    keeps them.
+    """
+    pipeline = od.Pipeline(SOURCE).key_by("a").count("n").top_k(3, by="n", key="a", emit="updates")
+    fragments, *_ = prepare(pipeline, {"snapshots": kept}, "processes=2", keeps_state=True)
+    (top,) = fragments[-1].operators
+    assert len(fragments) > 1
+    assert top.by_grows == (not kept)
 
 
 def test_a_fragment_ends_where_the_key_changes():
