@@ -15,6 +15,7 @@ from ordstream.errors import PlanError
 from ordstream.operators.branch import Branch
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.union import Union
+from ordstream.plan.clock import with_clocks
 from ordstream.plan.plan import SOURCE, Edge, Plan
 from ordstream.plan.rejections import check_taken, joined
 from ordstream.plan.sources import with_one_source
@@ -37,19 +38,33 @@ def laid_out(plan: Plan) -> Plan:
         Two operators have one name; too many lanes at a time; a shed operator whose rows do not go straight
         to the next operator.
     """
-    plan = with_one_source(plan)
+    plan = with_clocks(with_one_source(plan))
     if plan.lanes or not plan.is_graph:
         return plan
     return _on_lanes(_with_copies(joined(_named(plan))))
 
 
 def check_line(plan: Plan, where: str) -> None:
-    """PlanError for a graph, in what takes lines only; and where rows are rejected that nobody takes."""
+    """PlanError for a graph, in what takes lines only; where rows are rejected that nobody takes; and for a
+    clock that is no column of the source.
+    """
     if plan.is_graph:
         raise PlanError(
             f"{where}: a pipeline with branches, unions or second outputs is not cut; run it in one node"
         )
+    made = [operator for operator in plan.operators if _own_clock(operator)]
+    if made:
+        raise PlanError(
+            f"{where}: {made[0].name!r} takes its time from a clock that is computed, or that leaves "
+            "reorder: such a clock does not cross nodes; run in one node, or have the source give the time"
+        )
     check_taken(plan)
+
+
+def _own_clock(operator: Operator) -> bool:
+    """Whether an operator wants a clock that is no column of the source."""
+    wanted = operator.clock_wanted()
+    return wanted is not None and not isinstance(wanted[0], int)
 
 
 def check_one_source(plan: Plan, where: str) -> None:

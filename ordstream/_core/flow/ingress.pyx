@@ -195,6 +195,7 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         g.time_due = 0
         c = punctuation(g, w, TIME)
         if c != NULL:
+            c.failed_operator = -1                 # made by no operator
             c.time = g.pending_time
             c.first_serial = serial                # the tuple that shows the time: in front of its outputs
             c.last_serial = serial
