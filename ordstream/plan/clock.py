@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pyarrow as pa
+
 from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import PUNCTUATE
 from ordstream.operators.clocks import ComputedClock, ReorderedClock, clock_name
@@ -70,6 +72,12 @@ def clock_columns(clock: tuple[int | ComputedClock, int] | None) -> tuple[int, .
     if clock is None:
         return ()
     return (clock[0],) if isinstance(clock[0], int) else clock[0].columns
+
+
+def with_clock_column(plan: Plan, source: pa.Schema) -> pa.Schema:
+    """A schema of the source, and behind it the clock if that is computed."""
+    computed = next((clock for clock, _ in _wanted(plan) if isinstance(clock, ComputedClock)), None)
+    return source if computed is None else source.append(computed.field)
 
 
 def with_clocks(plan: Plan) -> Plan:

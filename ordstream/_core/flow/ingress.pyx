@@ -116,6 +116,7 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
         return NULL
     c.kind = kind
     c.counted = 1
+    c.failed_operator = -1                         # made by no operator
     c.last_serial = load_relaxed(&g.issued_serial)
     c.first_serial = c.last_serial
     return c
@@ -195,7 +196,6 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         g.time_due = 0
         c = punctuation(g, w, TIME)
         if c != NULL:
-            c.failed_operator = -1                 # made by no operator
             c.time = g.pending_time
             c.first_serial = serial                # the tuple that shows the time: in front of its outputs
             c.last_serial = serial

@@ -368,7 +368,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
                 expect_release(op)
         if op.run.bound != NULL and part.failure == NULL:
             part.failure = state_too_large(op, w, state, part)
-    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or (c.kind == TIME and c.failed_operator == op.marks_of)):
+    elif op.kernel.punctuate != NULL and (
+            c.kind == END_OF_STREAM or (c.kind == TIME and c.failed_operator == op.marks_of)):
         send_held(op, w, slice)                               # a flush may take long
         part.out = chunk_new(w)
         if part.out == NULL:

@@ -21,7 +21,8 @@ cdef inline bint marked_whole(const Chunk* unit) noexcept nogil:
     """Whether the first chunk of a unit comes behind those that it links."""
     return unit.link != NULL and unit.time == LAST_IN_FRONT and unit.kind != TIME
 
-cdef Chunk* marked_row(Worker* w, Chunk* out, const Layout* layout, int64_t time, int32_t origin) noexcept nogil
+cdef Chunk* marked_row(Worker* w, Chunk* out, const Layout* layout, int64_t time,
+                       int32_t origin) noexcept nogil
 cdef Chunk* marked_rest(Chunk* c) noexcept nogil
 cdef int64_t marked_date(Worker* w, Chunk* rest, const Chunk* source, const Layout* layout,
                          int32_t maker) noexcept nogil

@@ -12,8 +12,8 @@ cdef Chunk* marked_row(Worker* w, Chunk* out, const Layout* layout, int64_t time
                        int32_t origin) noexcept nogil:
     """Put a mark behind the rows of `out`, caused by the row in slot `origin`.
 
-    Thread safety: the bucket's holder. Ownership: of `out`, whose `link` is NULL. Returns: the chunk to go on
-    in; NULL: no memory.
+    Thread safety: the bucket's holder. Ownership: of `out`, whose `link` is NULL. Returns: the chunk to go
+    on in; NULL: no memory.
     """
     cdef Chunk* mark = chunk_new(w)
     cdef Chunk* behind
@@ -71,8 +71,8 @@ cdef int64_t marked_date(Worker* w, Chunk* rest, const Chunk* source, const Layo
 
 
 cdef Chunk* marked_unit(Chunk* out, Chunk* rest) noexcept nogil:
-    """One unit of an output chunk, which may have a failure behind it, and what marked_rest took. Returns its
-    first chunk."""
+    """One unit of an output chunk, which may have a failure behind it, and what marked_rest took. Returns
+    its first chunk."""
     cdef Chunk* tail = out.link
     cdef Chunk* last = rest
     cdef Chunk* before = out
