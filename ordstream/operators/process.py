@@ -12,16 +12,14 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.declared_state import state_class, state_schema, zero_of
 from ordstream.ground.duration import time_span
 from ordstream.ground.types import (
     column_index,
     pipeline_schema,
-    state_class,
-    state_schema,
     storage_type,
     to_python,
     to_storage,
-    zero_of,
 )
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.clocks import Clock, clock_at, clock_text
@@ -233,7 +231,7 @@ def bind_process(
         if compiled:
             raise PlanError(f"{where}: compiled=True needs declared state: state={{'n': pa.int64()}}")
     else:
-        state = state_schema(state, f"{where}: state")
+        state = state_schema(state, f"{where}: state", lists=not compiled)
     if state is not None and init is not None:
         raise PlanError(f"{where}: init is for undeclared state; declared fields start as zero")
     most = positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT)

@@ -45,26 +45,12 @@ def laid_out(plan: Plan) -> Plan:
 
 
 def check_line(plan: Plan, where: str) -> None:
-    """PlanError for a graph, in what takes lines only; where rows are rejected that nobody takes; and for a
-    clock that is no column of the source.
-    """
+    """PlanError for a graph, in what takes lines only; and where rows are rejected that nobody takes."""
     if plan.is_graph:
         raise PlanError(
             f"{where}: a pipeline with branches, unions or second outputs is not cut; run it in one node"
         )
-    made = [operator for operator in plan.operators if _own_clock(operator)]
-    if made:
-        raise PlanError(
-            f"{where}: {made[0].name!r} takes its time from a clock that is computed, or that leaves "
-            "reorder: such a clock does not cross nodes; run in one node, or have the source give the time"
-        )
     check_taken(plan)
-
-
-def _own_clock(operator: Operator) -> bool:
-    """Whether an operator wants a clock that is no column of the source."""
-    wanted = operator.clock_wanted()
-    return wanted is not None and not isinstance(wanted[0], int)
 
 
 def check_one_source(plan: Plan, where: str) -> None:
