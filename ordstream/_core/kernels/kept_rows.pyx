@@ -279,57 +279,21 @@ cdef uint64_t start_of(const void* context, const char* state) noexcept nogil:
     return <uint64_t> q.start ^ <uint64_t> 1 << 63 if q.used else 0
 
 
-cdef int lend_row(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t index) noexcept nogil:
-    """show_row without a copy of strings and lists: at the end, when the entry outlives what is emitted.
-    0, or -1: no memory."""
-    cdef const char* value
-    cdef char* to
-    cdef int32_t j
-    for j in range(x.n):
-        to = out.cols[j].data + <int64_t> index * x.width[j]
-        value = <const char*> entry + x.offset[j]
-        if flag_of(entry, j)[0] == 0:
-            memset(to, 0, x.width[j])
-            if put_valid(w, out, j, index, False) != 0:
-                return -1
-            continue
-        if x.width[j] == 8:
-            (<int64_t*> to)[0] = (<const int64_t*> value)[0]
-        elif x.width[j] == 16:
-            (<View*> to)[0] = (<const View*> value)[0]
-        else:
-            memcpy(to, value, x.width[j])
-        if out.cols[j].valid != NULL:
-            out.cols[j].valid[index] = 1
-    return 0
-
-
 cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, Queue* q,
                      const Chunk* punctuation, Chunk* out) noexcept nogil:
-    """The rows of a queue, oldest first. 0, or -1: no memory.
-
-    Ownership: at the end the rows point into the bucket's state, which nothing changes any more.
-    """
+    """The rows of a queue, oldest first. 0, or -1: no memory."""
     cdef Entry* entry = q.oldest
     cdef char* key = NULL
-    cdef bint final = punctuation.kind == END_OF_STREAM
-    cdef int failed
     if q.n == 0:
         return 0
     if flush_reserve(w, out, k.output, q.n) != 0:
         return -1
-    if x.keys != NULL and final:
-        key = keyed_record(&b.keyed, slot)
-    elif x.keys != NULL:
+    if x.keys != NULL:
         key = chunk_alloc(w, out, x.keys.size)
         if key == NULL or key_copy(x.keys, keyed_record(&b.keyed, slot), w, out, key) != 0:
             return -1
     while entry != NULL:
-        if final:
-            failed = lend_row(x.kept, w, entry, out, out.n)
-        else:
-            failed = show_row(x.kept, w, entry, out, 0, out.n)
-        if failed or beside_row(x, k, w, NULL, 0, out, out.n) != 0:
+        if show_row(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, NULL, 0, out, out.n) != 0:
             return -1
         out.origin[out.n] = 0
         out.flush_time[out.n] = q.start if punctuation.kind == TIME else 0
@@ -378,11 +342,6 @@ cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chu
                   Chunk* out) noexcept nogil:
     """Give all that is kept. 0, or -1: no memory."""
     cdef int64_t slot
-    cdef int64_t rows = b.base.keyed.count if x.keys != NULL else 0
-    # a row per key: room at once, for what grows step by step touches twice the memory
-    if x.n == 1 and x.mode != FIRST and rows <= 0x7fffffff:
-        if flush_reserve(w, out, k.output, <int32_t> rows) != 0:
-            return -1
     for slot in range(1 if x.keys == NULL else b.base.keyed.count):
         if stop_due(w, slot):
             return 0
