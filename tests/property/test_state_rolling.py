@@ -1,14 +1,12 @@
 """The state of windows on the move: a stream that is cut three times and goes on anywhere gives what an
-uninterrupted run gives; keys that were removed are as if they had never come. The time is what a function
-made, so that no clock closes a window: runs with a clock are cut in test_snapshots.
+uninterrupted run gives; keys that were removed are as if they had never come. No clock closes
+a window, for a segment knows of no time before it: runs with a clock are cut in test_snapshots.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.drawn_clocks import SCHEMA, of, tables
@@ -28,12 +26,10 @@ MORE = {
 CALLS = AGGREGATIONS | MORE
 
 
-WITH_TIME = pa.schema([*SCHEMA, pa.field("when", pa.int64())])
-
-
-def halved(column: int, row: Any) -> tuple[Any, ...]:
-    """A row with half of a time: what a function makes is no clock, whose time a segment would not know."""
-    return (*row, None if row[column] is None else row[column] // 2)
+def without_clock(pipeline: od.Pipeline) -> od.Pipeline:
+    """The pipeline, whose window closes at its key's next row."""
+    plan = pipeline.plan
+    return od.Pipeline.of(plan.replaced([*plan.operators[:-1], plan.operators[-1].with_clock(None)]))
 
 
 @st.composite
@@ -41,17 +37,17 @@ def windowed(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
     """A window of any kind behind the column that it is on."""
     names = draw(st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=9, unique=True))
     calls = {f"v_{name}": CALLS[name] for name in names}
-    column = SCHEMA.get_field_index(draw(st.sampled_from("cco")))
-    built = of(od.Pipeline(SCHEMA).map(partial(halved, column), schema=WITH_TIME), key)
+    built = of(od.Pipeline(SCHEMA).with_columns(when=od.col(draw(st.sampled_from("cco"))) // 2), key)
     if draw(st.booleans()):
         kind = draw(st.sampled_from([od.tumbling(1), od.tumbling(5), od.session(0), od.session(3)]))
         emit = draw(st.sampled_from(["close", "updates", "both"]))
-        return built.window(kind, time="when").aggregate(emit=emit, on_error="skip", **calls)
+        return without_clock(built.window(kind, time="when").aggregate(emit=emit, on_error="skip", **calls))
     n = draw(st.sampled_from([1, 2, 9]))
     if draw(st.booleans()):
         return built.window(od.rows(n)).aggregate(on_error="skip", **calls)
     closed = draw(st.sampled_from(["right", "left", "both", "neither"]))
-    return built.window(od.rolling(n, closed=closed), time="when").aggregate(on_error="skip", **calls)
+    window = built.window(od.rolling(n, closed=closed), time="when")
+    return without_clock(window.aggregate(on_error="skip", **calls))
 
 
 @settings(max_examples=60, deadline=None)
