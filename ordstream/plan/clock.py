@@ -122,12 +122,22 @@ def clock_needed_by(plan: Plan) -> str:
 
 def marks_of(plan: Plan, position: int, punctuate: Every | None) -> int:
     """Whose time punctuations reach an operator: SOURCE_MARKS, NO_MARKS, or the position of the operator
-    that makes them. Those of a clock are for the windows that want it: a window changes nothing for the
-    operators beside it, whose times may be in another column. Those that a run was told to make are for all
-    others.
+    that makes them.
     """
-    one = plan.operators[position].clock_wanted()
+    operator = plan.operators[position]
+    one = operator.clock_wanted()
     if one is not None and isinstance(one[0], ReorderedClock):
         name = one[0].operator
         return next(place for place, other in enumerate(plan.operators) if other.name == name)
-    return SOURCE_MARKS if punctuate is not None or one is not None else NO_MARKS
+    return SOURCE_MARKS if takes_marks(operator, punctuate) else NO_MARKS
+
+
+def takes_marks(operator: Operator, punctuate: Every | None) -> bool:
+    """Whether time punctuations of the source reach an operator. Those of a clock are for the windows that
+    want it: a window changes nothing for the operators beside it, whose times may be in another column.
+    Those that a run was told to make are for all others.
+    """
+    one = operator.clock_wanted()
+    if one is not None and isinstance(one[0], ReorderedClock):
+        return False
+    return punctuate is not None or one is not None
