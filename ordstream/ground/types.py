@@ -13,7 +13,7 @@ import decimal
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -520,75 +520,3 @@ def is_special(name: str) -> bool:
 
 def _no_such_column(row: Any, name: str) -> Any:
     raise AttributeError(f"this row has no column {name!r}; it has: {', '.join(row._fields)}")
-
-
-def state_class(schema: pa.Schema) -> type[DeclaredState]:
-    """The class of a declared state: a checked attribute per field, starting as the zero of its type."""
-    return type("State", (DeclaredState,), {"_types": {field.name: field.type for field in schema}})
-
-
-class DeclaredState:
-    """State of one key with declared fields. Fields always hold a value of their type; there are no nulls
-    and no other attributes.
-    """
-
-    _types: ClassVar[dict[str, pa.DataType]] = {}
-    _values: dict[str, Any]
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "_values", {name: zero_of(type_) for name, type_ in self._types.items()})
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in self._types:
-            raise AttributeError(
-                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
-            )
-        return self._values[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._types:
-            raise AttributeError(
-                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
-            )
-        if value is None:
-            raise TypeError(
-                f"state field {name!r} is {self._types[name]} and can't be None; use a flag field"
-            )
-        self._values[name] = to_python(
-            to_storage(value, self._types[name], f"state.{name}"), self._types[name]
-        )
-
-    def __repr__(self) -> str:
-        return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
-
-
-def zero_of(type_: pa.DataType) -> Any:
-    """Python value that a declared state field of this type starts with: 0, 0.0, False, "", b"", or the
-    epoch.
-    """
-    if pat.is_boolean(type_):
-        return False
-    if pat.is_floating(type_):
-        return 0.0
-    if is_string(type_) or is_binary(type_):
-        return "" if is_string(type_) else b""
-    return to_python(0, type_)
-
-
-def state_schema(fields: Any, where: str) -> pa.Schema:
-    """A checked declaration of a state: scalars only.
-
-    Raises
-    ------
-    SchemaError
-        A field of a list, decimal or unsupported type.
-    """
-    schema = pipeline_schema(fields, where)
-    for field in schema:
-        if physical_type(field.type, field.name).vm is None or pat.is_decimal(field.type):
-            raise SchemaError(
-                f"{where}: state field {field.name!r} can't be {field.type}; use scalars or od.codec"
-            )
-        if is_special(field.name) or field.name in ("_types", "_values"):
-            raise SchemaError(f"{where}: a state field can't be called {field.name!r}; choose another name")
-    return schema

@@ -12,7 +12,7 @@ from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.node.core_options import CoreOperator
 from ordstream.node.settings import Settings
 from ordstream.operators.shed import log_of
-from ordstream.plan.clock import takes_marks
+from ordstream.plan.clock import marks_of
 from ordstream.plan.physical import PhysicalPlan
 
 
@@ -60,6 +60,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
     if physical.split is not None:
         name, parallelism = physical.split
         made.chain.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
+    places: list[int] = []  # of the plan's operators in the chain
     for position, one in enumerate(physical.operators):
         operator = one.operator
         kernel = made.kernels[operator.name] = operator.kernel()
@@ -76,6 +77,8 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
         keys = KeySpecOwner(list(operator.key), kernel.input_layout.types) if operator.kind == "PS" else None
         if operator.stateful or (operator.sheds and operator.state_schema() is not None):
             made.stateful[operator.name] = len(made.chain), operator
+        marks = marks_of(physical.plan, position, settings.punctuate)
+        places.append(len(made.chain))
         made.chain.append(
             CoreOperator(
                 operator.name,
@@ -85,7 +88,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
                 one.buckets,
                 one.bounds,
                 one.parallelism,
-                takes_marks(operator, settings.punctuate),
+                marks if marks < 0 else places[marks],
             )
         )
     return made

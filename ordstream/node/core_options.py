@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ordstream._core.flow.computed_clock import ComputedColumn
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.settings import Settings
+from ordstream.operators.clocks import ComputedClock
+from ordstream.plan.clock import SOURCE_MARKS
 from ordstream.plan.physical import PhysicalPlan
 from ordstream.snapshots.snapshot import Snapshot
 
@@ -27,7 +30,7 @@ class CoreOperator(NamedTuple):
     # range partitioning: buckets - 1 ascending values; None: by hash
     bounds: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None
     parallelism: int  # most workers at a time, at least 1
-    takes_marks: bool = True  # time punctuations reach the kernel
+    marks_of: int = SOURCE_MARKS  # whose time punctuations reach the kernel (plan/clock.py)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,9 @@ class CoreOptions:
     begin: Snapshot
     """Serial, order tag and time behind which the run begins."""
     time_column: int | None
-    """Input column whose advance makes time punctuations; None: none."""
+    """Input column whose advance makes time punctuations; `clock` makes one behind the last; None: none."""
+    clock: Any
+    """ordstream._core.flow.computed_clock.ComputedColumn: a clock that is computed; None: it is not."""
     time_every: int
     """Units of that column from one time punctuation to the next."""
     arrivals: npt.NDArray[np.int64] | None
@@ -106,7 +111,7 @@ def core_options(
     *,
     workers: int,
     max_bytes: int,
-    clock: tuple[int | None, int],
+    clock: tuple[int | ComputedClock, int] | None,
     overloads: bool,
     begin: Snapshot,
     snapshot_rows: int,
@@ -118,14 +123,20 @@ def core_options(
     settings : Settings
     physical : PhysicalPlan
     workers, max_bytes : int
-    clock : (int or None, int)
-        Source column whose advance makes time punctuations, and the units from one to the next.
+    clock : (int or ComputedClock, int) or None
+        What makes time punctuations as it advances, and the units from one to the next; None: nothing does.
     overloads : bool
         The source gives tuples when they come, and not when they are asked for.
     begin : Snapshot
     snapshot_rows : int
         Tuples from one snapshot to the next; 0: not by tuples.
     """
+    column: int | None = None
+    computed = None
+    if clock is not None:
+        made = clock[0]
+        column = made if isinstance(made, int) else len(physical.plan.source)
+        computed = None if isinstance(made, int) else ComputedColumn(made)
     return CoreOptions(
         workers=workers,
         adaptive=isinstance(settings.workers, str),
@@ -153,8 +164,9 @@ def core_options(
         snapshot_every=snapshot_rows or settings.snapshot_every or 0,
         snapshots=settings.keeps_state,
         begin=begin,
-        time_column=clock[0],
-        time_every=clock[1],
+        time_column=column,
+        clock=computed,
+        time_every=0 if clock is None else clock[1],
         arrivals=settings.arrivals,
         stamp=1 if overloads else 2,
         sample_every=settings.sample_every or 0,

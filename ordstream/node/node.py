@@ -46,7 +46,7 @@ from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.worker_threads import WorkerThreads, start
-from ordstream.plan.clock import clock_of
+from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.final import final
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
@@ -194,9 +194,9 @@ class Stream(Reader):
         settings, plan = self._settings, self._plan
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
-        time_column, time_every = clock_of(plan, settings.punctuate) or (None, 0)
-        if time_column is not None:
-            used[time_column] = True
+        clock = clock_of(plan, settings.punctuate)
+        for column in clock_columns(clock):
+            used[column] = True
         self._made = core_operators(self._physical, settings, layout)
         return core.Run(
             self._made.chain,
@@ -210,7 +210,7 @@ class Stream(Reader):
                 self._physical,
                 workers=self.workers,
                 max_bytes=self._max_bytes,
-                clock=(time_column, time_every),
+                clock=clock,
                 overloads=self._overloads,
                 begin=begin,
                 snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,

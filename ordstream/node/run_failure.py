@@ -16,7 +16,7 @@ from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type
 from ordstream.ground.user_code import place_of
 from ordstream.operators.operator import Operator
-from ordstream.plan.clock import clock_needed_by
+from ordstream.plan.clock import clock_needed_by, with_clock_column
 from ordstream.plan.plan import SOURCE, Plan
 
 # Built-in kernels fail by code (ordstream/_core/ground/chunk.pxd, FailureCode): the exception that Python
@@ -73,7 +73,7 @@ def failure(
         error.__cause__ = OverflowError(message)
         return error
     if index < 0 and code == EARLIER:
-        text = backwards(message, source, clock_needed_by(plan))
+        text = backwards(message, with_clock_column(plan, source), clock_needed_by(plan))
         error = SourceError(f"tuple {serial} of the source: {text}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):

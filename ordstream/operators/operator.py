@@ -26,6 +26,7 @@ from ordstream.expressions.bound import BoundExpr
 from ordstream.ground.types import unique_names
 
 if TYPE_CHECKING:
+    from ordstream.operators.clocks import Clock
     from ordstream.operators.halves import Halves
     from ordstream.operators.row_clock import RowClock
     from ordstream.reference.base import SerialOperator
@@ -352,6 +353,10 @@ class Operator:
         """Output column -> input column, for output columns that are input columns unchanged."""
         return {}
 
+    def column_made(self, column: int) -> int | BoundExpr | None:
+        """What an output column is: an input column unchanged, what computes it row by row, or neither."""
+        return self.columns_passed().get(column)
+
     def columns_passed_from(self, place: int) -> dict[int, int]:
         """`columns_passed` as to one of its inputs."""
         return self.columns_passed()
@@ -450,15 +455,23 @@ class Operator:
         """It is a half that takes the rows of one node."""
         return False
 
-    def clock_wanted(self) -> tuple[int, int] | None:
-        """(column of the source, period): the operator wants time punctuations at the multiples of the
-        period in that column's unit (`ordstream.plan.clock`). None: it needs none.
+    def clock_wanted(self) -> tuple[Clock, int] | None:
+        """(clock, period): the operator wants time punctuations at the multiples of the period in that
+        clock's unit (`ordstream.plan.clock`). None: it needs none.
         """
         return None
 
-    def with_clock(self, column: int | None) -> Self:
-        """The operator, which wants a clock, with another column of the source; None: without one."""
+    def with_clock(self, clock: Clock | None) -> Self:
+        """The operator, which wants a clock, with another one; None: without one."""
         raise PlanError(f"operator {self.name!r} ({self.op}) takes the clock of one source only")
+
+    def clock_made(self) -> tuple[int, Clock] | None:
+        """(output column, clock): a clock that the operator moves, whose time that column has."""
+        return None
+
+    def with_marks(self, period: int | None) -> Self:
+        """The operator, which moves a clock, with marks at the multiples of a period; None: without."""
+        raise PlanError(f"operator {self.name!r} ({self.op}) moves no clock")
 
     # ---------------------------------------------------------------------- what neighbours may ask
     # (`ordstream.plan.rewrites`)

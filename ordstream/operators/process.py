@@ -12,23 +12,22 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.declared_state import state_class, state_schema, zero_of
 from ordstream.ground.duration import time_span
 from ordstream.ground.types import (
     column_index,
     pipeline_schema,
-    state_class,
-    state_schema,
     storage_type,
     to_python,
     to_storage,
-    zero_of,
 )
 from ordstream.operators.arguments import positive_int
+from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.codec import Codec
 from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
-from ordstream.operators.punctuation import Every, clock_at
+from ordstream.operators.punctuation import Every
 from ordstream.operators.row_clock import RowClock
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
@@ -59,8 +58,8 @@ class Process(FunctionText):
     timer : int or None
         Field of the state that holds the time of the key's timer.
     on_timer : callable or None
-    clock : int
-        With a timer: source column of the clock.
+    clock : Clock or None
+        With a timer: the clock that it fires by.
     clock_column : int
         With a timer: input column with the clock's values.
     period : int
@@ -83,17 +82,17 @@ class Process(FunctionText):
     version: str | int | None = None
     timer: int | None = None
     on_timer: Function | None = None
-    clock: int = -1
+    clock: Clock | None = None
     clock_column: int = -1
     period: int = 1
 
-    def clock_wanted(self) -> tuple[int, int] | None:
-        return None if self.timer is None else (self.clock, self.period)
+    def clock_wanted(self) -> tuple[Clock, int] | None:
+        return None if self.clock is None else (self.clock, self.period)
 
     def own_notes(self) -> list[str]:
-        if self.timer is None:
+        if self.clock is None:
             return []
-        return [f"timers fire by the clock, at multiples of {self.period}"]
+        return [f"timers fire by {clock_text(self.clock)}, at multiples of {self.period}"]
 
     @property
     def can_snapshot(self) -> bool:
@@ -232,7 +231,7 @@ def bind_process(
         if compiled:
             raise PlanError(f"{where}: compiled=True needs declared state: state={{'n': pa.int64()}}")
     else:
-        state = state_schema(state, f"{where}: state")
+        state = state_schema(state, f"{where}: state", lists=not compiled)
     if state is not None and init is not None:
         raise PlanError(f"{where}: init is for undeclared state; declared fields start as zero")
     most = positive_int(fan_out, f"{where}: fan_out", MOST_FAN_OUT)
@@ -270,9 +269,10 @@ def timer_of(site: Site, state: pa.Schema, timer: Any, on_timer: Any, clock: Any
     source = clock_at(site.before, column)
     if source is None:
         raise PlanError(
-            f"{where}: clock={clock.column!r} is not the clock: it must be the column of the source, "
-            "unchanged on its way, that the windows in front choose too. One that is computed, or behind "
-            "reorder or a join, moves no timers yet: have the source give it, in order"
+            f"{where}: clock={clock.column!r} is not the clock: it must be a column of the source, "
+            "unchanged or computed by expressions, that the windows in front choose too, or the time of a "
+            "reorder in front. What a function, an aggregation or a join made moves no timers: have the "
+            "source give it, in order"
         )
     index = state.names.index(field.name)
     told = {"timer": index, "on_timer": on_timer, "clock": source, "clock_column": column, "period": period}

@@ -78,6 +78,9 @@ class Project(Operator):
     def columns_passed(self) -> dict[int, int]:
         return {out: column for out, column in enumerate(self.columns) if isinstance(column, int)}
 
+    def column_made(self, column: int) -> int | BoundExpr | None:
+        return self.columns[column]
+
     def describe(self) -> str:
         texts = [self.input.names[c] if isinstance(c, int) else c.text for c in self.columns]
         pairs = zip(self.output.names, texts, strict=True)

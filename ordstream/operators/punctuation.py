@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,9 +10,6 @@ from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_name
-
-if TYPE_CHECKING:
-    from ordstream.operators.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -48,30 +43,3 @@ def every(column: str, period: Duration) -> Every:
         In the column's unit, or a duration such as "1m" for a timestamp or date.
     """
     return Every(column_name(column), period)
-
-
-def clock_at(before: Sequence[Operator], index: int) -> int | None:
-    """The clock of a run as an operator sees it: the source column whose values are those of a column here,
-    if it is the clock.
-
-    The first operator of a pipeline that wants a clock chooses its column; each tuple of the source moves
-    it, also one that a filter drops.
-
-    Parameters
-    ----------
-    before : sequence of Operator
-        The operators in front.
-    index : int
-        Column of the tuples that arrive.
-
-    Returns
-    -------
-    int or None
-        None: the column is computed, or another one than the clock.
-    """
-    column: int | None = index
-    for operator in reversed(before):
-        passed = operator.columns_passed() if operator.keeps_time else {}
-        column = None if column is None else passed.get(column)
-    chosen = next((wanted[0] for one in before if (wanted := one.clock_wanted()) is not None), column)
-    return column if column == chosen else None

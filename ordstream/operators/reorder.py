@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration, shown_span, time_span
-from ordstream.ground.types import column_index
+from ordstream.ground.types import INT64_MIN, column_index
+from ordstream.operators.clocks import Clock, ReorderedClock
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
-from ordstream.reference.base import Keyed, Row, SerialOperator, Step
+from ordstream.reference.base import Keyed, Mark, Row, SerialOperator, Step
 
 Late = Literal["raise", "drop", "adjust", "side_output"]
 
@@ -27,6 +28,8 @@ class Reorder(Operator):
     time : int
     slack : int
         In the unit of the time column.
+    marks : int or None
+        Time punctuations are made for operators behind, at the multiples of so much; None: none.
     late : "raise", "drop", "adjust" or "side_output"
     """
 
@@ -39,6 +42,7 @@ class Reorder(Operator):
     time: int
     slack: int
     late: Late = "raise"
+    marks: int | None = None
 
     @classmethod
     def bind(cls, site: Site, time: str, slack: Duration, late: Any) -> Self:
@@ -87,6 +91,12 @@ class Reorder(Operator):
             del passed[self.time]
         return passed
 
+    def clock_made(self) -> tuple[int, Clock]:
+        return self.time, ReorderedClock(self.name)
+
+    def with_marks(self, period: int | None) -> Self:
+        return self if period == self.marks else self.changed(marks=period)
+
     def describe(self) -> str:
         return f"reorder by {self.input.names[self.time]}, slack {self.slack}, late {self.late}"
 
@@ -114,13 +124,25 @@ class ReorderReference(Keyed):
             self.adjusted += 1
             time = self.latest - operator.slack
             row = (*row[: operator.time], time, *row[operator.time + 1 :])
+        before = None if self.latest is None else self.latest - operator.slack
         self.latest = time if self.latest is None else max(self.latest, time)
         self.arrived += 1
         heapq.heappush(self.waiting, (time, self.arrived, row))
-        rows = []
-        while self.waiting and self.waiting[0][0] <= self.latest - operator.slack:
-            rows.append(heapq.heappop(self.waiting)[-1])
-        return rows
+        reached = self.latest - operator.slack
+        rows: list[Row] = []
+        while self.waiting and self.waiting[0][0] <= reached:
+            due, _, leaves = heapq.heappop(self.waiting)
+            rows += [*self.marks(before, due), leaves]
+            before = due if before is None else max(before, due)
+        return rows + self.marks(before, reached)
+
+    def marks(self, before: int | None, now: int) -> list[Row]:
+        """The punctuation that is due where the clock moves from a time to another one."""
+        every = self.operator.marks
+        if every is None or before is None:
+            return []
+        reached = max(now, INT64_MIN) // every
+        return [Mark(reached * every)] if reached > max(before, INT64_MIN) // every else []
 
     def flush(self) -> list[Step]:
         rows = [row for _, _, row in sorted(self.waiting)]

@@ -22,9 +22,9 @@ from ordstream.operators.aggregation import (
     spread,
 )
 from ordstream.operators.arguments import given
+from ordstream.operators.clocks import Clock, clock_at
 from ordstream.operators.gathered import decides, gathered_value, is_text
 from ordstream.operators.operator import Operator, Site
-from ordstream.operators.punctuation import clock_at
 from ordstream.operators.state import gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step, true_of
@@ -40,8 +40,8 @@ class Rolling(Operator):
         "rolling" or "rows".
     time : int or None
     aggregates : tuple of BoundAggregation
-    clock : int or None
-        Source column of the clock that forgets keys whose tuples are too old; None: no key is forgotten.
+    clock : Clock or None
+        The clock that forgets keys whose tuples are too old; None: no key is forgotten.
     """
 
     op: ClassVar[str] = "rolling"
@@ -51,7 +51,7 @@ class Rolling(Operator):
     window: BoundWindow
     time: int | None
     aggregates: tuple[BoundAggregation, ...]
-    clock: int | None = None
+    clock: Clock | None = None
 
     @classmethod
     def bind(
@@ -87,11 +87,11 @@ class Rolling(Operator):
     def reference(self) -> SerialOperator:
         return RollingReference(self)
 
-    def clock_wanted(self) -> tuple[int, int] | None:
+    def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.window.length)
 
-    def with_clock(self, column: int | None) -> Self:
-        return self.changed(clock=column)
+    def with_clock(self, clock: Clock | None) -> Self:
+        return self.changed(clock=clock)
 
     def state_schema(self) -> pa.Schema | None:
         """The tuples of the window, oldest first, as lists side by side: their times (where there are), and

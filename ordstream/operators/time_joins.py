@@ -17,8 +17,8 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import INT64_MAX, column_index
 from ordstream.operators.arguments import nonempty, positive_int
+from ordstream.operators.clocks import Clock, ComputedClock, clock_at, clock_text
 from ordstream.operators.operator import Operator, Site
-from ordstream.operators.punctuation import clock_at
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step, normal
 
@@ -42,15 +42,15 @@ class Sides:
         Time columns of left and right tuples; may be one column.
     left, right : mapping of output name to column
         What is shown of either side, beside the key.
-    clock : int, optional
-        Source column that the times of both sides are, where the lane does not show it.
+    clock : int or ComputedClock, optional
+        What the times of both sides are, where the lane does not show it.
     """
 
     side: str
     times: tuple[str, str]
     left: Mapping[str, str]
     right: Mapping[str, str]
-    clock: int | None = None
+    clock: int | ComputedClock | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,8 +65,8 @@ class TimeJoin(Operator):
         Time columns of left and right tuples.
     left, right : tuple of int
         Columns that are shown.
-    clock : int or None
-        Source column of the clock that forgets rows; None: the next row of their key does.
+    clock : Clock or None
+        The clock that forgets rows; None: the next row of their key does.
     max_state_bytes : int or None
         Of all keys.
     """
@@ -80,7 +80,7 @@ class TimeJoin(Operator):
     times: tuple[int, int]
     left: tuple[int, ...]
     right: tuple[int, ...]
-    clock: int | None = None
+    clock: Clock | None = None
     max_state_bytes: int | None = None
 
     @classmethod
@@ -141,12 +141,12 @@ class TimeJoin(Operator):
     def reference(self) -> SerialOperator:
         return TimeJoinReference(self)
 
-    def clock_wanted(self) -> tuple[int, int] | None:
+    def clock_wanted(self) -> tuple[Clock, int] | None:
         bounded = all(reach is None or reach[1] is not None for reach in self.kept)
         return None if self.clock is None or not bounded else (self.clock, self.period)
 
-    def with_clock(self, column: int | None) -> Self:
-        return self.changed(clock=column)
+    def with_clock(self, clock: Clock | None) -> Self:
+        return self.changed(clock=clock)
 
     def state_schema(self) -> pa.Schema | None:
         """Time of the last tuple; of each side that is kept the number of rows, and these as bytes, oldest
@@ -180,8 +180,8 @@ class TimeJoin(Operator):
         notes = []
         if self.max_state_bytes is not None:
             notes.append(f"at most {self.max_state_bytes} bytes of state")
-        if self.clock_wanted() is not None:
-            return [*notes, f"rows are forgotten by the clock, at multiples of {self.period}"]
+        if self.clock is not None and self.clock_wanted() is not None:
+            return [*notes, f"rows are forgotten by {clock_text(self.clock)}, at multiples of {self.period}"]
         return [*notes, "rows are forgotten at their key's next tuple"]
 
     def _time_text(self) -> str:

@@ -21,9 +21,9 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
 )
 from ordstream.operators.arguments import emission
+from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.gathered import is_text
 from ordstream.operators.operator import Operator, Site
-from ordstream.operators.punctuation import clock_at
 from ordstream.operators.state import accumulator_fields, gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
@@ -45,8 +45,8 @@ class Window(Operator):
     time : int
     aggregates : tuple of BoundAggregation
     emit : "close", "updates" or "both"
-    clock : int or None
-        Source column of the clock that closes it; None: each key's next row does.
+    clock : Clock or None
+        The clock that closes it; None: each key's next row does.
     """
 
     op: ClassVar[str] = "window"
@@ -56,7 +56,7 @@ class Window(Operator):
     time: int
     aggregates: tuple[BoundAggregation, ...]
     emit: Emit = "close"
-    clock: int | None = None
+    clock: Clock | None = None
 
     @classmethod
     def bind(
@@ -103,11 +103,11 @@ class Window(Operator):
     def reference(self) -> SerialOperator:
         return HoppingReference(self) if self.window.every else WindowReference(self)
 
-    def clock_wanted(self) -> tuple[int, int] | None:
+    def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.window.marks)
 
-    def with_clock(self, column: int | None) -> Self:
-        return self.changed(clock=column)
+    def with_clock(self, clock: Clock | None) -> Self:
+        return self.changed(clock=clock)
 
     def state_schema(self) -> pa.Schema | None:
         """The open window: start, time of the latest tuple, the aggregates.
@@ -163,7 +163,7 @@ class Window(Operator):
         if self.clock is None:
             name = self.input.names[self.time]
             return [f"{name!r} is not the clock: a window closes at its key's next row, or at the end"]
-        return [f"closed by the clock, at multiples of {self.window.marks}"]
+        return [f"closed by {clock_text(self.clock)}, at multiples of {self.window.marks}"]
 
     def final(self) -> Operator:
         raise PlanError(

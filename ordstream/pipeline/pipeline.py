@@ -385,8 +385,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         """Put tuples in the order of a time column that they miss by a slack at most (K-slack).
 
         A tuple leaves when one comes that is later than it by `slack` or more, or at the end of the stream;
-        those of one time leave in the order in which they came. Windows behind it close at their key's next
-        tuple: the clock of the source is not that of its output.
+        those of one time leave in the order in which they came. Windows and timers behind it, on its time,
+        go by the clock that leaves it: the latest time that came in, less the slack.
 
         Parameters
         ----------

@@ -223,10 +223,10 @@ class StatefulOperators(RunningOperators):
     def window(self, kind: WindowKind, *, time: str | None = None) -> Windowed:
         """Windows, for the aggregations that follow: `.window(od.tumbling("1m"), time="ts").aggregate(...)`.
 
-        What is closed is forgotten. Tumbling windows and sessions close by the clock, where the time is a
-        column of the source: each tuple of the source moves it, also one that a filter drops, and the source
-        must ascend by it. The first window of a pipeline chooses the column. Windows on another column
-        close at their key's next tuple.
+        What is closed is forgotten. Windows close by the clock, where the time is a column of the source or
+        computed of some by expressions: each tuple of the source moves it, also one that a filter drops, and
+        it must ascend along the source. The first window of a pipeline chooses the clock. Behind `reorder`
+        its time is a clock. Windows on another column close at their key's next tuple.
 
         Parameters
         ----------
@@ -266,8 +266,9 @@ class StatefulOperators(RunningOperators):
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None
-            Declared fields (each starts as the zero of its type and never is null), or `od.codec(...)`, or
-            None: any object made by `init`, which cannot be snapshotted or migrated.
+            Declared fields: scalars, lists of numbers, bools, dates or times (each starts as the zero of
+            its type and never is null; a list is read as a tuple, and a new one is assigned), or
+            `od.codec(...)`, or None: any object made by `init`, which cannot be snapshotted or migrated.
         init : callable, optional
             Only without declared state: () -> the state of a new key; default `types.SimpleNamespace`.
         fan_out : int
@@ -292,7 +293,7 @@ class StatefulOperators(RunningOperators):
             by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be
             set, behind the mark. What is left at the end of the stream does not fire; `on_flush` sees it.
         clock : od.every(...), optional
-            With a timer: the column of the source that moves the clock, and how often it is looked at. No
+            With a timer: the column with the time of the clock, and how often that is looked at. No
             `punctuate=` is needed.
         """
         bound = bind_process(

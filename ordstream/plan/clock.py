@@ -1,23 +1,33 @@
-"""The clock of a run: which column of the source moves it, and how often it shows.
+"""The clocks of a run: what moves them, and how often they show.
 
-Operators that close windows want time punctuations at the multiples of a length. There is one clock, so that
-its marks are at the multiples of the greatest common divisor of all lengths. Each operator looks at its own
-multiples only: what it emits does not depend on which other windows there are.
+Operators that close windows want time punctuations at the multiples of a length. There is one clock that the
+source moves, so that its marks are at the multiples of the greatest common divisor of all lengths; and one
+behind each `reorder`, for the operators behind it. Each operator looks at its own multiples only: what it
+emits does not depend on which other windows there are.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import PUNCTUATE
+from ordstream.operators.clocks import ComputedClock, ReorderedClock, clock_name
 from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
 
+#: Whose marks an operator looks at, where it is no position of an operator that makes them.
+SOURCE_MARKS = -1
+NO_MARKS = -2
 
-def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
-    """Column of the source and period of the time punctuations of a run; None: there are none.
+
+def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, int] | None:
+    """The clock that the source moves, a column of it or what is computed of some, and the period of its
+    time punctuations; None: there are none.
 
     Parameters
     ----------
@@ -34,32 +44,100 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int, int] | None:
         As `Every.bind`.
     """
     given = None if punctuate is None else punctuate.bind(plan.source)
-    wanted = [one for operator in plan.operators if (one := operator.clock_wanted()) is not None]
+    wanted = _wanted(plan)
+    names = plan.source.names
     if given is not None and wanted and given[0] != wanted[0][0]:
-        names = plan.source.names
         raise PlanError(
             f"punctuate= names the column {names[given[0]]!r}, but the clock of the windows is "
-            f"{names[wanted[0][0]]!r}: there is one clock; leave punctuate out"
+            f"{clock_name(wanted[0][0], plan.source)!r}: there is one clock; leave punctuate out"
         )
-    if any(column != wanted[0][0] for column, _ in wanted):
-        names = sorted({plan.source.names[column] for column, _ in wanted})
+    if any(clock != wanted[0][0] for clock, _ in wanted):
+        shown = sorted({clock_name(clock, plan.source) for clock, _ in wanted})
         raise PlanError(
-            f"windows of several branches take their time from the columns {', '.join(names)}: there is one "
-            "clock. A column that is computed is none: its windows close at their key's next row"
+            f"windows of several branches take their time from the columns {', '.join(shown)}: there is one "
+            "clock. What a function made is none: its windows close at their key's next row"
         )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
 
 
+def _wanted(plan: Plan) -> list[tuple[int | ComputedClock, int]]:
+    """(clock, period) of all operators that want a clock that the source moves."""
+    found = [one for operator in plan.operators if (one := operator.clock_wanted()) is not None]
+    return [(clock, period) for clock, period in found if not isinstance(clock, ReorderedClock)]
+
+
+def clock_columns(clock: tuple[int | ComputedClock, int] | None) -> tuple[int, ...]:
+    """The columns of the source that a clock is made of."""
+    if clock is None:
+        return ()
+    return (clock[0],) if isinstance(clock[0], int) else clock[0].columns
+
+
+def with_clock_column(plan: Plan, source: pa.Schema) -> pa.Schema:
+    """A schema of the source, and behind it the clock if that is computed."""
+    computed = next((clock for clock, _ in _wanted(plan) if isinstance(clock, ComputedClock)), None)
+    return source if computed is None else source.append(computed.field)
+
+
+def with_clocks(plan: Plan) -> Plan:
+    """The plan whose operators know of the clocks of one run: those that move one make the marks that are
+    wanted of it, and where several want different clocks of the source, those whose clock is computed go
+    without. In a graph no clock leaves a `reorder`.
+    """
+    wanted = [clock for clock, _ in _wanted(plan)]
+    chosen = next((clock for clock in wanted if isinstance(clock, int)), wanted[0] if wanted else None)
+    operators = [_with_clock(operator, chosen, plan.is_graph) for operator in plan.operators]
+    periods: dict[str, list[int]] = {}
+    for operator in operators:
+        one = operator.clock_wanted()
+        if one is not None and isinstance(one[0], ReorderedClock):
+            periods.setdefault(one[0].operator, []).append(one[1])
+    for position, operator in enumerate(operators):
+        if operator.clock_made() is not None:
+            every = periods.get(operator.name)
+            operators[position] = operator.with_marks(None if every is None else math.gcd(*every))
+    same = all(one is other for one, other in zip(operators, plan.operators, strict=True))
+    return plan if same else replace(plan, operators=tuple(operators))
+
+
+def _with_clock(operator: Operator, chosen: int | ComputedClock | None, graph: bool) -> Operator:
+    one = operator.clock_wanted()
+    if one is None:
+        return operator
+    clock = one[0]
+    lost = graph if isinstance(clock, ReorderedClock) else clock != chosen and not isinstance(clock, int)
+    return operator.with_clock(None) if lost else operator
+
+
 def clock_needed_by(plan: Plan) -> str:
     """Who needs the clock, for the error where the source runs backwards."""
-    windows = [operator.name for operator in plan.operators if operator.clock_wanted() is not None]
+    windows = [
+        operator.name
+        for operator in plan.operators
+        if (one := operator.clock_wanted()) is not None and not isinstance(one[0], ReorderedClock)
+    ]
     return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE
 
 
-def takes_marks(operator: Operator, punctuate: Every | None) -> bool:
-    """Whether time punctuations reach an operator. Those of the windows' clock are for windows: a window
-    changes nothing for the operators beside it, whose times may be in another column. Those that a run was
-    told to make are for all.
+def marks_of(plan: Plan, position: int, punctuate: Every | None) -> int:
+    """Whose time punctuations reach an operator: SOURCE_MARKS, NO_MARKS, or the position of the operator
+    that makes them.
     """
-    return punctuate is not None or operator.clock_wanted() is not None
+    operator = plan.operators[position]
+    one = operator.clock_wanted()
+    if one is not None and isinstance(one[0], ReorderedClock):
+        name = one[0].operator
+        return next(place for place, other in enumerate(plan.operators) if other.name == name)
+    return SOURCE_MARKS if takes_marks(operator, punctuate) else NO_MARKS
+
+
+def takes_marks(operator: Operator, punctuate: Every | None) -> bool:
+    """Whether time punctuations of the source reach an operator. Those of a clock are for the windows that
+    want it: a window changes nothing for the operators beside it, whose times may be in another column.
+    Those that a run was told to make are for all others.
+    """
+    one = operator.clock_wanted()
+    if one is not None and isinstance(one[0], ReorderedClock):
+        return False
+    return punctuate is not None or one is not None

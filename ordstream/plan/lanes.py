@@ -15,6 +15,7 @@ from ordstream.errors import PlanError
 from ordstream.operators.branch import Branch
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.union import Union
+from ordstream.plan.clock import with_clocks
 from ordstream.plan.plan import SOURCE, Edge, Plan
 from ordstream.plan.rejections import check_taken, joined
 from ordstream.plan.sources import with_one_source
@@ -37,7 +38,7 @@ def laid_out(plan: Plan) -> Plan:
         Two operators have one name; too many lanes at a time; a shed operator whose rows do not go straight
         to the next operator.
     """
-    plan = with_one_source(plan)
+    plan = with_clocks(with_one_source(plan))
     if plan.lanes or not plan.is_graph:
         return plan
     return _on_lanes(_with_copies(joined(_named(plan))))

@@ -13,9 +13,9 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import column_index, is_string
 from ordstream.operators.arguments import column_names, key_columns
+from ordstream.operators.clocks import ComputedClock, clock_at
 from ordstream.operators.join_lookup import shown_name
 from ordstream.operators.operator import Site
-from ordstream.operators.punctuation import clock_at
 from ordstream.operators.time_joins import Sides
 from ordstream.operators.union import From, Union
 from ordstream.plan.plan import Plan
@@ -117,19 +117,23 @@ def _same_type(op: str, left: pa.Field, right: pa.Field) -> None:
         )
 
 
-def _clock(plans: tuple[Plan, Plan], at: tuple[int, int]) -> int | None:
-    """The clock of a run as the lane sees it: the source column that is the time of both sides, if no other
-    operator wants another.
+def _clock(plans: tuple[Plan, Plan], at: tuple[int, int]) -> int | ComputedClock | None:
+    """The clock of a run as the lane sees it: what the time of both sides is, if no other operator wants
+    another.
     """
-    found = [clock_at(way(plan), index) for plan, index in zip(plans, at, strict=True)]
+    left, right = (clock_at(way(plan), index) for plan, index in zip(plans, at, strict=True))
     sources = [plan.all_sources for plan in plans]
-    if None in found or any(len(one) > 1 for one in sources):
+    if any(len(one) > 1 for one in sources):
         return None
-    names = {source.schema.names[index or 0] for (source,), index in zip(sources, found, strict=True)}
-    wanted = {
-        (source.name, one[0])
+    wanted = [
+        (source, one[0])
         for plan, (source,) in zip(plans, sources, strict=True)
         for operator in plan.operators if (one := operator.clock_wanted()) is not None
-    }  # fmt: skip
-    own = {(source.name, index) for (source,), index in zip(sources, found, strict=True)}
-    return found[0] if len(names) == 1 and wanted <= own else None
+    ]  # fmt: skip
+    if isinstance(left, int) and isinstance(right, int):
+        names = {source.schema.names[clock] for (source,), clock in zip(sources, (left, right), strict=True)}
+        own = [(source, clock) for (source,), clock in zip(sources, (left, right), strict=True)]
+        return left if len(names) == 1 and all(one in own for one in wanted) else None
+    if isinstance(left, ComputedClock) and left == right and sources[0] == sources[1]:
+        return left if all(clock == left for _, clock in wanted) else None
+    return None

@@ -90,5 +90,6 @@ def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None
     while producer != SOURCE:
         first = plan.inputs(producer)[0]
         producer, port = first.producer, first.port
-    same = plan.sources[port].schema.names[wanted[0]] == merge_by
+    at = wanted[0]
+    same = isinstance(at, int) and plan.sources[port].schema.names[at] == merge_by
     return operator.with_clock(clock if same else None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ordstream.operators.clocks import Clock
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import SOURCE, Plan
 
@@ -67,7 +68,14 @@ class Joined:
                 found[column] = at[1]
         return found
 
-    def clock_wanted(self) -> tuple[int, int] | None:
+    def column_made(self, column: int) -> int | None:
+        """As `columns_passed`."""
+        return self.columns_passed().get(column)
+
+    def clock_made(self) -> None:
+        """None: no clock leaves a union."""
+
+    def clock_wanted(self) -> tuple[Clock, int] | None:
         """As the first operator in front that wants a clock."""
         operators: tuple[Operator, ...] = self._plan.operators[: self._position]
         return next((wanted for one in operators if (wanted := one.clock_wanted()) is not None), None)

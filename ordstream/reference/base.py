@@ -5,7 +5,7 @@ operator's file. The core is tested against it, value for value, so it is writte
 looked for. A row is a tuple of storage values (`ordstream/ground/types.py`) in the order of the schema.
 `process` takes one row and returns the rows that it causes. `on_time` and `flush` return a list of *steps*,
 functions without arguments that return rows: one step per key or group that is emitted, in the defined
-order.
+order. An operator that moves a clock gives a `Mark` among its rows where the clock shows.
 
 A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and
 equal to itself, -0.0 equal to
@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.ground.ordercheck import runs_backwards
@@ -25,6 +25,14 @@ from ordstream.ground.ordercheck import runs_backwards
 Row = tuple[Any, ...]
 #: Type and text of the exception.
 Rejection = tuple[str, str]
+
+
+class Mark(NamedTuple):
+    """Among the rows that `process` gives: a time punctuation for the operators behind."""
+
+    time: int
+
+
 Step = Callable[[], list[Row]]
 SortKey = tuple[tuple[Any, ...], ...]
 

@@ -22,12 +22,13 @@ from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
 from ordstream.ground.user_code import place_of
-from ordstream.plan.clock import clock_needed_by, clock_of, takes_marks
+from ordstream.operators.clocks import ComputedClock
+from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, marks_of
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
 from ordstream.plan.sources import wide_source, with_one_source
-from ordstream.reference.base import Row, SerialOperator
+from ordstream.reference.base import Mark, Row, SerialOperator
 from ordstream.reference.serial_graph import SerialGraph
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class _SerialRun:
     def __init__(self, written: Plan, plan: Plan, clock: _Clock | None, punctuation: Every | None) -> None:
         self.written, self.plan, self.clock = written, plan, clock
         self.operators = [operator.reference() for operator in plan.operators]
-        self.takes_marks = [takes_marks(operator, punctuation) for operator in plan.operators]
+        self.marks_of = [marks_of(plan, position, punctuation) for position in range(len(plan.operators))]
         self.graph: SerialGraph | None = None
         if plan.is_graph:
             self.graph = SerialGraph(plan, self.operators, self.attempt, OperatorError)
@@ -277,12 +278,17 @@ class _SerialRun:
             return
         operator = self.operators[position]
         for output in self.attempt(operator, lambda: operator.process(row), row):
-            self.feed(position + 1, output)
+            if isinstance(output, Mark):
+                self.punctuate(output.time, position)
+            else:
+                self.feed(position + 1, output)
 
-    def punctuate(self, time: int) -> None:
-        """A time punctuation meets operators in their order, behind what it made those before emit."""
+    def punctuate(self, time: int, maker: int = SOURCE_MARKS) -> None:
+        """A time punctuation, of the source or of the operator at `maker`, meets operators in their order,
+        behind what it made those before emit.
+        """
         for position, operator in enumerate(self.operators):
-            for step in operator.on_time(time) if self.takes_marks[position] else ():
+            for step in operator.on_time(time) if self.marks_of[position] == maker else ():
                 self.caused(position, self.attempt(operator, step))
 
     def flush(self) -> None:
@@ -317,9 +323,9 @@ class _SerialRun:
 class _Clock:
     """Time punctuations: a pure function of the sequence of tuples."""
 
-    def __init__(self, schema: pa.Schema, column: int, period: int, needed_by: str) -> None:
-        self.schema = schema
-        self.column = column
+    def __init__(self, schema: pa.Schema, clock: int | ComputedClock, period: int, needed_by: str) -> None:
+        self.clock = clock
+        self.field = schema.field(clock) if isinstance(clock, int) else clock.field
         self.period = period
         self.needed_by = needed_by
         self.latest: int | None = None
@@ -328,11 +334,12 @@ class _Clock:
         """The time of the punctuation that comes before this tuple, or None. ValueError where the tuple
         is earlier than the latest.
         """
-        time, before = row[self.column], self.latest
+        before = self.latest
+        time = row[self.clock] if isinstance(self.clock, int) else self.clock.of(row)
         if time is None:
             return None
         if before is not None and time < before:
-            raise ValueError(runs_backwards(self.schema.field(self.column), time, before, self.needed_by))
+            raise ValueError(runs_backwards(self.field, time, before, self.needed_by))
         self.latest = time
         now = time // self.period
         return None if before is None or now == before // self.period else now * self.period

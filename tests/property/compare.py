@@ -195,7 +195,8 @@ def same_error(
         position = next(
             i for i, stage in enumerate(pipeline.plan.operators) if stage.name == expected.operator
         )
-        touched = used_source_columns(pipeline.plan.part(position, len(pipeline.plan.operators)))
+        behind = pipeline.plan.operators[position:]
+        touched = used_source_columns(Plan.line(pipeline.plan.schema_in_front(position), behind))
         if found.row is not None or all(used_source_columns(pipeline.plan)):
             names = [name for name, is_used in zip(expected.row, touched, strict=True) if is_used]
             rows = [

@@ -490,6 +490,7 @@ BUILTIN += (
     "window",
     "rolling",
     "reorder",
+    "computed_time",
     "join_lookup",
     "join_interval",
     "join_asof",

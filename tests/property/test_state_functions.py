@@ -31,6 +31,11 @@ FIELDS = {
     "day": pa.date32(),
     "at": pa.timestamp("us", "UTC"),
     "span": pa.duration("ms"),
+    "recent": pa.list_(pa.int16()),
+    "halves": pa.large_list(pa.float32()),
+    "flags": pa.list_(pa.bool_()),
+    "days": pa.list_(pa.date32()),
+    "times": pa.list_(pa.timestamp("us", "UTC")),
 }
 STRUCT = {name: FIELDS[name] for name in ("flag", "n", "small", "half", "total", "day", "at")}
 NUMBERS = {"n": pa.int64(), "total": pa.float64()}
@@ -54,6 +59,10 @@ def declared(row: Any, state: Any, emit: Any) -> None:
     state.at = state.at if row.t is None else row.t
     state.day = state.day if row.d is None else row.d
     state.span = state.span * 2 + (state.at - state.at)
+    state.recent = (*state.recent, state.small)[-3:]
+    state.halves = [] if row.x is None else [*state.halves, row.x]
+    state.flags = [state.flag, *state.flags][:4]
+    state.days, state.times = (*state.days[-1:], state.day), (state.at,) * (state.n % 3)
     for _ in range(state.n % 3):
         emit(*(getattr(state, name) for name in FIELDS))
 

@@ -177,7 +177,8 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
     rt.ingress.snapshot_next = rt.ingress.base + <int64_t> options.snapshot_every
     if options.time_column is not None:
         rt.ingress.time_column = options.time_column
-        rt.ingress.time_type = source.layout.type[rt.ingress.time_column]
+        rt.ingress.time_type = (source.layout.type[rt.ingress.time_column] if options.clock is None
+                                else options.clock.time_type)
         rt.ingress.time_every = options.time_every
     if options.arrivals is not None:
         schedule = options.arrivals
@@ -242,7 +243,7 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     op.max_queued = options.max_queued
     op.sample_every = options.sample_every if op.kernel.kind != SL else 0
     op.has_views = has_views(op.kernel.output)
-    op.takes_marks = operator.takes_marks
+    op.marks_of = operator.marks_of
     if i == 0:
         op.ingress = &rt.ingress
         # One worker at a time in the first operator: nobody to share the ingress with.

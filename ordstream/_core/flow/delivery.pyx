@@ -13,6 +13,7 @@ from ordstream._core.flow.worklist.partition_queues cimport pq_add, pq_has_room
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport PS, SF, SL
+from ordstream._core.ground.marked_rows cimport marked_whole
 from ordstream._core.ground.mpmc cimport mpmc_try_push_single
 from ordstream._core.ground.spsc cimport spsc_try_push
 from ordstream._core.ground.threads cimport prefetch_write
@@ -180,6 +181,24 @@ cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
     return 1
 
 
+cdef int deliver_marked(Operator* to, Chunk* last, Delivery* d) noexcept nogil:
+    """deliver for rows with marks among them: as many chunks as there is room for; the unit keeps the rest.
+    Returns: as deliver."""
+    cdef Chunk* c
+    while last.link != NULL:
+        c = last.link
+        if not admits(to, 1, c.nparts):
+            return 0
+        last.link = c.link
+        c.link = NULL
+        enqueue(to, c, d)
+    last.time = 0                                             # a unit like any other
+    if not admits(to, 1, last.nparts):
+        return 0
+    enqueue(to, last, d)
+    return 1
+
+
 cdef int deliver(void* context, void* unit) noexcept nogil:
     """Hand one unit to the next worklist or to the egress. 0: there is no room. For the holder of the
     release flag only."""
@@ -200,6 +219,8 @@ cdef int deliver(void* context, void* unit) noexcept nogil:
             return 0
         enqueue(to, c, d)
         return 1
+    if marked_whole(c):
+        return deliver_marked(to, c, d)
     while c != NULL:
         chunks += 1
         parts += c.nparts

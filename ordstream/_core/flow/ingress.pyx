@@ -116,6 +116,7 @@ cdef Chunk* punctuation(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
         return NULL
     c.kind = kind
     c.counted = 1
+    c.failed_operator = -1                         # made by no operator
     c.last_serial = load_relaxed(&g.issued_serial)
     c.first_serial = c.last_serial
     return c

@@ -59,7 +59,8 @@ cdef struct Operator:
     int32_t kind           # OperatorKind
     int32_t M              # maximum degree of parallelism
     int32_t has_views      # output rows contain views
-    int32_t takes_marks    # time punctuations reach the kernel
+    # whose time punctuations reach the kernel: operator that makes them, -1: the ingress, -2: nobody's
+    int32_t marks_of
     int32_t lanes          # 0: the run has one lane, and nothing looks at lanes
     uint64_t reads         # lanes that it works on, a bit each
     Kernel* kernel

@@ -15,6 +15,7 @@ from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed,
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note, skip_note_error
+from ordstream._core.ground.marked_rows cimport marked_date, marked_drop, marked_rest, marked_unit
 from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.state.keyed_state cimport key_compare
 
@@ -112,7 +113,7 @@ cdef void drop_parts(Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t k
     for k in range(c.nparts):
         if c.parts[k].out != NULL:
-            chunk_free(w, c.parts[k].out)
+            marked_drop(w, c.parts[k].out)
         drop_failure(c.parts[k].failure)
     c.nparts = 0
     unit_free(w, c)
@@ -227,6 +228,8 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     cdef int32_t cut = NO_CUT
     cdef Chunk* out = c
     cdef Chunk* tail = NULL
+    cdef Chunk* marked = NULL          # of an operator that moves a clock: what is behind `out`
+    cdef int64_t rows = 0
     cdef Chunk empty_holder
     cdef int64_t ticket = c.ticket
     cdef int64_t last = c.last_serial
@@ -246,13 +249,19 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
         c.keep = NULL
         c.nparts = 0
     else:
+        marked = marked_rest(c)
         out = merge_parts(w, c, op.kernel.output, op.has_views, cut)
-        if out == NULL or inherit(op, w, out, c) != 0:
+        if marked != NULL:
+            rows = marked_date(w, marked, c, op.kernel.output, op.index)
+        if out == NULL or rows < 0 or inherit(op, w, out, c) != 0:
             out_of_memory(op)
             return
     out.last_serial = last
     out.link = tail
-    slice.tuples_out += out.n
+    rows += out.n
+    if marked != NULL:
+        out = marked_unit(out, marked)
+    slice.tuples_out += rows
     send_or_hold(op, w, ticket, out, slice)
 
 
@@ -359,7 +368,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
                 expect_release(op)
         if op.run.bound != NULL and part.failure == NULL:
             part.failure = state_too_large(op, w, state, part)
-    elif op.kernel.punctuate != NULL and (c.kind == END_OF_STREAM or (c.kind == TIME and op.takes_marks)):
+    elif op.kernel.punctuate != NULL and (
+            c.kind == END_OF_STREAM or (c.kind == TIME and c.failed_operator == op.marks_of)):
         send_held(op, w, slice)                               # a flush may take long
         part.out = chunk_new(w)
         if part.out == NULL:

@@ -12,6 +12,7 @@ import numpy as np
 from ordstream._core.flow.build cimport (
     build_ends, build_operators, build_shared, build_worker, free_operator, free_shared,
 )
+from ordstream._core.flow.computed_clock cimport computed_fill
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
 from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
 from ordstream._core.flow.exports cimport exported_batches, exports_free
@@ -164,7 +165,7 @@ cdef class Run:
         cdef int rc
         _, capsule = batch.__arrow_c_array__()
         array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
-        b = batch_new(self.layout_owner.layout.ncols, DATA)
+        b = batch_new(self.layout_owner.layout.ncols + (self.options.clock is not None), DATA)
         if b == NULL:
             raise MemoryError
         memcpy(&b.array, array, sizeof(ArrowArray))
@@ -173,7 +174,6 @@ cdef class Run:
             with nogil:
                 rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
         else:
-            # to hand the GIL to a worker and back takes longer
             rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
         if rc < 0:
             batch_free(b)
@@ -185,6 +185,8 @@ cdef class Run:
             return
         Py_INCREF(batch)
         b.source = <void*> <PyObject*> batch
+        if self.options.clock is not None:
+            computed_fill(self.options.clock, b)
         self.put(b)
 
     cdef int put(self, Batch* b) except -1:

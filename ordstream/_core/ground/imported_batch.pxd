@@ -27,6 +27,8 @@ cdef struct Batch:
     void* failure          # FAILURE: Failure*, owned
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil
+cdef void* batch_alloc(Batch* b, int64_t size) noexcept nogil
+# ^ bytes that live as long as the batch; at most three times per column. NULL: no memory
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil
 cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                       const char** formats) noexcept nogil

@@ -65,7 +65,7 @@ cdef void batch_drop(Batch* b) noexcept:
         Py_DECREF(<object> <PyObject*> source)
 
 
-cdef inline void* batch_alloc(Batch* b, int64_t size) noexcept nogil:
+cdef void* batch_alloc(Batch* b, int64_t size) noexcept nogil:
     cdef void* p = memory_take(size + 64)
     if p != NULL:
         b.allocated[b.nallocated] = p

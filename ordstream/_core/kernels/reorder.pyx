@@ -6,8 +6,12 @@ a) One state in all: a binary heap of rows by (time, arrival). A row that waits 
    what leaves is copied into the output chunk.
 b) A row before the latest time less the slack is late: an error at that row, or it gets that time. Where
    late rows have an output of their own, they are errors that are skipped, and noted (rejections.pxd).
+c) Where operators behind want its clock (`every`), punctuations stand among the rows that leave: in front of
+   the first row of another multiple, and behind the rows that one row lets go, where the latest time less
+   the slack is in another one (marked_rows.pxd says how). The time that the clock has reached is no more
+   state: it is the latest time less the slack.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
@@ -18,6 +22,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.ground.marked_rows cimport marked_row
 from ordstream._core.ground.rejections cimport RejectionTable, rejection_put
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.kernels.rejected cimport RejectedKernel
@@ -45,6 +50,7 @@ cdef struct ReorderState:
     int64_t latest
     int64_t started        # 0: no row has come
     int64_t held           # bytes of all rows that wait
+    Chunk* tail            # of what one chunk gives: where rows go, behind a punctuation; borrowed
 
 cdef struct ReorderContext:
     # Read-only while a run lasts. Memory ownership: ReorderKernel.
@@ -56,6 +62,7 @@ cdef struct ReorderContext:
     const RowSpec* rows    # whole rows of the input
     const RowSpec* stored  # the same columns in a row of exported state, behind two others
     int64_t slack
+    int64_t every          # of the punctuations that it makes; 0: none
 
 
 cdef inline bint before(const Waiting* a, const Waiting* b) noexcept nogil:
@@ -150,10 +157,37 @@ cdef inline bint is_late(const ReorderContext* x, const ReorderState* s, int64_t
     return s.started and time < s.latest and <uint64_t> s.latest - <uint64_t> time > <uint64_t> x.slack
 
 
-cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out,
+cdef inline int64_t reached(const ReorderContext* x, const ReorderState* s) noexcept nogil:
+    """No row that leaves from here on is earlier."""
+    return s.latest - x.slack if s.latest >= INT64_MIN + x.slack else INT64_MIN
+
+
+cdef inline int64_t period_of(int64_t time, int64_t every) noexcept nogil:
+    """The multiple of a period that a time lies in, rounded down."""
+    return time // every - (1 if time % every < 0 else 0)
+
+
+cdef inline Chunk* show_time(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out,
+                             int64_t* before, int64_t time, int32_t origin) noexcept nogil:
+    """Let the clock move on to a time. Returns where rows go now; NULL: no memory."""
+    cdef int64_t now = period_of(time, x.every)
+    if now > period_of(before[0], x.every):
+        out = marked_row(w, out, k.output, now * x.every, origin)
+        s.tail = out
+    before[0] = max(before[0], time)
+    return out
+
+
+cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out, int64_t before,
                  int32_t origin) noexcept nogil:
-    """Emit the rows that are due. 0, or -1: no memory."""
+    """Emit the rows that are due; the clock has shown `before`. 0, or -1: no memory."""
+    if out.link != NULL:
+        out = s.tail
     while s.n and is_due(x, s, s.heap[0].time):
+        if x.every:
+            out = show_time(x, k, w, s, out, &before, s.heap[0].time, origin)
+            if out == NULL:
+                return -1
         if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
             return -1
         if show_entry(x.rows, w, s.heap[0].row, out, 0, out.n) != 0:
@@ -162,6 +196,8 @@ cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s,
         out.origin[out.n] = origin
         out.n += 1
         out.slots = out.n
+    if x.every and show_time(x, k, w, s, out, &before, reached(x, s), origin) == NULL:
+        return -1
     return 0
 
 
@@ -186,6 +222,7 @@ cdef int32_t reorder_process(
     cdef Entry* row
     cdef char[152] text
     cdef int64_t time
+    cdef int64_t before
     cdef int32_t i
     cdef bint late
     for i in range(n):
@@ -212,10 +249,13 @@ cdef int32_t reorder_process(
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
         s.arrived += 1
+        before = reached(x, s)
         if not s.started or time > s.latest:
             s.latest = time
+        if not s.started:
+            before = reached(x, s)                           # the first tuple shows no time
         s.started = 1
-        if release(x, k, w, s, out, rows[i]) != 0:
+        if release(x, k, w, s, out, before, rows[i]) != 0:
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
     return n
@@ -386,6 +426,7 @@ cdef class ReorderKernel(KernelOwner):
             raise TypeError(f"{operator.name!r}: the time column must be an integer below uint64, a date or "
                             f"a timestamp")
         x.slack = operator.slack
+        x.every = operator.marks or 0
         x.adjusts = operator.late == "adjust"
         columns = self.kernel.input.ncols
         self.rows = RowSpecOwner(range(columns), self.input_layout)

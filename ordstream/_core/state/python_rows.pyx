@@ -211,7 +211,7 @@ cdef class PythonRows:
     cdef object state_of(self, Kernel* k, Chunk* rows, int32_t slot, list values):
         """The state that a row's own columns say. CheckpointError where the codec raises."""
         if self.spec is not None:
-            return self.spec.new_state(values)
+            return self.spec.state_of(values)
         try:
             return self.codec.decode(values[0])
         except Exception as error:

@@ -15,13 +15,15 @@ cdef class StateSpec:
     cdef list types
     cdef list names
     cdef list zeros
+    cdef list lists                  # positions of fields that are lists
     cdef int32_t* kinds              # what may be stored without a conversion: FastKind per field; owned
     cdef int64_t* lows
     cdef int64_t* highs
     cdef State new_state(self, list values)
+    cdef State state_of(self, list values)
 
 cdef class State:
-    # As ordstream.ground.types.DeclaredState, with values by position.
+    # As ordstream.ground.declared_state.DeclaredState, with values by position.
     cdef StateSpec spec
     cdef list values
 

@@ -16,7 +16,8 @@ from ordstream._core.state.python_values cimport exception_set
 from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
-from ordstream.ground.types import integer_range, is_string, storage_type, to_python, to_storage, zero_of
+from ordstream.ground.declared_state import state_value, zero_of
+from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject*)
@@ -61,6 +62,7 @@ cdef class StateSpec:
         self.index = {name: i for i, name in enumerate(self.names)}
         self.types = [storage_type(f.type) if storage else f.type for f in schema]
         self.zeros = [zero_of(t) for t in self.types]
+        self.lists = [i for i, t in enumerate(self.types) if is_list(t)]
         for i, t in enumerate(self.types):
             if pat.is_integer(t) and not pat.is_uint64(t):
                 self.kinds[i] = FAST_INT
@@ -72,11 +74,18 @@ cdef class StateSpec:
             elif is_string(t):
                 self.kinds[i] = FAST_STR
 
+    cdef State state_of(self, list values):
+        """A state of values that were read from rows."""
+        cdef Py_ssize_t i
+        for i in self.lists:
+            values[i] = tuple(values[i])
+        return self.new_state(values)
+
     cdef State new_state(self, list values):
         """A state of these values, one per field, in a list of its own.
 
-        Scalars make no circles of references, so the garbage collector need not look at a state: it would
-        look again and again at those of all keys.
+        Scalars and tuples of them make no circles of references, so the garbage collector need not look at
+        a state: it would look again and again at those of all keys.
         """
         cdef State state = State.__new__(State)
         state.spec = self
@@ -91,8 +100,8 @@ cdef class StateSpec:
 
 @cython.no_gc
 cdef class State:
-    """State of one key with declared fields: the meaning is ordstream.ground.types.DeclaredState's, this is
-    the fast one.
+    """State of one key with declared fields: the meaning is DeclaredState's
+    (ordstream/ground/declared_state.py), this is the fast one.
 
     An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through
     `to_storage`.
@@ -130,10 +139,7 @@ cdef class State:
         elif type(value) is str and kind == FAST_STR and value.isascii():
             self.values[i] = value
             return
-        t = self.spec.types[i]
-        if value is None:
-            raise TypeError(f"state field {name!r} is {t} and can't be None; use a flag field")
-        self.values[i] = to_python(to_storage(value, t, f"state.{name}"), t)
+        self.values[i] = state_value(value, self.spec.types[i], name)
 
     def __dir__(self):
         return list(self.spec.names)

@@ -11,7 +11,8 @@ from ordstream._core.state.row_values cimport row_null, value_at
 
 import heapq
 
-from ordstream.ground.types import to_python, to_storage, zero_of
+from ordstream.ground.declared_state import zero_of
+from ordstream.ground.types import to_python, to_storage
 
 
 cdef class Firing:

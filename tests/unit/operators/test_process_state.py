@@ -286,3 +286,70 @@ def test_the_object_of_a_removed_key_is_let_go(key):
             gc.collect()
             assert sum(one() is not None for one in objects) == max(0, len(state) - low - 5)
             assert segment.state_of("fold").equals(state.slice(low + 5))
+
+
+# ------------------------------------------------------------------------------------------------ lists
+
+
+def last_three(row, state, emit):
+    assert type(state.last) is tuple
+    state.last = (*state.last, row.x)[-3:]
+    if row.x < 0:
+        raise ValueError("negative")
+    emit(sum(state.last))
+
+
+LISTS = {"last": pa.list_(pa.int8())}
+
+
+def test_a_list_is_a_field_without_a_codec():
+    pipeline = built(last_three, state=LISTS)
+    expected = run_serial(pipeline, DATA)
+    assert [row[0] for row in expected.rows] == [1, 2, 3, 5]
+    for way in WAYS:
+        assert pipeline.run(DATA, **way).table.equals(expected.table)
+    first = pipeline.run(DATA.slice(0, 3), end="suspend", workers=0)
+    assert first.snapshot is not None
+    with Segment(pipeline, workers=0, buckets=2) as segment:
+        segment.push(DATA)
+        state = segment.state()["fold"]
+        assert state["last"].type == pa.list_(pa.int8())
+        assert sorted(state["last"].to_pylist()) == [[1, 4], [2], [3]]  # that of the row that failed is none
+    with Segment(pipeline, workers=0, buckets=3) as segment:
+        segment.install({"fold": state})
+        assert same_states(segment.state(), {"fold": state})
+        segment.push(DATA.slice(0, 1))
+        assert [row["n"] for batch in segment.batches for row in batch.to_pylist()] == [6]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        ([1, None], TypeError, "'last' is list<item: int8> and can't have None in it; leave it out"),
+        (None, TypeError, "'last' is list<item: int8> and can't be None"),
+        ([128], OverflowError, "state.last"),
+        (["a"], TypeError, "state.last"),
+        (7, TypeError, "state.last"),
+        ("append", AttributeError, "'tuple' object has no attribute 'append'"),
+    ],
+)
+def test_what_a_list_field_refuses(value, error, text):
+    def fn(row, state, emit):
+        if value == "append":
+            state.last.append(1)
+        state.last = value
+
+    pipeline = od.Pipeline(DATA.schema).process(fn, schema=OUT, state=LISTS, name="fold")
+    assert text in str(run_serial(pipeline, DATA).error)
+    with pytest.raises(od.OperatorError) as found:
+        pipeline.run(DATA)
+    assert text in str(found.value)
+    assert isinstance(found.value.__cause__, error)
+
+
+def test_lists_that_a_state_can_t_have():
+    for type_ in (pa.list_(pa.string()), pa.list_(pa.decimal128(9, 2)), pa.list_(pa.list_(pa.int64()))):
+        with pytest.raises(od.SchemaError, match=r"lists of .* are not supported"):
+            built(state={"last": type_})
+    with pytest.raises(od.SchemaError, match="a compiled function has scalars only"):
+        built(state=LISTS, compiled=True)

@@ -165,7 +165,7 @@ def test_what_is_refused():
     ):
         with pytest.raises((od.PlanError, od.SchemaError), match=message):
             timed(**options)
-    source = od.Pipeline(SCHEMA).with_columns(ts=od.col("ts") + 1)
+    source = od.Pipeline(SCHEMA).map(tuple, schema=SCHEMA)
     with pytest.raises(od.PlanError, match="clock='ts' is not the clock"):
         timed(source=source)
     other = per_key(od.tumbling(10), source=od.Pipeline(pa.schema([*SCHEMA, pa.field("u", pa.int64())])),

@@ -69,7 +69,8 @@ def test_a_session_closes_at_the_first_multiple_of_its_timeout_that_is_too_late(
 
 
 def test_windows_on_another_column_close_at_the_keys_next_row():
-    source = od.Pipeline(SCHEMA).with_columns(half=od.col("ts") // 2)
+    schema = pa.schema([*SCHEMA, pa.field("half", pa.int64())])
+    source = od.Pipeline(SCHEMA).map(lambda row: (*row, row.ts // 2), schema=schema)
     pipeline = per_key(od.tumbling(10), source=source, time="half")
     found, serials = both(pipeline, rows((0, "a", 1), (90, "b", 1), (91, "a", 1)))
     assert found == [("a", 0, 10, 1), ("a", 40, 50, 1), ("b", 40, 50, 1)]
@@ -214,7 +215,8 @@ def test_a_source_that_runs_backwards():
 
 
 def test_late_rows_of_another_column_are_counted():
-    source = od.Pipeline(SCHEMA).with_columns(when=od.col("x") + 0)
+    schema = pa.schema([*SCHEMA, pa.field("when", pa.int64())])
+    source = od.Pipeline(SCHEMA).map(lambda row: (*row, row.x), schema=schema)
     pipeline = (
         source.key_by("k")
         .window(od.rolling(5), time="when")
