@@ -73,6 +73,7 @@ from ordstream.spark.grouping import (
     scheduled,
     with_costs,
 )
+from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
@@ -333,7 +334,7 @@ class Job:
             schema = schema.add(NODE, "integer", False)
         function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
         function = replace(function, leaves=leaves)
-        return rows.mapInArrow(function, schema, profile=self.layout.profile)
+        return in_tasks(rows, function, schema, self.layout.profile)
 
     def learn(
         self, number: int, sample: DataFrame, carried: Carried, presorted: bool, sparks_hash: bool
