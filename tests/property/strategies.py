@@ -32,6 +32,7 @@ from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
 from ordstream.ground.types import (
+    is_counted,
     is_fixed_number,
     is_list,
     is_temporal,
@@ -243,6 +244,8 @@ class Chain(Windows, RowOperators, Joins):
         countable = named(self.schema, lambda t: not is_list(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
+        decimals = named(self.schema, is_counted)
+        calls += [(function, repr(n)) for n in decimals for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
         if gathers:
