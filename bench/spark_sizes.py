@@ -5,10 +5,11 @@
 
 Queries 2 and 4 of TPCx-BB with `emit="final"` over generated clicks, which are written to Parquet piece by
 piece and read by Spark: nothing of it is all in memory, so that the scale is bounded by the disk. One
-session with one task per core; the input has as many partitions as the job has nodes, and so has the sort.
-Per stage and for the job: Spark's own metrics (its status store) of the task that has most of each. `Python
-MB` is the largest resident size of a Python worker, looked at ten times a second. The answer is compared
-with that of one node without Spark. One JSON object per job, then a table.
+session with one task per core; the input has as many partitions as the job has nodes, as far as the files'
+row groups go, and so has the sort. Per stage and for the job: Spark's own metrics (its status store) of the
+task that has most of each: rows of the source, rows and bytes from a shuffle, and so on. `Python MB` is the
+largest resident size of a Python worker, looked at ten times a second. The answer is compared with that of
+one node without Spark. One JSON object per job, then a table.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import q2, q4
 from ordstream.tpcxbb.schema import CLICK_ORDER
 
-FIGURES = ("input_rows", "input_bytes", "memory_bytes", "spilled_bytes", "written_bytes")
+FIGURES = (
+    "source_rows", "shuffled_rows", "shuffled_bytes", "memory_bytes", "spilled_bytes", "written_bytes",
+)  # fmt: skip
 SAMPLE_SECONDS = 0.1
 
 
@@ -39,10 +42,9 @@ def of_task(metrics: Any) -> dict[str, int]:
     """Spark's metrics of one task."""
     read, shuffled = metrics.inputMetrics(), metrics.shuffleReadMetrics()
     return {
-        "input_rows": int(read.recordsRead()) + int(shuffled.recordsRead()),
-        "input_bytes": int(read.bytesRead())
-        + int(shuffled.remoteBytesRead())
-        + int(shuffled.localBytesRead()),
+        "source_rows": int(read.recordsRead()),
+        "shuffled_rows": int(shuffled.recordsRead()),
+        "shuffled_bytes": int(shuffled.remoteBytesRead()) + int(shuffled.localBytesRead()),
         "memory_bytes": int(metrics.peakExecutionMemory()),
         "spilled_bytes": int(metrics.diskBytesSpilled()),
         "written_bytes": int(metrics.shuffleWriteMetrics().bytesWritten()),
@@ -141,12 +143,14 @@ def measured(given: argparse.Namespace, folder: DataFolder) -> None:
 
 def show(jobs: list[dict[str, Any]]) -> None:
     """The table: the largest task of each job."""
-    print(f"{'query':6}{'nodes':>6}{'rows':>14}{'its rows':>14}{'its MB':>9}{'memory MB':>11}"
-          f"{'spill MB':>10}{'Python MB':>11}")  # fmt: skip
+    print(f"{'query':6}{'nodes':>6}{'rows':>14}{'its source':>14}{'shuffled':>14}{'MB':>9}"
+          f"{'memory MB':>11}{'spill MB':>10}{'Python MB':>11}")  # fmt: skip
     for job in jobs:
-        sizes = [job[one] / 1e6 for one in ("input_bytes", "memory_bytes", "spilled_bytes", "python_bytes")]
-        print(f"{job['query']:6}{job['nodes']:6}{job['rows']:14,}{job['input_rows']:14,}{sizes[0]:9.1f}"
-              f"{sizes[1]:11.1f}{sizes[2]:10.1f}{sizes[3]:11.1f}")  # fmt: skip
+        rows = "".join(f"{job[one]:14,}" for one in ("rows", "source_rows", "shuffled_rows"))
+        names = ("shuffled_bytes", "memory_bytes", "spilled_bytes", "python_bytes")
+        sizes = [job[one] / 1e6 for one in names]
+        print(f"{job['query']:6}{job['nodes']:6}{rows}{sizes[0]:9.1f}{sizes[1]:11.1f}{sizes[2]:10.1f}"
+              f"{sizes[3]:11.1f}")  # fmt: skip
 
 
 if __name__ == "__main__":
