@@ -5,8 +5,8 @@
 
 Queries 2 and 4 of TPCx-BB with `emit="final"` over generated clicks, which are written to Parquet piece by
 piece and read by Spark: nothing of it is all in memory, so that the scale is bounded by the disk. One
-session with one task per core; the input has as many partitions as the job has nodes, as far as the files'
-row groups go, and so has the sort. Per stage and for the job: Spark's own metrics (its status store) of the
+session with one task per core; the input has as many partitions as the job has nodes, as far as Spark cuts
+files so small, and so has the sort. Per stage and for the job: Spark's own metrics (its status store) of the
 task that has most of each: rows of the source, rows and bytes from a shuffle, and so on. `Python MB` is the
 largest resident size of a Python worker, looked at ten times a second. The answer is compared with that of
 one node without Spark. One JSON object per job, then a table.

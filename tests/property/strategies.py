@@ -31,12 +31,7 @@ from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
-from ordstream.ground.types import (
-    is_counted,
-    is_fixed_number,
-    is_list,
-    is_temporal,
-)
+from ordstream.ground.types import is_counted, is_fixed_number, is_list, is_temporal
 from ordstream.operators.time_joins import Sides
 
 #: What the text of a pipeline may name.
