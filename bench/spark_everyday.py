@@ -1,7 +1,7 @@
 """Four everyday jobs in Spark: an ordered pipeline beside window functions and `applyInPandas`.
 
     python bench/spark_everyday.py [--rows N] [--rounds N] [--only NAME,NAME] [--nodes N|auto]
-                                   [--order total|by_key|none] [--ways ordstream,window]
+                                   [--order total|by_key|none] [--ways ordstream,window] [--pandas-rows N]
 
 Events of users are read from Parquet files that are in no order. Every answer is compared first: the rows,
 sorted, of all three ways. Then the ways run in turn and their rows are dropped (Spark's `noop` sink).
@@ -9,6 +9,11 @@ Medians of the rounds: `executor` is what Spark's own metrics say the tasks of t
 (`executorCpuTime` of its stages: the Java side of a task), `Python` what the Python workers took besides,
 `CPU s` both; `shuffled MB` what the stages wrote for others to read. `lines`: of the function that makes the
 job, without its `def`. One Spark session with one task per core; each way warms up twice.
+
+`applyInPandas` calls a function per user, which takes minutes for millions of rows. It gets `--pandas-rows`
+of them, from as many fewer users, so that a user has as many rows as in the other ways; its answer is
+compared with the window functions' over the same rows, and `CPU / pandas` is a ratio per row. The table says
+how many rows each way had.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ FILES = 8
 ROWS_PER_USER = 150
 DAYS = 14
 WARM_RUNS = 2
+PANDAS_ROWS = 100_000
 
 #: Options of `apply`, as the command line gives them.
 OPTIONS: dict[str, Any] = {}
@@ -268,6 +274,7 @@ def main() -> None:
     parser.add_argument("--ways", default="ordstream,window,pandas")
     parser.add_argument("--nodes", help="as for apply; default: apply's own")
     parser.add_argument("--order", help="as for apply; default: apply's own")
+    parser.add_argument("--pandas-rows", type=int, default=PANDAS_ROWS, help="rows for applyInPandas")
     given = parser.parse_args()
     if given.nodes is not None:
         OPTIONS["nodes"] = given.nodes if given.nodes == "auto" else int(given.nodes)
@@ -275,28 +282,35 @@ def main() -> None:
         OPTIONS["order"] = given.order
     cores = allowed_cpus()
     spark = local_session(cores, node_cores=1, memory="3g")
-    df = spark.read.parquet(str(events(given.rows)))
+    rows = dict.fromkeys(("ordstream", "window"), given.rows)
+    rows["pandas"] = min(given.rows, given.pandas_rows)
+    frames = {way: spark.read.parquet(str(events(count))) for way, count in rows.items()}
     print(f"{given.rows:,} rows, {FILES} files, {cores} cores, Spark {spark.version}, apply with {OPTIONS}")
-    print(f"{'job':10}{'way':11}{'CPU s':>8}{'executor':>10}{'Python':>8}{'wall s':>8}{'shuffled MB':>13}"
-          f"{'lines':>7}{'CPU / window':>14}{'/ pandas':>10}")  # fmt: skip
+    print(f"{'job':10}{'way':11}{'rows':>10}{'CPU s':>8}{'executor':>10}{'Python':>8}{'wall s':>8}"
+          f"{'shuffled MB':>13}{'lines':>7}{'CPU / window':>14}{'/ pandas':>10}")  # fmt: skip
     for name in given.only.split(","):
         ways = {way: job for way, job in JOBS[name].items() if way in given.ways.split(",")}
-        expected = sorted_rows(ways["window"](df))
+        expected: dict[int, pa.Table] = {}
         for way, job in ways.items():
-            found = sorted_rows(job(df), expected.schema)
-            assert found.equals(expected), f"{way}'s answer to {name!r} differs"
+            if rows[way] not in expected:
+                expected[rows[way]] = sorted_rows(JOBS[name]["window"](frames[way]))
+            answer = expected[rows[way]]
+            found = sorted_rows(job(frames[way]), answer.schema)
+            assert found.equals(answer), f"{way}'s answer to {name!r} differs"
         runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
         for turn in range(WARM_RUNS + given.rounds):
             for way in list(ways)[:: 1 if turn % 2 else -1]:
-                took = run(spark, ways[way](df), f"{name} {way} {turn}")
+                took = run(spark, ways[way](frames[way]), f"{name} {way} {turn}")
                 if turn >= WARM_RUNS:
                     runs[way].append(took)
-        show(name, ways, runs)
+        show(name, ways, runs, rows)
     spark.stop()
 
 
-def show(name: str, ways: dict[str, Any], runs: dict[str, list[dict[str, float]]]) -> None:
-    """The lines of one job."""
+def show(
+    name: str, ways: dict[str, Any], runs: dict[str, list[dict[str, float]]], rows: dict[str, int]
+) -> None:
+    """The lines of one job; ratios are per row."""
     medians = {
         way: {what: statistics.median(one[what] for one in ran) for what in ran[0]}
         for way, ran in runs.items()
@@ -304,12 +318,13 @@ def show(name: str, ways: dict[str, Any], runs: dict[str, list[dict[str, float]]
     cpu = {
         way: statistics.median(one["executor"] + one["python"] for one in ran) for way, ran in runs.items()
     }
+    a_row = {way: seconds / rows[way] for way, seconds in cpu.items()}
     for way, one in medians.items():
         ratios = "".join(
-            f"{cpu[way] / cpu[other]:{width}.2f}" if other in cpu else f"{'':{width}}"
+            f"{a_row[way] / a_row[other]:{width}.2f}" if other in cpu else f"{'':{width}}"
             for other, width in (("window", 14), ("pandas", 10))
         )
-        print(f"{name:10}{way:11}{cpu[way]:8.2f}{one['executor']:10.2f}{one['python']:8.2f}"
+        print(f"{name:10}{way:11}{rows[way]:10,}{cpu[way]:8.2f}{one['executor']:10.2f}{one['python']:8.2f}"
               f"{one['wall']:8.2f}{one['shuffled']:13.1f}{lines_of(ways[way]):7}{ratios}",
               flush=True)  # fmt: skip
 

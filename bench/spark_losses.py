@@ -1,8 +1,8 @@
 """What a job over Spark's nodes survives: executors that are processes of their own, one of which is killed,
-or all shuffle files written so far deleted, once, in the middle of each fragment.
+or all shuffle files written so far deleted, or a task held up, once, in the middle of each fragment.
 
     PYTHONPATH=. python bench/spark_losses.py [--rows 6000] [--executors 4] [--nodes 6]
-        [--settings plain,speculation,dynamic] [--losses none,killed,lost]
+        [--settings plain,speculation,dynamic] [--losses none,killed,lost,slow]
 
 A pipeline of three fragments, with two keys and a Python function in each, runs under each of Spark's
 settings and each loss. Every answer is compared, unsorted, with `run_serial`; one JSON object per job says
@@ -35,6 +35,7 @@ SOURCE = pa.schema([("n", pa.int64()), ("user", pa.int64()), ("item", pa.int64()
 SEEN = pa.schema([*SOURCE, ("seen", pa.int64())])
 BOTH = pa.schema([*SEEN, ("both", pa.int64())])
 PLACES = (1, 2, 3)  # fragments
+SLOW_SECONDS = 20.0  # of a task that is held up: with speculation another one overtakes it
 SETTINGS = {
     "plain": {},
     "speculation": {
@@ -72,6 +73,8 @@ def act_once(flag: str, loss: str, scratch: str, after: int) -> Callable[[Any], 
             if loss == "killed":
                 parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
                 os.kill(int(parent), signal.SIGKILL)  # of the daemon that forked this worker: Java
+            elif loss == "slow":
+                time.sleep(SLOW_SECONDS)
             else:
                 for file in Path(scratch).rglob("shuffle_*"):
                     file.unlink(missing_ok=True)
@@ -96,7 +99,7 @@ def main() -> None:
     parser.add_argument("--executors", type=int, default=4)
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--settings", default=",".join(SETTINGS))
-    parser.add_argument("--losses", default="none,killed,lost")
+    parser.add_argument("--losses", default="none,killed,lost,slow")
     parser.add_argument("--folder", help="of this process, which a caller has made")
     given = parser.parse_args()
     if given.folder is None:
@@ -138,13 +141,19 @@ def main() -> None:
 
 
 def tried(spark: Any) -> dict[str, int]:
-    """Stages of all jobs of the session so far whose tasks were tried again, and failed tasks."""
+    """Of all jobs of the session so far: stages that were tried again, and tasks that failed, or ran twice
+    at a time.
+    """
     store = spark.sparkContext._jsc.sc().statusStore()
     empty = spark.sparkContext._jvm.java.util.ArrayList()
     doubles = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.double, 0)
     stages = store.stageList(empty, False, False, doubles, empty)
     all_of = [stages.apply(number) for number in range(stages.size())]
+    tasks = [store.taskList(one.stageId(), one.attemptId(), 10_000) for one in all_of]
     return {
+        "speculative_tasks": sum(
+            bool(some.apply(k).speculative()) for some in tasks for k in range(some.size())
+        ),
         "stage_attempts": len(all_of),
         "stages_again": sum(int(one.attemptId()) > 0 for one in all_of),
         "failed_tasks": sum(int(one.numFailedTasks()) for one in all_of),

@@ -5,7 +5,9 @@ column and Spark's window function.
 
 The result is verified first, row for row. Then every job writes to Spark's `noop` sink, in turn, after a run
 that does not count. CPU seconds are those of the session's whole process tree, Java and the Python workers;
-`task` CPU is what Spark's task metrics say, which leave out Python workers and Java's other threads. For
+`task` CPU is what Spark's task metrics say, which leave out Python workers, here on their own, and Java's
+other threads. The `passed on` jobs are floors: a shuffle by key, a sort and `mapInArrow` that only passes
+batches on, with a column more; by `ts` alone, and by all that breaks ties, in the two sorts of `apply`. For
 each stage of the last run of every job: tasks, rows and bytes read, shuffled and spilled, from Spark's own
 status store, and the largest single task's; what docs/scaling.md shows.
 """
@@ -17,7 +19,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from queries_spark import tree_cpu
+from spark_everyday import worker_cpu
 
 import ordstream as od
 from ordstream.ground.cpus import allowed_cpus
@@ -54,6 +57,12 @@ def pipeline() -> od.Pipeline:
     return od.Pipeline(SOURCE).key_by("user").scan(balance=od.sum("amount"))
 
 
+def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, with their last column once more."""
+    for batch in batches:
+        yield batch.append_column("balance", batch.column(2))
+
+
 def jobs_of(frame: Any, nodes: int) -> dict[str, Callable[[], Any]]:
     """Every job by name; each returns the frame that is written."""
     from pyspark.sql import Window
@@ -70,6 +79,15 @@ def jobs_of(frame: Any, nodes: int) -> dict[str, Callable[[], Any]]:
         ).orderBy("ts"),
         "one node": lambda: apply(pipeline(), frame, order_by="ts", nodes=1),
     }
+    by_key = frame.select("*", F.col("_metadata.file_path").alias("f"), "_metadata.row_index")
+    by_key = by_key.repartition(nodes, "user")
+    sorts = {"ts": by_key.drop("f", "row_index").sortWithinPartitions("ts")}
+    twice = by_key.sortWithinPartitions("ts").where(F.spark_partition_id() >= 0)
+    sorts["ts, file, row"] = twice.sortWithinPartitions("ts", "f", "row_index").drop("f", "row_index")
+    for name, rows in sorts.items():
+        jobs[f"passed on, sorted by {name}"] = lambda rows=rows: rows.mapInArrow(
+            passed, "ts long, user long, amount long, balance long"
+        )
     for order in KINDS:
         jobs[f"order={order!r}"] = lambda order=order: apply(
             pipeline(), frame, order_by="ts", nodes=nodes, order=order
@@ -81,7 +99,7 @@ def verify(jobs: dict[str, Callable[[], Any]], table: pa.Table) -> None:
     """Every job's rows are those of one node on this machine; in their order where they have one."""
     expected = pipeline().run(table.sort_by("ts")).table
     for name, job in jobs.items():
-        if name == "Spark's sort":
+        if name == "Spark's sort" or name.startswith("passed on"):
             continue
         found = job().toArrow()
         found = found.rename_columns(expected.schema.names)
@@ -146,22 +164,23 @@ def main() -> None:
             jobs = {name: job for name, job in jobs.items() if any(word in name for word in words)}
         if not given.no_verify:
             verify(jobs, table)
-        used: dict[str, list[tuple[float, float, float]]] = {name: [] for name in jobs}
+        used: dict[str, list[tuple[float, ...]]] = {name: [] for name in jobs}
         stages: dict[str, list[dict[str, Any]]] = {}
         next_stage = stages_since(spark, 0)[1]
         for turn in range(given.rounds + 1):
             for name, job in jobs.items():
-                cpu, start = tree_cpu(psutil.Process()), time.perf_counter()
+                cpu, python, start = tree_cpu(psutil.Process()), worker_cpu(), time.perf_counter()
                 job().write.format("noop").mode("overwrite").save()
                 wall, cpu = time.perf_counter() - start, tree_cpu(psutil.Process()) - cpu
+                python = worker_cpu() - python
                 stages[name], next_stage = stages_since(spark, next_stage)
                 if turn:  # Java compiles while it runs
-                    used[name].append((cpu, sum(one["cpu_s"] for one in stages[name]), wall))
+                    used[name].append((cpu, sum(one["cpu_s"] for one in stages[name]), python, wall))
         spark.stop()
     medians = {
         name: dict(
             zip(
-                ("cpu_s", "task_cpu_s", "wall_s"),
+                ("cpu_s", "task_cpu_s", "python_cpu_s", "wall_s"),
                 map(statistics.median, zip(*runs, strict=True)),
                 strict=True,
             )

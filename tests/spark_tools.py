@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -166,8 +167,33 @@ def main(scratch):
         found[f"cancel {way}"] = seconds_of_work_after_cancel(
             spark, scratch / f"beats {way}", f"uds {way}", way=way, nodes=2
         )
+    found["elsewhere"] = elsewhere(spark, frame, expected)
+    found["cancel elsewhere"] = seconds_of_work_after_cancel(
+        spark, scratch / "beats elsewhere", "elsewhere", way="group", nodes=2
+    )
     spark.stop()
     print(json.dumps(found))
+
+
+def elsewhere(spark, frame, expected):
+    """What a driver hears that the executors hold for one on another host, with and without an address for
+    them: reports in order of fragment and partition, counts, and whether the output is right.
+    """
+    from ordstream.spark import Channel, apply, progress
+
+    progress.this_host = lambda: "another"
+    heard = []
+    for nodes, listen in ((1, None), (2, None), (2, "127.0.0.2")):
+        counts, channel = [], Channel()
+        result = apply(
+            chain(), frame, order_by="ts", nodes=nodes, report=channel, progress=counts.append, listen=listen
+        ).toArrow()
+        reports = sorted((r.get("fragment"), k.partition, r["tuples"]) for k, r in channel.latest.items())
+        end = time.monotonic() + 20
+        while channel.rows not in counts and time.monotonic() < end:  # told by a thread of its own
+            time.sleep(0.01)
+        heard.append([rows_of(result) == rows_of(expected.table), reports, channel.rows in counts])
+    return heard
 
 
 def presorted(spark):

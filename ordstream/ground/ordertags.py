@@ -134,6 +134,16 @@ def places_and_rests(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
     return pa.array(places, mask=at_end), rests
 
 
+def tags_of_places(places: pa.Array, rests: pa.Array | None) -> pa.Array:
+    """The tags that `places_and_rests` made two columns of; `rests` None: all are null."""
+    numbers = source_tags(places.fill_null(0).to_numpy())
+    if rests is None or rests.null_count == len(rests):
+        return numbers
+    rests = rests.cast(pa.binary())
+    tags = pc.binary_join_element_wise(numbers, rests.fill_null(b""), b"")
+    return pc.if_else(places.is_null(), rests, tags) if places.null_count else tags
+
+
 def _places(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """The 8 bytes behind the kind as numbers, and where the end of the stream is the cause; 0 there."""
     rows = _one_width(tags)

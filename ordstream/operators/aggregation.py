@@ -47,6 +47,8 @@ from ordstream.operators.gathered import (
 )
 from ordstream.reference.base import Row, true_of
 
+MEAN_PLACES = 4  # that the mean of a decimal has more than the column, as in Spark
+
 
 class BoundAggregation(NamedTuple):
     """An aggregation of the plan.
@@ -63,6 +65,8 @@ class BoundAggregation(NamedTuple):
         Of `arg_min` and `arg_max`: the column that decides.
     parameter : int, float or None
         Of `collect`: how many; of `quantile`: which one.
+    places : int
+        Of the mean of a decimal: how many more it has than the column.
     """
 
     function: str
@@ -70,6 +74,7 @@ class BoundAggregation(NamedTuple):
     where: BoundExpr | None
     by: int | None = None
     parameter: int | float | None = None
+    places: int = 0
 
     def gathered(self, text: bool) -> bool:
         """Whether it keeps values; `text`: they are strings or bytes."""
@@ -114,7 +119,11 @@ class Aggregation:
         type_, index = self._bind_column(schema, where)
         program = None if self.where is None else condition(self.where, schema, where)
         by = None if self.by is None else column_index(schema, self.by, where)
-        return type_, BoundAggregation(self.function, index, program, by, self.parameter)
+        places = 0
+        if self.function == "mean" and pat.is_decimal(type_):
+            assert index is not None
+            places = type_.scale - schema.field(index).type.scale
+        return type_, BoundAggregation(self.function, index, program, by, self.parameter, places)
 
     def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
         if self.column is None:
@@ -131,16 +140,18 @@ class Aggregation:
         numeric = is_fixed_number(type_) and (self.function in ("min", "max") or not is_temporal(type_))
         if self.function in ("first", "last", "min", "max"):
             numeric = is_fixed_number(type_) or is_boolean(type_)
-        as_float = is_counted(type_) and self.function in ("mean", "var", "std")
+        as_float = is_counted(type_) and self.function in ("var", "std")
         if not numeric or as_float:
             text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
             if as_float:
                 text += (
                     ", which it would round: give it a float64 column, "
-                    f"with_columns(as_float=od.col({self.column!r}).cast(pa.float64())), or take od.sum and "
-                    "od.count"
+                    f"with_columns(as_float=od.col({self.column!r}).cast(pa.float64()))"
                 )
             raise SchemaError(text + with_fewer_digits(type_, self.column))
+        if self.function == "mean" and is_counted(type_):
+            more = maximum(0, minimum(MEAN_PLACES, COUNTED_DIGITS - 1 - type_.precision))
+            return pa.decimal128(type_.precision + more, type_.scale + more), index
         if self.function in ("mean", "var", "std"):
             return pa.float64(), index
         if self.function == "sum" and is_counted(type_):
@@ -216,7 +227,11 @@ def last(column: str, *, where: Expr | None = None) -> Aggregation:
 
 
 def mean(column: str, *, where: Expr | None = None) -> Aggregation:
-    """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing."""
+    """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing.
+
+    Of a decimal the exact mean as a decimal with four more places, half a unit rounded away from zero; with
+    fewer more where the whole would have over 18 digits.
+    """
     return Aggregation("mean", column_name(column), where=where)
 
 
@@ -355,8 +370,12 @@ class Accumulators:
     def values(self, state: list[Any]) -> list[Any]:
         """What a state shows in the output."""
         return [
-            gathered_value(a.function, a.parameter, x) if gathered else running_value(a.function, x)
-            for a, x, gathered in zip(self.aggregates, state, self.gathered, strict=True)
+            gathered_value(a.function, a.parameter, x)
+            if gathered
+            else decimal_mean(x, a.places)
+            if a.function == "mean" and type_ is not None and is_counted(type_)
+            else running_value(a.function, x)
+            for a, x, gathered, type_ in zip(self.aggregates, state, self.gathered, self.types, strict=True)
         ]
 
 
@@ -396,6 +415,16 @@ def running_value(function: str, accumulator: Any) -> Any:
         variance = squares / float(n - 1) if n > 1 else None
         return math.sqrt(variance) if variance is not None and function == "std" else variance
     return accumulator
+
+
+def decimal_mean(accumulator: tuple[int, int], places: int) -> int | None:
+    """The mean of counts of a decimal's unit, as a count of one that is smaller by so many places."""
+    total, n = accumulator
+    if not n:
+        return None
+    numerator: int = abs(total) * 10**places
+    units = (2 * numerator + n) // (2 * n)
+    return units if total >= 0 else -units
 
 
 def spread(accumulator: tuple[float, float, int], value: float) -> tuple[float, float, int]:

@@ -11,13 +11,14 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.expressions.bound import maximum, minimum
-from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index
+from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_counted
 from ordstream.operators.aggregation import (
     Aggregation,
     BoundAggregation,
     bound_aggregations,
     calls,
     columns_of_aggregates,
+    decimal_mean,
     running_value,
     spread,
 )
@@ -254,9 +255,11 @@ class RollingReference(Keyed):
         self.functions = [a.function for a in operator.aggregates]
         self.gathered = [a.gathered(is_text(t)) for a, t in zip(operator.aggregates, types, strict=True)]
         self.exact = [
-            a.function == "count" or (a.function in ("sum", "mean") and pat.is_integer(type_))
+            a.function == "count"
+            or (a.function in ("sum", "mean") and (pat.is_integer(type_) or is_counted(type_)))
             for a, type_ in zip(operator.aggregates, types, strict=True)
         ]
+        self.decimal = [type_ is not None and is_counted(type_) for type_ in types]
 
     def process(self, row: Row) -> list[Row]:
         operator = self.operator
@@ -326,6 +329,8 @@ class RollingReference(Keyed):
             return total
         if not INT64_MIN <= total <= INT64_MAX:
             raise OverflowError("int64 overflow in the mean of a window")
+        if self.decimal[j]:
+            return decimal_mean((total, len(seen)), self.operator.aggregates[j].places)
         return float(total) / float(len(seen)) if seen else None
 
     def on_time(self, time: int) -> list[Step]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -27,6 +27,7 @@ from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, shed
 from ordstream.spark.columns import carry, check_frame
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
+from ordstream.spark.late_reports import in_tasks, with_late_reports
 from ordstream.spark.layout import (
     LOG,
     Layout,
@@ -68,6 +69,7 @@ def apply(
     emit: Literal["updates", "final"] | None = None,
     grouping: Grouping = "hash",
     order: Order = "total",
+    listen: str | None = None,
     **options: Any,
 ) -> DataFrame:
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
@@ -94,9 +96,10 @@ def apply(
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
         Called in a driver thread with (task, the node's report as a dict) when a node has ended; or a
-        channel that keeps them. Needs executors on the driver's host.
+        channel that keeps them.
     progress : callable, optional
-        Called in a driver thread with the number of rows processed, while the job runs. Needs the same.
+        Called in a driver thread with the number of rows processed, while the job runs. Of nodes on other
+        hosts than the driver's when a task has ended, over Connect when the action has; live with `listen`.
     presorted : bool
         Leave out the sort: the rows of `df` come in order, one partition after the other. The node still
         checks `order_by` (over several nodes: within each partition, or where a key comes first within each
@@ -129,6 +132,10 @@ def apply(
         partition, in their order. "none": none. These two spare the last shuffle, and where the
         pipeline has one key all but one; rows then get no serials, for errors neither. The rows are the
         same.
+    listen : str, optional
+        An address of this host, "10.0.0.5" or "10.0.0.5:7077", where nodes on other hosts tell how far they
+        are, and hear of a cancel at once. A node must know a secret that it was shipped with; what it tells
+        is neither signed nor encrypted. Default: this process listens on the loopback interface only.
     **options
         Further options of a run (``scheduler``, ``partitioning``, ``chunk_rows``, ...).
 
@@ -150,24 +157,25 @@ def apply(
     check_order(order)
     check_one_source(pipeline.plan, "od.spark")
     check_taken(pipeline.plan)
-    if (report is not None or progress is not None) and not executors_are_here(df.sparkSession):
+    if progress is not None and listen is None and not executors_are_here(df.sparkSession):
         _tell_once(
-            "report= and progress= hear only nodes in executors on the driver's host; Spark's own metrics "
-            "and its UI show the others"
+            "progress= hears of nodes on other hosts when they have ended; listen='AN ADDRESS OF THIS HOST' "
+            "gives live counts"
         )
     options = options | ({} if emit is None else {"emit": emit})
     layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
     names = order_names(order_by)
+    told = _Told(report, progress, listen)
     if layout.nodes == 1:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
             resolve(grouping, fragmenting.fragments_of(plan), 1, names)
         _tell(layout, without_threads(df.sparkSession, pipeline, layout) if workers is None else "")
         return _in_one_node(
-            pipeline, df, order_by, workers, report, progress, presorted, "output", options, layout.profile
+            pipeline, df, order_by, workers, told, presorted, "output", options, layout.profile
         )
     _tell(layout, "")
-    function, _ = _function(pipeline, df, names, workers, report, progress, "output", options)
+    function, _ = _function(pipeline, df, names, workers, told, "output", options)
     read = _read(function) if grouping == "hash" else function.source.names
     keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
     carried = carry(df, function.source, read, keys, compared)
@@ -230,7 +238,7 @@ def shed_log(
         If the pipeline does not shed, or sheds by clocks.
     """
     check_frame(df)
-    return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, "shed_log", options)
+    return _in_one_node(pipeline, df, order_by, workers, _Told(), presorted, "shed_log", options)
 
 
 def shed_rows(
@@ -265,7 +273,15 @@ def shed_rows(
     """
     check_frame(df)
     name = only_shed(pipeline.plan, operator).operators[-1].name
-    return _in_one_node(pipeline, df, order_by, workers, None, None, presorted, name, options)
+    return _in_one_node(pipeline, df, order_by, workers, _Told(), presorted, name, options)
+
+
+class _Told(NamedTuple):
+    """What the user wants to hear of a job, and where."""
+
+    report: OnReport | Channel | None = None
+    progress: OnProgress | None = None
+    listen: str | None = None
 
 
 def _in_one_node(
@@ -273,8 +289,7 @@ def _in_one_node(
     df: DataFrame,
     order_by: OrderBy,
     workers: int | str | None,
-    report: OnReport | Channel | None,
-    progress: OnProgress | None,
+    told: _Told,
     presorted: bool,
     part: str,
     options: dict[str, Any],
@@ -282,7 +297,7 @@ def _in_one_node(
 ) -> DataFrame:
     check_frame(df)
     order = order_names(order_by)
-    function, schema = _function(pipeline, df, order, workers, report, progress, part, options)
+    function, schema = _function(pipeline, df, order, workers, told, part, options)
     compared = compared_source_columns(pipeline.plan)
     carried = carry(df, function.source, _read(function), order_keys(order_by, df), compared)
     names = tuple(carried_name(number) for number in range(len(function.source)))
@@ -290,7 +305,7 @@ def _in_one_node(
     function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
     with without_notice():
         rows = carried.in_one_partition() if presorted else carried.sorted()
-        result = rows.mapInArrow(function, schema, profile=profile)
+        result = in_tasks(rows, function, schema, profile)
         if part == "output":
             result = with_collations(result, df, carried.places, pipeline.plan)
         return _interruptible(result)
@@ -301,17 +316,21 @@ def _function(
     df: DataFrame,
     order: tuple[str, ...],
     workers: int | str | None,
-    report: OnReport | Channel | None,
-    progress: OnProgress | None,
+    told: _Told,
     part: str,
     options: dict[str, Any],
 ) -> tuple[NodeFunction, StructType]:
+    report, progress, spark = told.report, told.progress, df.sparkSession
     if report is None and progress is None:
-        report = _silent(df.sparkSession)
+        report = _silent(spark)
     elif not isinstance(report, Channel):
         report = Channel(on_report=report)
-    report.active_stages = _active_stages(df.sparkSession)
-    return node_function(pipeline, order, workers, report, progress, part=part, **options)
+    report.active_stages = _active_stages(spark)
+    function, schema = node_function(pipeline, order, workers, report, progress, part=part, **options)
+    door = LISTENER.open(report, told.listen)
+    if report.keeps and not executors_are_here(spark):
+        door = with_late_reports(door, spark)
+    return replace(function, door=door), schema
 
 
 def _read(function: NodeFunction) -> list[str]:

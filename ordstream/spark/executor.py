@@ -31,6 +31,7 @@ from ordstream.ground.ordertags import (
     check_ascending,
     places_and_rests,
     source_tags,
+    tags_of_places,
 )
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import align, batches_of_rows, read_column
@@ -230,9 +231,9 @@ class FragmentFunction(Shipped):
     Parameters
     ----------
     fragment : Fragment
-        Its rows come sorted by tag, under the names of `carried_name`; those of the source come with their
-        serial (from 0) instead: in any order to the first fragment, unless it checks theirs. Without either,
-        they are in order, and those of no other node need be compared with them.
+        Its rows come sorted by tag (`PLACE` and `REST`), under the names of `carried_name`; those of the
+        source come with their serial (from 0) instead: in any order to the first fragment, unless it checks
+        theirs. Without either, they are in order, and those of no other node need be compared with them.
     number : int
         Of the fragment, from 1; for the report.
     route : Route, RangeRoute or None
@@ -503,8 +504,9 @@ def _tags_of(
     """The tags of arriving rows, and their serials (from 1) where they are the source's; `before`: rows that
     came before; `needed`: rows that come without any get them too.
     """
-    if batch.schema.get_field_index(TAG) >= 0:
-        return batch.column(TAG), np.zeros(0, dtype=np.int64)
+    if batch.schema.get_field_index(PLACE) >= 0:
+        rests = batch.column(REST) if REST in batch.schema.names else None
+        return tags_of_places(batch.column(PLACE), rests), np.zeros(0, dtype=np.int64)
     if batch.schema.get_field_index(SERIAL) < 0:
         positions = np.arange(before + 1, before + batch.num_rows + 1, dtype=np.int64)
         return source_tags(positions) if needed else None, positions

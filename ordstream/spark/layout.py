@@ -236,12 +236,12 @@ def without_threads(spark: SparkSession, pipeline: Pipeline, layout: Layout) -> 
 
 
 def executors_are_here(spark: SparkSession) -> bool:
-    """Whether all executors are surely on the driver's host."""
+    """Whether all tasks surely run on the driver's host: in its own Java process."""
     try:
         master = spark.sparkContext.getConf().get("spark.master", "") or ""
     except Exception:  # Spark Connect
         return False
-    return master.startswith("local")
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _check(name: str, value: Any) -> None:

@@ -73,6 +73,7 @@ from ordstream.spark.grouping import (
     scheduled,
     with_costs,
 )
+from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
@@ -295,8 +296,13 @@ class Job:
         """One row may cause several, which the bytes behind a tag's place tell apart."""
         return any(fragment.widens for fragment in self.fragments)
 
+    def has_rests(self, number: int) -> bool:
+        """Whether tags of rows that leave fragment `number` have bytes behind their place."""
+        before = self.fragments[:number]
+        return any(one.widens or any(o.emits_at_end for o in one.operators) for one in before)
+
     def through(
-        self, rows: DataFrame, last: int, route: RangeRoute | None = None, leaves: Leaves = "tag"
+        self, rows: DataFrame, last: int, route: RangeRoute | None = None, leaves: Leaves = "place"
     ) -> DataFrame:
         """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
         their node. `route`, `leaves`: where those of the pipeline's output go, and what goes with them.
@@ -311,7 +317,7 @@ class Job:
             if following is not None:
                 grouping = self.groupings.get(number + 1)
                 onward = Route(fragment.output, following.key or (), following.nodes(nodes), grouping)
-            rows = self.in_nodes(rows, number, onward, leaves if following is None else "tag")
+            rows = self.in_nodes(rows, number, onward, leaves if following is None else "place")
         return rows
 
     def in_nodes(
@@ -319,21 +325,20 @@ class Job:
     ) -> DataFrame:
         """Rows that lie where fragment `number` takes them through its nodes."""
         is_last = number == len(self.fragments)
-        schema = carriers(self.fragments[number - 1].output, last=is_last)
-        if leaves != "tag":
-            schema = StructType(schema.fields[:-1])
+        fields = carriers(self.fragments[number - 1].output, last=is_last).fields
+        schema = StructType([one for one in fields if one.name not in (TAG, NODE)])
         if leaves == "rows":  # under the user's names at once: to rename a row Spark copies it
             named = zip(self.fragments[-1].output.names, schema.fields, strict=True)
             schema = StructType([StructField(name, one.dataType, one.nullable) for name, one in named])
         if leaves == "place":
             schema = schema.add(PLACE, "long")
-            if self.widens or any(o.emits_at_end for one in self.fragments for o in one.operators):
+            if self.has_rests(number):
                 schema = schema.add(REST, "binary")
-        if is_last and route is not None:
+        if route is not None:
             schema = schema.add(NODE, "integer", False)
         function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
         function = replace(function, leaves=leaves)
-        return rows.mapInArrow(function, schema, profile=self.layout.profile)
+        return in_tasks(rows, function, schema, self.layout.profile)
 
     def learn(
         self, number: int, sample: DataFrame, carried: Carried, presorted: bool, sparks_hash: bool
@@ -387,7 +392,7 @@ class Job:
                 there = rows.repartitionById(fragment.nodes(nodes), _node(fragment, nodes))
                 return there.sortWithinPartitions(SERIAL)
             there = rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE)
-            return there.sortWithinPartitions(TAG)
+            return sorted_inside(there, _by_place(there), LongType())
         choice = self.choices.get(0)
         if choice is not None:
             return scheduled(rows, choice, fragment, nodes, self.times)

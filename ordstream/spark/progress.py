@@ -1,15 +1,16 @@
-"""Live counts and reports from the nodes in Spark's Python workers to the driver, over an authenticated
-loopback TCP connection.
+"""Live counts and reports from the nodes in Spark's Python workers to the driver, over an authenticated TCP
+connection.
 
 Spark's accumulators reach the driver only when a task ends, so a node says itself how far it is. The driver
-listens on 127.0.0.1; a node opens one connection per task attempt, proves that it knows the secret it was
-shipped with, then sends frames: a 4-byte big-endian length and that many bytes of JSON.
+listens on 127.0.0.1, and on another address only where the user asks for it (`listen=`). A node opens one
+connection per task attempt and answers the driver's challenge with the secret that it was shipped with,
+which does not cross the network itself; then it sends frames: a 4-byte big-endian length and that many bytes
+of JSON. Frames are not signed: whoever can change packets on the way can change a count, or stop a node.
 
-A node on another host than the driver's knows that from the door, says so once in its executor's log, and
-works on without: whoever listens on that port of its own host is somebody else, and gets neither the secret
-nor the node's time. There a cancelled node is ended by Spark (it closes the task's connection, which the
-watchdog sees, or kills the worker after two to three seconds), and `report` and `progress` hear nothing:
-`apply` says so where executors may lie elsewhere.
+A node on another host than the driver's knows that from the door. Where the driver listens on no address
+for it, it connects to nobody: whoever listens on that port of its own host is somebody else. Its report
+travels by Spark then, when the task has ended (`late_reports.py`), and a cancelled node is ended by Spark:
+it closes the task's connection, which the watchdog sees, or kills the worker after two to three seconds.
 
 The other way go single bytes. The driver knows the node; it has taken the node's report, for which the node
 waits at its end, so that the report is there when Spark has the task's result; the node's stage is over,
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import ipaddress
 import json
 import secrets
 import select
@@ -35,9 +37,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ordstream.errors import PlanError
 from ordstream.node.merged_report import last_attempts
 
 HOST = "127.0.0.1"
+CHALLENGE_BYTES = 16  # that the driver sends first
 HELLO_BYTES = 512  # largest first frame, read before the sender is trusted
 FRAME_BYTES = 4 << 20  # largest later frame: a report
 HELLO_SECONDS = 5.0  # to prove the secret
@@ -57,13 +61,34 @@ class TaskKey(NamedTuple):
     attempt: int
 
 
+Late = Callable[[TaskKey, dict[str, Any]], None]
+"""Takes the last message of a node that could not send it live."""
+
+
 class Door(NamedTuple):
-    """How a node reaches its driver: shipped to the workers inside the task."""
+    """How a node reaches its driver: shipped to the workers inside the task.
+
+    Attributes
+    ----------
+    port : int
+        At the driver's loopback interface.
+    channel : int
+        Number at the listener.
+    secret : str
+    host : str
+        The driver's (`this_host`).
+    address : (str, int) or None
+        Where the driver listens for nodes on other hosts.
+    late : Late, optional
+        Another way for the report.
+    """
 
     port: int
     channel: int
     secret: str
     host: str
+    address: tuple[str, int] | None = None
+    late: Late | None = None
 
 
 OnProgress = Callable[[int], None]
@@ -120,24 +145,31 @@ class Channel:
             return last_attempts(self.reports)
 
     def take(self, key: TaskKey, message: dict[str, Any]) -> None:
-        """Take one message of a node."""
+        """Take one message of a node, and tell the user."""
+        self.keep(key, message)
+        self.tell(key, message)
+
+    def keep(self, key: TaskKey, message: dict[str, Any]) -> None:
+        """Take one message of a node: `count` and `report` are what they should be, or are not there."""
         if not self.keeps:
             return
         count, report = message.get("rows"), message.get("report")
-        if isinstance(count, int):
-            with self._lock:
+        with self._lock:
+            if isinstance(count, int):
                 self._counts[key] = count
-            if self.on_progress is not None:
-                self.on_progress(self.rows)
-        if isinstance(report, dict):
-            with self._lock:
+            if isinstance(report, dict):
                 self.reports[key] = report
-            if self.on_report is not None:
-                self.on_report(key, report)
+
+    def tell(self, key: TaskKey, message: dict[str, Any]) -> None:
+        """Call the user's functions for a message that was kept."""
+        if self.keeps and isinstance(message.get("rows"), int) and self.on_progress is not None:
+            self.on_progress(self.rows)
+        if self.keeps and isinstance(message.get("report"), dict) and self.on_report is not None:
+            self.on_report(key, message["report"])
 
 
 class Listener:
-    """The driver's end: one socket and one accepting thread per process, started at first use.
+    """The driver's end: a socket and an accepting thread per address and process, started at first use.
 
     Thread safety: all methods. Memory ownership: channels are kept until closed, or for the life of the
     process.
@@ -145,33 +177,53 @@ class Listener:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._sockets: dict[str, socket.socket] = {}  # by the text that asked for them
         self._channels: dict[int, Channel] = {}
         self._nodes: dict[socket.socket, tuple[int, Channel]] = {}  # connection -> stage, channel
         self._looking = False
         self._next = 1
 
-    def open(self, channel: Channel) -> Door:
-        """Start to listen for the nodes of a channel."""
+    def open(self, channel: Channel, listen: str | None = None) -> Door:
+        """Start to listen for the nodes of a channel: on the loopback interface and, with `listen`, on this
+        address ("10.0.0.5" or "10.0.0.5:7077"), which nodes on other hosts connect to.
+
+        Raises
+        ------
+        PlanError
+            If `listen` is no address of this host.
+        """
         with self._lock:
-            if self._socket is None:
-                self._socket = socket.create_server((HOST, 0))
-                threading.Thread(target=self._accept, name="spark-progress-listener", daemon=True).start()
+            port = self._listening(HOST)[1]
+            address = None if listen is None else self._listening(listen)
             if channel.number == 0:
                 channel.number, self._next = self._next, self._next + 1
             self._channels[channel.number] = channel
-            return Door(self._socket.getsockname()[1], channel.number, channel.secret, this_host())
+            return Door(port, channel.number, channel.secret, this_host(), address)
 
     def close(self, door: Door) -> None:
         """Stop to listen for the nodes of a channel."""
         with self._lock:
             self._channels.pop(door.channel, None)
 
-    def _accept(self) -> None:
-        assert self._socket is not None
+    def channel(self, number: int) -> Channel | None:
+        """The channel of this number; None: it was closed."""
+        with self._lock:
+            return self._channels.get(number)
+
+    def _listening(self, text: str) -> tuple[str, int]:
+        """Host and port of the socket for `text`, which is opened the first time."""
+        if text not in self._sockets:
+            self._sockets[text] = made = _server(text)
+            threading.Thread(
+                target=self._accept, args=(made,), name="spark-progress-listener", daemon=True
+            ).start()
+        host, port = self._sockets[text].getsockname()[:2]
+        return host, port
+
+    def _accept(self, server: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection, _ = server.accept()
             except OSError:
                 return
             threading.Thread(
@@ -183,13 +235,14 @@ class Listener:
         # connection only
         with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             connection.settimeout(HELLO_SECONDS)
+            challenge = secrets.token_bytes(CHALLENGE_BYTES)
+            connection.sendall(challenge)
             hello = _receive(connection, HELLO_BYTES)
-            with self._lock:
-                channel = self._channels.get(hello["channel"])
-            secret = channel.secret if channel is not None else ""
-            if not hmac.compare_digest(str(hello["secret"]).encode(), secret.encode()) or channel is None:
-                return
+            channel = self.channel(hello["channel"])
             key = TaskKey(*(int(hello[name]) for name in TaskKey._fields))
+            expected = _proof(channel.secret if channel is not None else "", challenge, key)
+            if not hmac.compare_digest(str(hello["proof"]).encode(), expected.encode()) or channel is None:
+                return
             connection.settimeout(None)
             connection.sendall(KNOWN)
             self._watch(connection, key.stage, channel)
@@ -274,6 +327,7 @@ class Reporter:
         count: Callable[[], int],
         cancel: Callable[[], None] | None = None,
     ) -> None:
+        self._key, self._late = key, None if door is None else door.late
         self._count = count
         self._cancel = cancel
         self._socket = _connect(door, key)
@@ -285,13 +339,16 @@ class Reporter:
 
     def finish(self, report: dict[str, Any] | None) -> None:
         """Send the last count and the report, and wait until the driver has taken them: it may ask for
-        them once the task has ended.
+        them once the task has ended. Where it has not, they go the late way, if there is one.
         """
         self._join()
-        if self._send({"rows": self._count(), "report": report}):
+        message, told = {"rows": self._count(), "report": report}, b""
+        if self._send(message):
             end = time.monotonic() + TAKE_SECONDS
-            while (left := end - time.monotonic()) > 0 and self._told(left) in (KNOWN, CANCEL):
+            while (left := end - time.monotonic()) > 0 and (told := self._told(left)) in (KNOWN, CANCEL):
                 pass
+        if told != TAKEN and self._late is not None:
+            self._late(self._key, message)
 
     def close(self) -> None:
         """Stop the thread and close the connection; may be called more than once."""
@@ -367,17 +424,55 @@ _said: set[str] = set()  # hosts of drivers, once each in the life of a worker
 def _connect(door: Door | None, key: TaskKey) -> socket.socket | None:
     if door is None:
         return None
+    address: tuple[str, int] | None = (HOST, door.port)
     if door.host != this_host():
-        if door.host not in _said:
+        address = door.address
+    if address is None:
+        if door.late is None and door.host not in _said:
             _said.add(door.host)
             print("ordstream: the driver is on another host: no live reports from here", file=sys.stderr)
         return None
     try:
-        connection = socket.create_connection((HOST, door.port), timeout=SEND_SECONDS)
-        _send(connection, {"channel": door.channel, "secret": door.secret} | key._asdict())
+        connection = socket.create_connection(address, timeout=SEND_SECONDS)
+        challenge = _exactly(connection, CHALLENGE_BYTES)
+        proof = _proof(door.secret, challenge, key)
+        _send(connection, {"channel": door.channel, "proof": proof} | key._asdict())
     except OSError:
         return None
     return connection
+
+
+def _proof(secret: str, challenge: bytes, key: TaskKey) -> str:
+    """What only who knows the secret can answer to the challenge."""
+    return hmac.new(secret.encode(), challenge + repr(tuple(key)).encode(), "sha256").hexdigest()
+
+
+def _server(text: str) -> socket.socket:
+    """A listening socket for "HOST" or "HOST:PORT"; an IPv6 address with a port is in brackets.
+
+    Raises
+    ------
+    PlanError
+        If that is no address of this host, or all of them.
+    """
+    host, port = text, 0
+    if text.startswith("[") or text.count(":") == 1:
+        host, _, number = text.rpartition(":")
+        host, port = host.strip("[]"), int(number) if number.isdecimal() else -1
+    try:
+        if not 0 <= port < 1 << 16:
+            raise ValueError("no such port")
+        family, _, _, _, address = socket.getaddrinfo(host or "::", port, type=socket.SOCK_STREAM)[0]
+        everywhere = ipaddress.ip_address(address[0]).is_unspecified
+        server = None if everywhere else socket.create_server(address[:2], family=family)
+    except (OSError, OverflowError, ValueError) as error:
+        raise PlanError(
+            f"listen={text!r}: this host can't listen there ({error}): give an address of its own that "
+            "executors reach, such as '10.0.0.5' or '10.0.0.5:7077'"
+        ) from error
+    if server is None:
+        raise PlanError(f"listen={text!r} is every address of this host: name the one that executors reach")
+    return server
 
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:

@@ -31,11 +31,7 @@ from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
-from ordstream.ground.types import (
-    is_fixed_number,
-    is_list,
-    is_temporal,
-)
+from ordstream.ground.types import is_counted, is_fixed_number, is_list, is_temporal
 from ordstream.operators.time_joins import Sides
 
 #: What the text of a pipeline may name.
@@ -243,6 +239,8 @@ class Chain(Windows, RowOperators, Joins):
         countable = named(self.schema, lambda t: not is_list(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
+        decimals = named(self.schema, is_counted)
+        calls += [(function, repr(n)) for n in decimals for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
         if gathers:

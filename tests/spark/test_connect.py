@@ -47,9 +47,10 @@ def test_apply_imports_nothing_that_the_thin_client_lacks():
 
 CLIENT = """
 import sys
+import time
 from pyspark.sql import SparkSession, functions as F
 import ordstream as od
-from ordstream.spark import apply
+from ordstream.spark import Channel, apply, progress
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 df = spark.range(200).select((F.lit(200) - F.col("id")).alias("TS"), (F.col("id") % 7).alias("k"))
@@ -59,6 +60,19 @@ for keys in ([F.desc("ts")], [F.lit(0) - df.TS], [F.col("k") * 0, F.desc_nulls_f
     for nodes in (1, 2):
         assert apply(pipeline, df, order_by=keys, nodes=nodes).collect() == expected, (keys, nodes)
 assert od.Pipeline(df.schema).schema == od.Pipeline(df).schema
+progress.this_host = lambda: "another"  # than the server's
+for nodes in (1, 2):
+    channel, told = Channel(), []
+    channel.on_report = lambda key, report: told.append(key)
+    rows = apply(pipeline, df, order_by=F.desc("ts"), nodes=nodes, report=channel, progress=told.append)
+    for turn in (1, 2):  # an action, and another one
+        assert rows.collect() == expected, (nodes, turn)
+        tuples = [report["tuples"] for report in channel.reports.values()]
+        assert (len(tuples), sum(tuples)) == (nodes * turn, 200 * turn), (nodes, turn, channel.reports)
+    end = time.monotonic() + 20
+    while len(told) < 4 * nodes:  # a count and a report of each; from a thread of its own
+        assert time.monotonic() < end, told
+        time.sleep(0.01)
 for key in (F.desc("nothing"), F.array("k"), F.collate(F.lit("a"), "UNICODE_CI")):
     try:
         apply(pipeline, df, order_by=key)

@@ -34,7 +34,13 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
         assert found[f"grouped {turn}"]
         assert found[f"killed {turn}"]
     assert found["learnt"] == [True, ["scan_5"]]
+    # to executors that hold the driver's host for another one it makes no difference, but that one node has
+    # no fragments
+    (equal, (alone,), told), *others = found["elsewhere"]
+    assert (equal, told, alone[0]) == (True, True, None)
+    for heard in others:
+        assert heard == [True, found["reports 2"], True]
     after = {name: value for name, value in found.items() if name.startswith("cancel")}
     print(after)
-    assert len(after) == 2
+    assert len(after) == 3
     assert max(after.values()) < LONGEST_AFTER_CANCEL

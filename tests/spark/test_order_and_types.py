@@ -322,9 +322,11 @@ def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark):
     frame = spark.createDataFrame(rows, "n long, k decimal(18,3), x decimal(9,2)")
     looked_at = od.Pipeline(frame).filter(od.col("x") < od.col("k") + Decimal("3.5"))
     pipeline = looked_at.key_by("k").aggregate(
-        total=od.sum("x"), least=od.min("x"), most=od.max("x"), known=od.count("x"), emit="final"
-    )
-    wanted = frame.where("x < k + 3.5").groupBy("k").agg(F.sum("x"), F.min("x"), F.max("x"), F.count("x"))
+        total=od.sum("x"), least=od.min("x"), most=od.max("x"), known=od.count("x"),
+        mean=od.mean("x"), emit="final",
+    )  # fmt: skip
+    figures = [make("x") for make in (F.sum, F.min, F.max, F.count, F.avg)]
+    wanted = frame.where("x < k + 3.5").groupBy("k").agg(*figures)
     for nodes, order in ((1, "total"), (2, "total"), (2, "none")):
         found = apply(pipeline, frame, order_by="n", nodes=nodes, order=order)
         assert [field.dataType for field in found.schema] == [field.dataType for field in wanted.schema]

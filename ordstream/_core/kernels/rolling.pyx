@@ -24,8 +24,8 @@ from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_GATHER, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock, fold_prepare, fold_spreads,
-    fold_value, loaded_value,
+    F_COUNT, F_GATHER, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock,
+    fold_prepare, fold_spreads, fold_value, loaded_value,
 )
 from ordstream._core.state.gathered cimport (
     GATHERED_UNDO, gathered_put, gathered_store, gathered_window,
@@ -352,7 +352,7 @@ cdef class RollingKernel(KernelOwner):
         for j in range(x.window.fold.n):
             a = &x.window.fold.accumulators[j]
             x.words[j].boxed = a.function == F_GATHER
-            x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64, F_GATHER)
+            x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL, F_GATHER)
             x.words[j].words = 3 if fold_spreads(a) else 2 if a.function == F_MEAN_F64 else 1
             if a.function in (F_COUNT, F_GATHER):
                 x.words[j].words = 0

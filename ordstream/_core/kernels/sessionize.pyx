@@ -25,8 +25,8 @@ from ordstream._core.state.deadlines cimport (
     deadlines_bytes, deadlines_free, due_before, keys_close, keys_due,
 )
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner, fold_begin,
-    fold_load, fold_overflows, fold_prepare, fold_row, fold_spreads,
+    F_COUNT, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_I64, FOLD_GROUP, Accumulator, Fold, FoldBlock, FoldOwner,
+    fold_begin, fold_load, fold_overflows, fold_prepare, fold_row, fold_spreads,
 )
 from ordstream._core.state.fold_rows cimport fold_store
 from ordstream._core.ground.earlier cimport failure_earlier
@@ -469,8 +469,8 @@ cdef class SessionKernel(KernelOwner):
         cdef int32_t j
         for j in range(self.fold.fold.n):
             a = &self.fold.fold.accumulators[j]
-            if (a.result not in (PT_I64, PT_U64, PT_F64) or a.function in (F_MEAN_I64, F_MEAN_F64)
-                    or fold_spreads(a)):
+            if (a.result not in (PT_I64, PT_U64, PT_F64) or fold_spreads(a)
+                    or a.function in (F_MEAN_I64, F_MEAN_F64, F_MEAN_DECIMAL)):
                 return 0
         offsets = [session + (<char*> &one.start - <char*> &one),
                    session + (<char*> &one.last - <char*> &one),

@@ -237,6 +237,7 @@ cdef class FoldOwner:
             a.result = results[j]
             a.may_be_null = function not in ("sum", "count", "count_distinct", "collect")
             a.offset = at
+            a.power = 10 ** aggregate.places
             a.by = -1
             at += {"mean": 16, "var": 24, "std": 24}.get(function, 8)
             if aggregate.gathered(a.type == PT_VIEW):
@@ -260,7 +261,7 @@ cdef class FoldOwner:
         elif function == "sum":
             a.function = F_SUM_F64 if real else F_SUM_I64
         elif function == "mean":
-            a.function = F_MEAN_F64 if real else F_MEAN_I64
+            a.function = F_MEAN_F64 if real else F_MEAN_I64 if a.result == PT_F64 else F_MEAN_DECIMAL
         elif function in ("min", "max"):
             low = function == "min"
             if real:
@@ -275,7 +276,7 @@ cdef class FoldOwner:
             a.function = F_FIRST if function == "first" else F_LAST
         else:
             raise ValueError(f"unknown aggregate {function!r}")
-        a.checked = a.function == F_SUM_I64 or a.function == F_MEAN_I64
+        a.checked = a.function in (F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL)
         a.is_u64 = a.type == PT_U64
         a.is_real = real
         return 0

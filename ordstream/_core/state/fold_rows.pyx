@@ -5,7 +5,7 @@ from ordstream._core.ground.chunk cimport (
     FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, View, Worker, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold, fold_spreads,
+    F_COUNT, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold, fold_spreads,
 )
 from ordstream._core.state.gathered cimport gathered_bytes, gathered_fill, gathered_forget
 from ordstream._core.state.keyed_bucket cimport put_word
@@ -16,7 +16,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 
 
 cdef inline bint is_mean(const Accumulator* a) noexcept nogil:
-    return a.function == F_MEAN_I64 or a.function == F_MEAN_F64
+    return a.function == F_MEAN_I64 or a.function == F_MEAN_F64 or a.function == F_MEAN_DECIMAL
 
 
 cdef inline int64_t word_of(const Layout* layout, const Chunk* rows, int32_t column,

@@ -15,6 +15,7 @@ from ordstream.ground.ordertags import (
     source_serials,
     source_tags,
     step_tags,
+    tags_of_places,
     with_index,
 )
 
@@ -62,6 +63,14 @@ def test_a_tag_in_two_columns_orders_as_it_does(tags):
         places, rests = places_and_rests(some)
         assert places.to_pylist() == place.to_pylist()[low:high]
         assert [one or b"" for one in rests.to_pylist()] == rest.to_pylist()[low:high]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 5), (5, 10), (0, 12), (2, 11), (10, 12), (0, 0)])
+def test_two_columns_become_the_tag_again(tags, low, high):
+    places, rests = places_and_rests(tags.slice(low, high - low))
+    assert tags_of_places(places, rests).to_pylist() == tags.to_pylist()[low:high]
+    if high == 5:  # nothing behind any place
+        assert tags_of_places(places, None).to_pylist() == tags.to_pylist()[:5]
 
 
 def test_rows_go_to_their_range_and_what_the_end_causes_behind_them_by_node(tags):

@@ -189,6 +189,7 @@ def test_a_lookup_by_a_decimal_finds_it_in_another_scale():
 def test_state_of_decimals_is_kept_and_restored(table, tmp_path):
     made = od.Pipeline(SOURCE).key_by("price").scan(
         total=od.sum("rate"), some=od.arg_max("rate", by="n"), kinds=od.count_distinct("rate"),
+        mean=od.mean("rate"),
     )  # fmt: skip
     expected = run_serial(made, table).table.to_pylist()
     begun = made.run(table.slice(0, 30), end="suspend")
@@ -214,7 +215,70 @@ def test_what_is_refused_says_what_to_do(expr, words):
         lower(expr, SOURCE, "test")
 
 
-@pytest.mark.parametrize("function", [od.mean, od.var, od.std, od.median])
+MEANS = {  # every operator with aggregations, over the 64 rows
+    "aggregate": lambda p, a: p.key_by("units").aggregate(**a),
+    "final": lambda p, a: p.key_by("units").aggregate(**a, emit="final"),
+    "scan": lambda p, a: p.key_by("units").scan(**a),
+    "sessions": lambda p, a: p.key_by("units").sessionize("n", 2, aggregate=a),
+    "tumbling": lambda p, a: p.window(od.tumbling(16), time="n").aggregate(**a),
+    "hopping": lambda p, a: p.window(od.hopping(16, every=4), time="n").aggregate(**a),
+    "rolling": lambda p, a: p.window(od.rolling(9), time="n").aggregate(**a),
+    "rows": lambda p, a: p.key_by("units").window(od.rows(5)).aggregate(**a),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_are_exact_decimals_whatever_shows_them(table, name):
+    """Beside the mean of the same values as Python's Decimal divides and rounds it."""
+    given = {"mean": od.mean("price"), "total": od.sum("price"), "known": od.count("price"),
+             "rates": od.mean("rate", where=col("price") > 0)}  # fmt: skip
+    found = agreed(MEANS[name](od.Pipeline(SOURCE), given), table)
+    assert found.schema.field("mean").type == pa.decimal128(14, 6)
+    assert found.schema.field("rates").type == RATE
+    assert len(found) > 3
+    for row in found.to_pylist():
+        if row["known"]:
+            with decimal.localcontext(decimal.Context(prec=60)):
+                wanted = (row["total"] / row["known"]).quantize(Decimal("1e-6"), decimal.ROUND_HALF_UP)
+            assert row["mean"] == wanted
+        else:
+            assert row["mean"] is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_half_a_unit_of_a_mean_is_rounded_away_from_zero(sign):
+    values = [Decimal(sign) / 100] + [Decimal(0)] * 31  # 0.0003125
+    made = od.Pipeline(pa.schema([("x", PRICE)])).scan(m=od.mean("x"))
+    found = agreed(made, pa.table([values], schema=made.source_schema))
+    assert found.column("m").to_pylist()[-1] == sign * Decimal("0.000313")
+
+
+@pytest.mark.parametrize(("given", "made"), [((9, 2), (13, 6)), ((14, 0), (18, 4)), ((15, 2), (18, 5)),
+                                             ((18, 6), (18, 6)), ((19, 3), (19, 3))])  # fmt: skip
+def test_a_mean_has_four_more_places_where_they_fit(given, made):
+    """Its largest value too is an int64 of its units."""
+    type_ = pa.decimal128(*given)
+    most = decimal.Decimal(min(10 ** given[0] - 1, 2**63 - 1)).scaleb(-given[1])
+    found = agreed(od.Pipeline(pa.schema([("x", type_)])).scan(m=od.mean("x")),
+                   pa.table([[most, -most, -most]], schema=pa.schema([("x", type_)])))  # fmt: skip
+    assert found.schema.field("m").type == pa.decimal128(*made)
+    with decimal.localcontext(decimal.Context(prec=60)):
+        third = (-most / 3).quantize(Decimal(1).scaleb(-made[1]), decimal.ROUND_HALF_UP)
+    assert found.column("m").to_pylist() == [most, Decimal(0), third]
+
+
+def test_a_mean_whose_sum_leaves_64_bits_names_the_row():
+    most = Decimal("9223372036854775.807")
+    source = pa.schema([("x", pa.decimal128(19, 3))])
+    data = pa.table([[most, most]], schema=source)
+    for made in (od.Pipeline(source).scan(m=od.mean("x")),
+                 od.Pipeline(source).window(od.rows(2)).aggregate(m=od.mean("x"))):  # fmt: skip
+        with pytest.raises(od.OperatorError, match="out of range") as failed:
+            made.run(data)
+        assert failed.value.serial == run_serial(made, data).error.serial == 2
+
+
+@pytest.mark.parametrize("function", [od.var, od.std, od.median])
 def test_what_would_round_is_refused(function):
     with pytest.raises(od.SchemaError, match="is not defined for decimal128"):
         od.Pipeline(SOURCE).scan(x=function("price"))
