@@ -184,6 +184,7 @@ class Java:
         """
         if self._gateway.proc.poll() is not None:
             self._gateway.close()
+            self._gateway.proc.stdin.close()
             self._start()
         self._job.unlink(missing_ok=True)
         self._job.symlink_to(folder)
@@ -193,6 +194,10 @@ class Java:
             "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
             JAVA: str(self._gateway.proc.pid),
         }
+
+    def wait(self) -> None:
+        """Until a fault's kill has ended it."""
+        self._gateway.proc.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -241,6 +246,7 @@ class StreamJob:
     faults: Sequence[StreamFault] = ()
     fired: list[int] = field(default_factory=list)  # numbers of `faults`
     _since: float = 0.0  # when the last one fired
+    _all_of_them: bool = False
 
     def __post_init__(self) -> None:
         each = MOVING_FILE_ROWS if self.moving else FILE_ROWS
@@ -252,9 +258,16 @@ class StreamJob:
             pq.write_table(self.table.slice(number * each, each), path)
             os.utime(path, (1_000_000_000 + number,) * 2)
 
-    def run(self, faults: Sequence[StreamFault], forget: bool = False, to_the_end: bool = True) -> None:
+    def run(
+        self,
+        faults: Sequence[StreamFault],
+        forget: bool = False,
+        to_the_end: bool = True,
+        all_of_them: bool = False,
+    ) -> None:
         """Run the stream through all faults; then, with `to_the_end`, to its end. `forget`: delete Spark's
-        last commit after each end of a driver. Where the time of all kills is up, no further fault fires.
+        last commit after each end of a driver. Where the time of all kills is up, no further fault fires,
+        unless `all_of_them` are wanted.
 
         Raises
         ------
@@ -264,16 +277,27 @@ class StreamJob:
         for number, fault in enumerate(faults):
             said = [fault.epoch, fault.step, fault.when, fault.what]
             (self.folder / "faults" / f"{number}.json").write_text(json.dumps(said))
-        self.faults, self._since = faults, time.monotonic()
-        ends = sum(fault.ends for fault in faults)
-        for start in range(ends + to_the_end):
-            if self._start() == 0:
+        self.faults, self._since, self._all_of_them = faults, time.monotonic(), all_of_them
+        left = sum(fault.ends for fault in faults)
+        while left or to_the_end:
+            before = len(self.fired)
+            status, said = self._start()
+            if status == 0:
                 break
-            assert start < ends, f"the process ended more than {ends} times"
+            fired = [faults[number] for number in self.fired[before:]]
+            ends = sum(fault.ends for fault in fired)
+            behind = ", ".join(map(str, fired)) or "no fault"
+            assert ends == 1, f"the process ended with {status} behind {behind}:\n{said[-4000:]}"
+            left -= 1
+            if self.java is not None and any(fault.what in ("java", "all") for fault in fired):
+                self.java.wait()  # the driver hears of it before it is gone
             if forget:
                 self._forget()
         missed = [str(f) for k, f in enumerate(faults) if k not in self.fired]
-        assert not missed or kill_progress.over(), f"faults never fired: {missed}"
+        assert not missed or self._enough(), f"faults never fired: {missed}"
+
+    def _enough(self) -> bool:
+        return not self._all_of_them and kill_progress.over()
 
     def _tell(self) -> None:
         """Of what has fired by now; and that no more faults are wanted, where the time is up."""
@@ -284,7 +308,7 @@ class StreamJob:
                 nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
                 kill_progress.told(f"{fault} ({self.folder.parent.name}, {nodes})", now - self._since)
                 self._since = now
-        if kill_progress.over():
+        if self._enough():
             (self.folder / "faults" / "enough").touch()
 
     def _forget(self) -> None:
@@ -293,14 +317,17 @@ class StreamJob:
         if numbers:
             (commits / f"{max(numbers)}").unlink()
 
-    def _start(self) -> int:
-        """Start the process and wait for its end, which is its own, or a fault's. Its exit status."""
+    def _start(self) -> tuple[int, str]:
+        """Start the process and wait for its end, which is its own, or a fault's. Its exit status, and what
+        it has said.
+        """
         given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early, "moving": self.moving}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
         environment = os.environ | surroundings(self.folder)
         if self.java is not None:
             environment |= self.java.serve(self.folder)
+        heard = self.java.log.stat().st_size if self.java is not None else 0
         until = time.monotonic() + PATIENCE_S
         with log.open("wb") as errors:
             process = subprocess.Popen(
@@ -320,13 +347,16 @@ class StreamJob:
                     process.kill()
                 process.wait()
         self._tell()
-        logs = [log] if self.java is None else [self.java.log, log]
-        said = "".join(one.read_text(errors="replace") for one in logs)
-        status = process.returncode
+        said = log.read_bytes()
+        if self.java is not None:
+            said = self.java.log.read_bytes()[heard:] + said
+        return self._checked(process.returncode, said.decode(errors="replace"))
+
+    def _checked(self, status: int, said: str) -> tuple[int, str]:
         assert status in (0, 1, -signal.SIGKILL), f"the process ended with {status}:\n{said[-4000:]}"
         if status == 1:  # Java was killed, or the disk was full: the driver told of it
             assert "planned" in said, said[-4000:]
-        return status
+        return status, said
 
     # ------------------------------------------------------------------------------------------ the answer
 

@@ -29,8 +29,8 @@ cdef void tell(bint inside) noexcept with gil:
 
 cdef int32_t export_some(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
                          Failure* f) noexcept nogil:
-    """state_export of a kernel that is watched: in front of a bucket's first rows, and where some of its rows
-    are out and others are not, Python is told."""
+    """state_export of a kernel that is watched: in front of a bucket's first rows, and where some of its
+    rows are out and others are not, Python is told."""
     cdef int32_t i = 0
     cdef int32_t n
     cdef bint first = cursor.part == 0 and cursor.at == 0
@@ -48,9 +48,9 @@ cdef int32_t export_some(Kernel* k, Worker* w, void* state, StateCursor* cursor,
 def watch_exports(core, told):
     """Watch a run's exports until it ends. One run at a time: the one before is closed.
 
-    Parameters: a `Run` whose workers have not started; a callable, of any thread, that gets "before" in front
-    of a bucket's first rows, "after" where some of its rows were copied and others are left. What it raises
-    is printed. Thread safety: construction only. Ownership: keeps the callable. Raises: ValueError for too
+    Parameters: a `Run` whose workers have not started; a callable, of any thread, that gets "before" in
+    front of a bucket's first rows, "after" where some of its rows were copied and others are left. What it
+    raises is printed. Thread safety: construction only. Ownership: keeps the callable. Raises: ValueError for too
     many operators.
     """
     global nwatched, reached
