@@ -1,5 +1,5 @@
-"""Spark's daemon of Python workers, whose workers have the faults of `stream_faults` from their start: a task
-that runs none of the pipeline's functions would not import them.
+"""Spark's daemon of Python workers, whose workers have the faults of `stream_faults` from their start: a
+task that runs none of the pipeline's functions would not import them.
 """
 
 from __future__ import annotations

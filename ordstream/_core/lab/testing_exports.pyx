@@ -50,8 +50,8 @@ def watch_exports(core, told):
 
     Parameters: a `Run` whose workers have not started; a callable, of any thread, that gets "before" in
     front of a bucket's first rows, "after" where some of its rows were copied and others are left. What it
-    raises is printed. Thread safety: construction only. Ownership: keeps the callable. Raises: ValueError for too
-    many operators.
+    raises is printed. Thread safety: construction only. Ownership: keeps the callable. Raises: ValueError
+    for too many operators.
     """
     global nwatched, reached
     cdef Runtime* rt = <Runtime*> PyCapsule_GetPointer(core.node(), b"ordstream.Runtime")

@@ -526,9 +526,9 @@ def order(batch, int32_t keys, int32_t told_apart=-1, bint low=False):
     0); `told_apart`: so many columns tell rows apart, where a key has several; by all of these they are
     sorted; `low`: on a thread of lower priority. Thread safety: pure; runs without the GIL. Ownership: new
     arrays. Returns: row numbers (int64, one per row) and where each group ends among them (int64[1024]).
-    Raises: MemoryError; TypeError for a column that can't be a key; ValueError for a key that is there twice,
-    with the row. Cost: 25 to 110 ns per row (`bench/snapshot_files.py`); 16 bytes per row while it runs, and
-    8 per key column (strings 24).
+    Raises: MemoryError; TypeError for a column that can't be a key; ValueError for a key that is there
+    twice, with the row. Cost: 25 to 110 ns per row (`bench/snapshot_files.py`); 16 bytes per row while it
+    runs, and 8 per key column (strings 24).
     """
     cdef KeyColumns read
     cdef uint64_t[::1] entries
