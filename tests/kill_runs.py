@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import kill_progress
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -203,7 +204,7 @@ class Job:
         AssertionError
             The fault never fired, or the process ended badly by itself.
         """
-        number = len(self.fired)
+        number, began = len(self.fired), time.monotonic()
         flag = self.folder / "flags" / f"{number}"
         given = {
             "folder": str(self.folder),
@@ -242,6 +243,7 @@ class Job:
         assert flag.exists(), f"the fault {fault} never fired: the process ended with {status}\n{said}"
         assert status == -signal.SIGKILL
         self.fired.append(fault)
+        kill_progress.told(f"{fault} ({self.which}, {self.workers} workers)", time.monotonic() - began)
         return status
 
     @staticmethod
@@ -270,7 +272,7 @@ def drawn(steps: Sequence[str], kills: int, seed: int) -> list[Fault]:
     faults = [Fault(seconds=rng.uniform(0.0, 0.04)) for _ in range(at_random)]
     for number in range(kills - at_random):
         step = steps[number % len(steps)]
-        most = 12 if step == "state written" else 2
+        most = 12 if step in ("state written", "state copied") else 2
         faults.append(Fault(step, rng.choice(("before", "after")), rng.randint(1, most)))
     rng.shuffle(faults)
     return faults

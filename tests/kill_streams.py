@@ -2,13 +2,14 @@
 
 A *job* is a stream from Parquet files (`tests/kills/stream_process.py`). Faults are tied to an epoch and a
 step of its protocol. One in a Python worker kills that worker, and Spark runs the task again; one in the
-driver kills the driver, and its Java with it where it has one of its own, and the process is started again.
-At the end the committed files must hold what `run_serial` gives over the rows in the order of their serials:
-every value, every order tag.
+driver kills the driver, or the driver and Java, or Java alone, and the process is started again. At the end
+the committed files must hold what `run_serial` gives over the rows in the order of their serials: every
+value, every order tag.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -16,12 +17,14 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import kill_progress
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,10 +41,14 @@ FILE_ROWS = 120
 SLACK = 4
 PATIENCE_S = 600.0
 FAULTS = "ORDSTREAM_STREAM_FAULTS"  # the folder of a job's faults, for every process of it
+JAVA = "ORDSTREAM_STREAM_JAVA"  # the process id of its Java, for its drivers
+LOOK_S = 0.02  # from one look at a running job to the next
 
-#: In a worker, before or after: `Files` of an attempt, and a row that is read.
+#: In a worker, before or after: `Files` of an attempt, a row that is read, and the copy of a bucket's state
+#: as a marker passes (after: some of its rows are copied, others not).
 WORKER_STEPS = (
     "row read",
+    "state copied",
     "state created",
     "state written",
     "state synced",
@@ -88,8 +95,8 @@ class StreamFault:
     step : str
     when : "before" or "after"
     what : str
-        "kill"; "java": kill the Java process; "full": the disk is full; "zombie": the attempt goes on when
-        another one has won.
+        "kill"; "java": kill the Java process; "all": both driver and Java; "full": the disk is full;
+        "zombie": the attempt goes on when another one has won.
     """
 
     epoch: int
@@ -100,7 +107,7 @@ class StreamFault:
     @property
     def ends(self) -> bool:
         """The driver is gone then."""
-        return self.step in (*DRIVER_STEPS, *MOVING_DRIVER_STEPS) or self.what == "java"
+        return self.step in (*DRIVER_STEPS, *MOVING_DRIVER_STEPS) or self.what in ("java", "all")
 
     def __str__(self) -> str:
         return f"{self.what} {self.when} {self.step} of epoch {self.epoch}"
@@ -155,27 +162,42 @@ class Java:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.log, self._job = folder / "java-log", folder / "job-of-java"
+        self._gateway: Any = None
+        self._start()
+
+    def _start(self) -> None:
         from pyspark.java_gateway import launch_gateway
 
-        self.log, self._job = folder / "java-log", folder / "job-of-java"
         before = dict(os.environ)
         os.environ.update(surroundings(self._job))
         try:
-            with self.log.open("wb") as log:
+            with self.log.open("ab") as log:
                 self._gateway = launch_gateway(popen_kwargs={"stdout": log, "stderr": log})
         finally:
             os.environ.clear()
             os.environ.update(before)
 
     def serve(self, folder: Path) -> dict[str, str]:
-        """From now on it serves the job of this folder; what its drivers must have in their environment."""
+        """From now on it serves the job of this folder; what its drivers must have in their environment.
+        Where a fault has killed it, another one is started.
+        """
+        if self._gateway.proc.poll() is not None:
+            self._gateway.close()
+            self._gateway.proc.stdin.close()
+            self._start()
         self._job.unlink(missing_ok=True)
         self._job.symlink_to(folder)
         parameters = self._gateway.gateway_parameters
         return {
             "PYSPARK_GATEWAY_PORT": str(parameters.port),
             "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+            JAVA: str(self._gateway.proc.pid),
         }
+
+    def wait(self) -> None:
+        """Until a fault's kill has ended it."""
+        self._gateway.proc.wait(PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +205,8 @@ class Java:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._gateway.shutdown()
+        with contextlib.suppress(Exception):  # it was killed
+            self._gateway.shutdown()
         self._gateway.proc.stdin.close()
         self._gateway.proc.wait(60)
 
@@ -220,6 +243,10 @@ class StreamJob:
     java: Java | None = None
     starts: int = 0
     table: pa.Table = field(init=False)
+    faults: Sequence[StreamFault] = ()
+    fired: list[int] = field(default_factory=list)  # numbers of `faults`
+    _since: float = 0.0  # when the last one fired
+    _all_of_them: bool = False
 
     def __post_init__(self) -> None:
         each = MOVING_FILE_ROWS if self.moving else FILE_ROWS
@@ -231,9 +258,16 @@ class StreamJob:
             pq.write_table(self.table.slice(number * each, each), path)
             os.utime(path, (1_000_000_000 + number,) * 2)
 
-    def run(self, faults: Sequence[StreamFault], forget: bool = False, to_the_end: bool = True) -> None:
+    def run(
+        self,
+        faults: Sequence[StreamFault],
+        forget: bool = False,
+        to_the_end: bool = True,
+        all_of_them: bool = False,
+    ) -> None:
         """Run the stream through all faults; then, with `to_the_end`, to its end. `forget`: delete Spark's
-        last commit after each end of a driver.
+        last commit after each end of a driver. Where the time of all kills is up, no further fault fires,
+        unless `all_of_them` are wanted.
 
         Raises
         ------
@@ -243,17 +277,39 @@ class StreamJob:
         for number, fault in enumerate(faults):
             said = [fault.epoch, fault.step, fault.when, fault.what]
             (self.folder / "faults" / f"{number}.json").write_text(json.dumps(said))
-        for _ in range(sum(fault.ends for fault in faults)):
-            self._start(expected=(-signal.SIGKILL, 1))
+        self.faults, self._since, self._all_of_them = faults, time.monotonic(), all_of_them
+        left = sum(fault.ends for fault in faults)
+        while left or to_the_end:
+            before = len(self.fired)
+            status, said = self._start()
+            if status == 0:
+                break
+            fired = [faults[number] for number in self.fired[before:]]
+            ends = sum(fault.ends for fault in fired)
+            behind = ", ".join(map(str, fired)) or "no fault"
+            assert ends == 1, f"the process ended with {status} behind {behind}:\n{said[-4000:]}"
+            left -= 1
+            if self.java is not None and any(fault.what in ("java", "all") for fault in fired):
+                self.java.wait()  # the driver hears of it before it is gone
             if forget:
                 self._forget()
-        if to_the_end:
-            self._start(expected=(0,))
-        missed = [str(f) for k, f in enumerate(faults) if not self._fired(k)]
-        assert not missed, f"faults never fired: {missed}"
+        missed = [str(f) for k, f in enumerate(faults) if k not in self.fired]
+        assert not missed or self._enough(), f"faults never fired: {missed}"
 
-    def _fired(self, number: int) -> bool:
-        return (self.folder / "faults" / f"{number}.fired").exists()
+    def _enough(self) -> bool:
+        return not self._all_of_them and kill_progress.over()
+
+    def _tell(self) -> None:
+        """Of what has fired by now; and that no more faults are wanted, where the time is up."""
+        for number, fault in enumerate(self.faults):
+            if number not in self.fired and (self.folder / "faults" / f"{number}.fired").exists():
+                self.fired.append(number)
+                now = time.monotonic()
+                nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
+                kill_progress.told(f"{fault} ({self.folder.parent.name}, {nodes})", now - self._since)
+                self._since = now
+        if self._enough():
+            (self.folder / "faults" / "enough").touch()
 
     def _forget(self) -> None:
         commits = self.folder / "checkpoint" / "spark" / "commits"
@@ -261,28 +317,46 @@ class StreamJob:
         if numbers:
             (commits / f"{max(numbers)}").unlink()
 
-    def _start(self, expected: Sequence[int]) -> None:
+    def _start(self) -> tuple[int, str]:
+        """Start the process and wait for its end, which is its own, or a fault's. Its exit status, and what
+        it has said.
+        """
         given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early, "moving": self.moving}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
         environment = os.environ | surroundings(self.folder)
         if self.java is not None:
             environment |= self.java.serve(self.folder)
+        heard = self.java.log.stat().st_size if self.java is not None else 0
+        until = time.monotonic() + PATIENCE_S
         with log.open("wb") as errors:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), json.dumps(given)],
                 stdout=errors,
                 stderr=errors,
                 cwd=self.folder,
                 env=environment,
-                timeout=PATIENCE_S,
-                check=False,
             )
-        logs = [log] if self.java is None else [self.java.log, log]
-        said = "".join(one.read_text(errors="replace") for one in logs)
-        assert ended.returncode in expected, f"the process ended with {ended.returncode}:\n{said[-4000:]}"
-        if ended.returncode == 1:  # Java was killed, or the disk was full: the driver told of it
+            try:
+                while process.poll() is None:
+                    assert time.monotonic() < until, f"the process did not end within {PATIENCE_S} s"
+                    self._tell()
+                    time.sleep(LOOK_S)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        self._tell()
+        said = log.read_bytes()
+        if self.java is not None:
+            said = self.java.log.read_bytes()[heard:] + said
+        return self._checked(process.returncode, said.decode(errors="replace"))
+
+    def _checked(self, status: int, said: str) -> tuple[int, str]:
+        assert status in (0, 1, -signal.SIGKILL), f"the process ended with {status}:\n{said[-4000:]}"
+        if status == 1:  # Java was killed, or the disk was full: the driver told of it
             assert "planned" in said, said[-4000:]
+        return status, said
 
     # ------------------------------------------------------------------------------------------ the answer
 
@@ -341,24 +415,26 @@ def drawn(
     workers: Sequence[str] = WORKER_STEPS,
     drivers: Sequence[str] = DRIVER_STEPS,
 ) -> list[StreamFault]:
-    """So many faults, one per epoch and place: three of four in workers, which cost no new Java."""
+    """So many faults, at most two per epoch in workers and one in the driver: three of four in workers,
+    which cost no new driver. The first of those in the driver takes Java along.
+    """
     rng = random.Random(seed)
     found: list[StreamFault] = []
-    taken: set[tuple[int, bool]] = set()
+    room = {(epoch, in_driver): 2 - in_driver for epoch in range(2, files) for in_driver in (False, True)}
     number = 0
     while len(found) < kills:
         in_driver = number % 4 == 3
         steps = drivers if in_driver else workers
         step = steps[(number // 4 if in_driver else number - number // 4) % len(steps)]
         epoch = rng.randrange(2, files)
-        if (epoch, in_driver) in taken:
-            if len(taken) >= 2 * (files - 2):
+        if not room[epoch, in_driver]:
+            if not any(room.values()):
                 break
-            if all((one, in_driver) in taken for one in range(2, files)):
+            if not any(room[one, in_driver] for one in range(2, files)):
                 number += 1
             continue
-        taken.add((epoch, in_driver))
+        room[epoch, in_driver] -= 1
         when = ONE_SIDED.get(step) or rng.choice(("before", "after"))
-        found.append(StreamFault(epoch, step, when))
+        found.append(StreamFault(epoch, step, when, "all" if number == 3 else "kill"))
         number += 1
     return found

@@ -40,6 +40,8 @@ def reached(epoch: int, when: str, step: str) -> None:
         late = step == "moved state read" and epoch > its_epoch
         if (its_epoch, its_step, its_when) != (its_epoch if late else epoch, step, when):
             continue
+        if (FOLDER / "enough").exists():
+            return
         try:
             os.close(os.open(FOLDER / f"{number}.fired", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -55,6 +57,8 @@ def act(what: str, epoch: int) -> None:
     if what == "zombie":
         linger(epoch)
         return
+    if what == "all":  # in the driver
+        os.kill(int(os.environ["ORDSTREAM_STREAM_JAVA"]), signal.SIGKILL)
     os.kill(java() if what == "java" else os.getpid(), signal.SIGKILL)
     time.sleep(60)  # until Java is gone
 
@@ -94,10 +98,13 @@ def _rows_epoch(ts: int) -> int:
 
 
 def install() -> None:
-    """From now on `reached` is called around each use of this process's disk, and the steps of moves."""
-    from snapshot_faults import DONE
+    """From now on `reached` is called around each use of this process's disk, inside of copies of states,
+    and around the steps of moves.
+    """
+    from snapshot_faults import DONE, watch_copies
 
     install_moves()
+    watch_copies(lambda when: reached(_epoch, when, "state copied"))
 
     def around(self: Files, place: Any, *rest: Any, plain: Any, method: str) -> Any:
         global _epoch
@@ -126,12 +133,17 @@ def install_moves() -> None:
     each attempt moves is written down.
     """
     from ordstream.spark.streaming.balancing import FragmentBalance
-    from ordstream.spark.streaming.epoch_functions import FragmentPart
+    from ordstream.spark.streaming.epoch_functions import FragmentPart, WholeFunction
     from ordstream.spark.streaming.key_costs import KeyCosts
     from ordstream.spark.streaming.moving import MovedShare
 
-    begun, of = FragmentPart._begun, MovedShare.of
+    whole, begun, of = WholeFunction._run, FragmentPart._begun, MovedShare.of
     told, said = KeyCosts.said, FragmentBalance.said
+
+    def whole_and_noted(self: Any, *given: Any) -> Any:
+        global _epoch
+        _epoch = self.begin.number
+        return whole(self, *given)
 
     def begun_and_noted(self: Any, node: int, moved: bool) -> Any:
         global _epoch
@@ -163,6 +175,7 @@ def install_moves() -> None:
         reached(begin.number, "after", "keys planned")
         return found
 
+    WholeFunction._run = whole_and_noted  # type: ignore[method-assign]
     FragmentPart._begun = begun_and_noted  # type: ignore[method-assign]
     MovedShare.of = read  # type: ignore[method-assign]
     KeyCosts.said = telling  # type: ignore[method-assign]

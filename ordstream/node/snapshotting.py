@@ -386,7 +386,7 @@ class Snapshotting:
         written = None
         if self._checkpoint is not None:
             try:
-                written = self._checkpoint.write(snapshot)
+                written = self._checkpoint.write(snapshot, low=True)
                 in_files = self._checkpoint.read(written.number)
                 with self._lock:
                     if self.last is snapshot:  # so that no state stays in memory

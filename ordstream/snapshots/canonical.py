@@ -64,7 +64,9 @@ def _widened(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema, told_apart: int = -1) -> Groups:
+def in_groups(
+    batch: pa.RecordBatch, keys: int, schema: pa.Schema, told_apart: int = -1, low: bool = False
+) -> Groups:
     """The rows of a state by key group: (group, rows) of every group that has any, in order.
 
     Parameters
@@ -77,24 +79,26 @@ def in_groups(batch: pa.RecordBatch, keys: int, schema: pa.Schema, told_apart: i
         Of what is given.
     told_apart : int
         So many columns tell rows apart; -1: the key.
+    low : bool
+        Sort on a thread of lower priority.
 
     Raises
     ------
     ValueError
         A key is there twice; or a group has more than 2 GiB of one column's strings.
     """
-    rows, ends = order(batch, keys, told_apart)
+    rows, ends = order(batch, keys, told_apart, low)
     most = max(1, min(ROWS, BYTES * batch.num_rows // max(1, batch.nbytes)))
     for first, last in _blocks([0, *ends.tolist()], most):
-        low = int(ends[first - 1]) if first else 0
-        block = _narrowed(batch.take(pa.array(rows[low : ends[last]])), schema)
-        plain = _plain(block)
+        start = int(ends[first - 1]) if first else 0
+        block = _narrowed(batch.take(pa.array(rows[start : ends[last]])), schema)
+        plain = is_plain(block) and all(kind.bit_width % 64 == 0 for kind in block.schema.types)
         at = 0
         for group in range(first, last + 1):
-            count = int(ends[group]) - low - at
+            count = int(ends[group]) - start - at
             if count:
                 part = block.slice(at, count)
-                yield group, part if plain else _alone(part)
+                yield group, part if plain else alone(part)
                 at += count
 
 
@@ -108,16 +112,18 @@ def _blocks(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
     yield first, len(ends) - 2
 
 
-def _plain(batch: pa.RecordBatch) -> bool:
-    """Whether a slice is written as its copy would be: numbers and times of whole bytes, without nulls."""
+def is_plain(batch: pa.RecordBatch) -> bool:
+    """Whether all columns are numbers and times of whole bytes, without nulls."""
     return all(
-        pat.is_primitive(column.type) and not pat.is_boolean(column.type) and column.null_count == 0
+        bool(pat.is_primitive(column.type)) and not pat.is_boolean(column.type) and column.null_count == 0
         for column in batch.columns
     )
 
 
-def _alone(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy that has nothing of the rows beside it: what is written of a slice depends on them."""
+def alone(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy that has nothing of the rows beside it: what is written of a slice depends on them, but for
+    columns of words of eight bytes.
+    """
     return pa.record_batch([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)
 
 

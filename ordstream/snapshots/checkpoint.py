@@ -137,8 +137,14 @@ class Checkpoint:
 
     # ------------------------------------------------------------------------------------------ writing
 
-    def write(self, snapshot: Snapshot) -> Written:
+    def write(self, snapshot: Snapshot, *, low: bool = False) -> Written:
         """Write a snapshot; it is on the disk when this returns. Then older ones are collected.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+        low : bool
+            Put rows in order on a thread of lower priority: beside a stream that wants all cores.
 
         Raises
         ------
@@ -151,7 +157,7 @@ class Checkpoint:
             attempt = f"{os.getpid():x}-{secrets.token_hex(8)}"
             made = _Attempt(self, number, attempt)
             try:
-                written = made.write(snapshot)
+                written = made.write(snapshot, low)
             except BaseException as error:
                 gone = made.take_back()
                 refusal = self._unwritten(made, error, gone) if isinstance(error, OSError) else None
@@ -409,7 +415,7 @@ class _Attempt:
         self._name = name
         self._made: list[Path] = []  # to take back, the last one first
 
-    def write(self, snapshot: Snapshot) -> Written:
+    def write(self, snapshot: Snapshot, low: bool) -> Written:
         checkpoint, files = self._checkpoint, self._checkpoint._files
         times = Times()
         started = time.perf_counter()
@@ -420,7 +426,7 @@ class _Attempt:
         for name, rows in snapshot.states.items():
             path = checkpoint._states / f"{self.number:012d}-{_file_name(name)}-{self._name}.arrows"
             self._made.append(self._at(path, "writing"))
-            states[name] = {"file": path.name, **write_state(files, path, name, rows, times)}
+            states[name] = {"file": path.name, **write_state(files, path, name, rows, times, low)}
         manifest = Manifest(
             self.number,
             datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
 from ordstream.errors import CheckpointError, told
-from ordstream.snapshots.canonical import in_groups, one_batch
+from ordstream.snapshots.canonical import one_batch
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.snapshots.messages import in_messages
 from ordstream.snapshots.snapshot import StateRows
 
 MAGIC = b"ordstat1"
@@ -41,8 +42,11 @@ class Times:
     sync: float = 0.0
 
 
-def write_state(files: Files, path: Path, operator: str, rows: StateRows, times: Times) -> dict[str, Any]:
-    """Write a state to a new file and bring it to the disk.
+def write_state(
+    files: Files, path: Path, operator: str, rows: StateRows, times: Times, low: bool = False
+) -> dict[str, Any]:
+    """Write a state to a new file and bring it to the disk. `low`: where others work for the stream, behind
+    them (`messages.in_messages`).
 
     Returns
     -------
@@ -69,15 +73,13 @@ def write_state(files: Files, path: Path, operator: str, rows: StateRows, times:
         files.write(file, MAGIC)
         try:
             batch = one_batch(rows)
-            for group, part in in_groups(batch, rows.keys, rows.schema, rows.told_apart):
+            for group, held, message in in_messages(batch, rows.keys, rows.schema, rows.told_apart, low):
                 if not index:
                     times.sort += time.perf_counter() - started
-                message = part.serialize()
-                size = message.size
-                index.append((group, part.num_rows, written, size, f"{zlib.crc32(message):08x}"))
+                index.append((group, held, written, len(message), f"{zlib.crc32(message):08x}"))
                 files.write(file, message)
-                written += size
-                count += part.num_rows
+                written += len(message)
+                count += held
         except (ValueError, TypeError) as error:  # pyarrow's are ValueErrors too
             raise CheckpointError(f"operator {operator!r}: its state can't be stored: {error}") from error
         end = checked_json(

@@ -1,8 +1,8 @@
-"""The moments of a snapshot at which a process is killed: when the reader meets its marker, and before and
-after each use of the disk.
+"""The moments of a snapshot at which a process is killed: inside the copy of a bucket's state, when the
+reader meets its marker, and before and after each use of the disk.
 
 `Files` (ordstream/snapshots/files.py) has one method for each. Here its methods are replaced in the process
-that is to be killed; the package itself knows nothing of faults.
+that is to be killed, and so are its kernels' exports; the package itself knows nothing of faults.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ordstream._core.lab.testing_exports import watch_exports
 from ordstream.node.snapshotting import Snapshotting
 from ordstream.snapshots.files import Files
 
@@ -35,8 +36,22 @@ def step_of(method: str, place: Any) -> str:
     return f"{kind} {DONE[method]}"
 
 
+def watch_copies(told: Callable[[str], None]) -> None:
+    """From now on `told` is called, by a worker, with "before" in front of the first rows of a bucket that a
+    marker copies, and with "after" where some of its rows were copied and others are left.
+    """
+    begin = Snapshotting.install
+
+    def install(self: Snapshotting, core: Any, operators: Any) -> None:
+        begin(self, core, operators)
+        watch_exports(core, told)
+
+    Snapshotting.install = functools.wraps(begin)(install)
+
+
 def install(reached: Callable[[str, str], None]) -> None:
     """From now on `reached("before" or "after", step)` is called around each step of this process."""
+    watch_copies(lambda when: reached(when, "state copied"))
     met = Snapshotting.passed
 
     def passed(self: Snapshotting, *given: Any) -> None:

@@ -70,7 +70,11 @@ def main() -> None:
         held_back()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         stop_what_is_left()
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.pollingDelay": "1ms"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "1ms",
+        "spark.python.daemon.module": "stream_daemon",
+    }
     spark = local_session(2, node_cores=1, retries=8, memory="600m", settings=settings)
     frame = spark.readStream.schema("ts long, user long, cents long").option("maxFilesPerTrigger", 1)
     query = od.spark.stream(

@@ -1,7 +1,9 @@
 """A stream is killed at each step of an epoch's protocol, in its workers, its driver and Java, and started
 again: the committed output is `run_serial`'s.
 
-``make kills ARGS=stream`` is the long form: 100 kills (``ORDSTREAM_KILLS``) over jobs that differ.
+``make kills ARGS=stream`` is the long form: 100 kills (``ORDSTREAM_KILLS``) over jobs that differ. One Java
+process serves all drivers, but for those that a fault takes it from: it has its own faults, and drivers are
+killed with it and without it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kill_progress
 import pytest
 from kill_streams import (
     MOVING_DRIVER_STEPS,
@@ -45,38 +48,6 @@ SHORT = [
     StreamFault(9, "batch returned"),
     StreamFault(10, "output folder synced"),
 ]
-PER_JOB = 20
-
-
-@pytest.fixture(scope="module")
-def warm(java, tmp_path_factory):
-    """In the short form one Java process serves all drivers; in the long form each has its own."""
-    pytest.importorskip("pyspark")
-    if LONG:
-        yield None
-        return
-    with Java(tmp_path_factory.mktemp("java")) as made:
-        yield made
-
-
-def test_output_after_kills(warm, tmp_path):
-    job = StreamJob(tmp_path / "job", nodes=1, seed=SEED, java=warm)
-    job.run(SHORT, forget=True)
-    job.compare()
-    assert (job.folder / "faults" / "lingered").exists()
-
-
-@pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
-@pytest.mark.parametrize("number", range(-(-max(KILLS - len(SHORT), 0) // PER_JOB)) if LONG else [0])
-def test_output_after_many_kills(java, tmp_path, number):
-    files = 14
-    job = StreamJob(tmp_path / "job", files=files, nodes=1 + number % 3, seed=SEED + number)
-    faults = drawn(PER_JOB, SEED + number, files)
-    faults.append(StreamFault(files - 1, "state synced", "before", "java"))
-    job.run(faults, forget=number % 2 == 1)
-    job.compare()
-
-
 #: Every step of a move (Fig. 5 of Mixed), before and after.
 MOVING = [
     StreamFault(2, "keys told"),
@@ -87,7 +58,7 @@ MOVING = [
     StreamFault(4, "moved state read"),
     StreamFault(5, "known written"),
     StreamFault(5, "moved state read", "after"),
-    StreamFault(6, "known synced", "after"),
+    StreamFault(6, "known synced", "after", "all"),
     StreamFault(6, "state written"),
     StreamFault(7, "commit linked"),
     StreamFault(7, "state synced", "after"),
@@ -97,27 +68,70 @@ MOVING = [
     StreamFault(7, "moved state read", "after", "java"),
 ]
 
+PER_JOB = 20
+FILES = 12  # of a job with so many faults
+NODES = (2, 3, 2, 1, 2)  # of the jobs
+
+
+def jobs(kills: int) -> list[tuple[bool, list[StreamFault]]]:
+    """(keys move, faults) of the jobs behind the first one, with so many kills in all: each step of a move
+    once, then drawn ones.
+    """
+    found: list[tuple[bool, list[StreamFault]]] = []
+    while kills > 0:
+        number = len(found)
+        moving = number in (0, 2)
+        if number == 0:
+            faults = MOVING
+        elif moving:
+            faults = drawn(PER_JOB, SEED, FILES - 3, MOVING_WORKER_STEPS, MOVING_DRIVER_STEPS)
+        else:
+            faults = drawn(PER_JOB - 1, SEED + number, FILES)
+            faults.append(StreamFault(FILES - 1, "state synced", "before", "java"))
+        found.append((moving, faults[-kills:]))
+        kills -= len(found[-1][1])
+    return found
+
+
+JOBS = jobs(KILLS - len(SHORT)) if LONG else []
+
+
+@pytest.fixture(scope="module")
+def warm(java, tmp_path_factory):
+    """A Java process for all drivers."""
+    pytest.importorskip("pyspark")
+    with Java(tmp_path_factory.mktemp("java")) as made:
+        yield made
+
+
+def test_output_after_kills(warm, tmp_path):
+    job = StreamJob(tmp_path / "job", nodes=1, seed=SEED, java=warm)
+    job.run(SHORT[:KILLS], forget=True)
+    job.compare()
+    assert len(SHORT) > KILLS or (job.folder / "faults" / "lingered").exists()
+
 
 @pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
-@pytest.mark.parametrize("number", range(2))
-def test_output_after_kills_while_keys_move(java, tmp_path, number):
-    """Once at every step of a move, then at random ones: the same keys move again, and the output is
-    `run_serial`'s.
-    """
-    job = StreamJob(tmp_path / "job", nodes=2, seed=SEED + number, moving=True)
-    faults = MOVING if not number else drawn(
-        PER_JOB, SEED, job.files - 3, MOVING_WORKER_STEPS, MOVING_DRIVER_STEPS
-    )  # fmt: skip
-    job.run(faults, forget=not number)
+@pytest.mark.parametrize("number", range(len(JOBS)))
+def test_output_after_many_kills(warm, tmp_path, number):
+    """Also where keys move: the same keys move again, and the output is `run_serial`'s."""
+    moving, faults = JOBS[number]
+    if kill_progress.over():
+        pytest.skip(f"the time is up: {len(faults)} kills were not tried")
+    job = StreamJob(
+        tmp_path / "job", files=FILES, nodes=NODES[number % 5], seed=SEED + number, moving=moving, java=warm
+    )
+    job.run(faults, forget=number % 2 == 0)
     job.compare()
-    moves = job.moves()
-    assert sum(count > 0 for count in moves.values()) >= 3, moves
+    if moving:
+        moves = job.moves()
+        assert sum(count > 0 for count in moves.values()) >= 3, moves
 
 
 def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):
     """The negative control: the driver dies between the manifest and the output's name."""
     job = StreamJob(tmp_path / "job", files=3, early=True, java=warm)
-    job.run([StreamFault(1, "commits folder synced", "after")], to_the_end=False)
+    job.run([StreamFault(1, "commits folder synced", "after")], to_the_end=False, all_of_them=True)
     with pytest.raises(AssertionError, match="is committed and missing"):
         job.compare()
 
@@ -125,7 +139,8 @@ def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):
 @pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
 def test_the_stream_demo_is_killed_and_goes_on(java, tmp_path):
     """Batches before the kill, the kill, the others, the answer: each batch is committed once."""
-    pytest.importorskip("pyspark")
+    if kill_progress.over():
+        pytest.skip("the time is up")
     command = [sys.executable, "-m", "ordstream", "demo", "--stream", "--rows", "8000"]
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     ended = subprocess.run(

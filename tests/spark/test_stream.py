@@ -265,7 +265,17 @@ def test_rows_wait_for_slack_and_late_ones_go_where_the_user_said(source, tmp_pa
     aside = source.run(tmp_path / "aside", late="side_output")
     count = sum(one["late"] for one in dropped.epochs)
     assert 0 < count == sum(one["late"] for one in aside.epochs)
-    assert od.spark.read_output(tmp_path / "aside", late=True).count() == count
+    put_aside = od.spark.read_output(tmp_path / "aside", late=True)
+    assert put_aside.dtypes == [("ts", "bigint"), ("user", "bigint"), ("item", "string"), ("n", "bigint")]
+    late, latest = [], -1
+    for low in range(0, 300, 60):
+        batch = shuffled.slice(low, 60).to_pylist()
+        late += [tuple(row.values()) for row in batch if row["ts"] < latest]
+        latest = max(latest, *(row["ts"] for row in batch))
+    assert sorted(map(tuple, put_aside.collect()), key=str) == sorted(late, key=str)
+    assert len(late) == count
+    with pytest.raises(PlanError, match="late rows have no tags"):
+        od.spark.read_output(tmp_path / "aside", late=True, tags=True)
     assert output(tmp_path / "aside", tags=True) == output(tmp_path / "drop", tags=True)
 
 

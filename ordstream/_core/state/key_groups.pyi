@@ -7,5 +7,5 @@ KEY_HASH_VERSION: int
 
 def groups(batch: pa.RecordBatch) -> npt.NDArray[np.int32]: ...
 def order(
-    batch: pa.RecordBatch, keys: int, told_apart: int = -1
+    batch: pa.RecordBatch, keys: int, told_apart: int = -1, low: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...

@@ -20,6 +20,7 @@ from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_U8, PT_U16, PT_U32,
     PT_U64, PT_VIEW,
 )
+from ordstream._core.ground.low_priority cimport run_work
 from ordstream._core.ground.mixing cimport mix64
 
 import numpy as np
@@ -410,6 +411,23 @@ cdef int64_t put_in_order(OrdKeyColumn* columns, int32_t keys, int32_t ncolumns,
     return -1
 
 
+cdef struct Ordering:
+    # The arguments of put_in_order, and what it gave.
+    OrdKeyColumn* columns
+    int32_t keys
+    int32_t ncolumns
+    int64_t n
+    OrdEntry* entries
+    int64_t* rows
+    int64_t* ends
+    int64_t twice
+
+
+cdef void put_in_order_of(void* context) noexcept nogil:
+    cdef Ordering* o = <Ordering*> context
+    o.twice = put_in_order(o.columns, o.keys, o.ncolumns, o.n, o.entries, o.rows, o.ends)
+
+
 cdef class KeyColumns:
     """The first columns of a record batch as keys, and the memory that they point into.
 
@@ -500,24 +518,24 @@ def groups(batch):
     return result
 
 
-def order(batch, int32_t keys, int32_t told_apart=-1):
+def order(batch, int32_t keys, int32_t told_apart=-1, bint low=False):
     """Rows of state in canonical order: by key group, inside a group by key (nulls first, NaN last, strings
     by bytes).
 
     Parameters: a record batch; `keys`: its first so many columns are the key (0: one state in all, in group
     0); `told_apart`: so many columns tell rows apart, where a key has several; by all of these they are
-    sorted. Thread safety: pure; runs without the GIL. Ownership: new arrays. Returns: row numbers
-    (int64, one per row) and where each group ends among them (int64[1024]). Raises: MemoryError;
-    TypeError for a column that can't be a key; ValueError for a key that is there twice, with the row.
-    Cost: 25 to 110 ns per row (`bench/snapshot_files.py`); 16 bytes per row while it runs, and 8 per key
-    column (strings 24).
+    sorted; `low`: on a thread of lower priority. Thread safety: pure; runs without the GIL. Ownership: new
+    arrays. Returns: row numbers (int64, one per row) and where each group ends among them (int64[1024]).
+    Raises: MemoryError; TypeError for a column that can't be a key; ValueError for a key that is there
+    twice, with the row. Cost: 25 to 110 ns per row (`bench/snapshot_files.py`); 16 bytes per row while it
+    runs, and 8 per key column (strings 24).
     """
     cdef KeyColumns read
     cdef uint64_t[::1] entries
     cdef int64_t[::1] rows
     cdef int64_t[::1] ends
+    cdef Ordering o
     cdef int64_t n = batch.num_rows
-    cdef int64_t twice = -1
     if told_apart < 0:
         told_apart = keys
     if not 0 <= keys <= told_apart <= batch.num_columns:
@@ -531,10 +549,12 @@ def order(batch, int32_t keys, int32_t told_apart=-1):
     entries = np.empty(2 * n, dtype=np.uint64)
     rows = result
     ends = limits
+    o.columns, o.keys, o.ncolumns, o.n = read.columns, keys, told_apart, n
+    o.entries, o.rows, o.ends = <OrdEntry*> &entries[0], &rows[0], &ends[0]
     with nogil:
-        twice = put_in_order(read.columns, keys, told_apart, n, <OrdEntry*> &entries[0], &rows[0], &ends[0])
-    if twice == -2:
+        run_work(put_in_order_of, &o, low)
+    if o.twice == -2:
         raise MemoryError
-    if twice >= 0:
-        raise ValueError(f"row {twice}: its key is there twice")
+    if o.twice >= 0:
+        raise ValueError(f"row {o.twice}: its key is there twice")
     return result, limits

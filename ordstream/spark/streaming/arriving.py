@@ -19,6 +19,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SourceError
 from ordstream.ground.ordercheck import OrderCheck
+from ordstream.spark.arrival import read_column
 from ordstream.spark.streaming.epoch_files import EpochFiles, TableFile
 from ordstream.spark.streaming.epoch_manifest import LATE, WAITING
 from ordstream.spark.streaming.input_digest import InputDigest
@@ -55,6 +56,8 @@ class Arrival:
     names : mapping of str to str
         Column under its name in the job -> its name in the pipeline's source. Rows that wait are found by
         the latter: another run may have another source.
+    source : pyarrow.Schema
+        Of the pipeline, in Spark's types: what rows that are too late are put aside as.
     """
 
     ordering: tuple[str, ...]
@@ -66,6 +69,7 @@ class Arrival:
     waiting: str | None
     flush: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    source: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
 
 class Arriving(Iterator[pa.RecordBatch]):
@@ -137,9 +141,10 @@ class Arriving(Iterator[pa.RecordBatch]):
         if self._arrival.late == RAISE:
             raise self._too_late(batch.slice(int(np.argmax(late)), 1), count)
         if self._arrival.late == SIDE_OUTPUT:
+            aside = as_in_source(self._arrival, batch.filter(pa.array(late)))
             if self._late is None:
-                self._late = self._files.table(LATE, batch.schema)
-            self._late.write(batch.filter(pa.array(late)))
+                self._late = self._files.table(LATE, aside.schema)
+            self._late.write(aside)
         return batch.filter(pa.array(~late))
 
     def _too_late(self, row: pa.RecordBatch, count: int) -> SourceError:
@@ -210,6 +215,26 @@ def units(column: pa.Array) -> Any:
     if pat.is_temporal(kind):
         column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
     return column.cast(pa.int64()).fill_null(NONE).to_numpy(zero_copy_only=False)
+
+
+def as_in_source(arrival: Arrival, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of the job under the names, and in the types, that their columns have in the source. A column of
+    `order_by` that is not the source's keeps its type; one that the source has as well is there once.
+
+    Raises
+    ------
+    SourceError
+        A value does not fit the source's type.
+    """
+    found: dict[str, pa.Array] = {}
+    for job in rows.schema.names:
+        name = arrival.names.get(job, job)
+        place = arrival.source.get_field_index(name)
+        if place < 0:
+            found.setdefault(name, rows.column(job))
+        elif job[0] == "c":  # not "o": the same column, as the frame had it
+            found[name] = read_column(rows, job, arrival.source.field(place))
+    return pa.RecordBatch.from_pydict(found)
 
 
 def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:

@@ -241,6 +241,7 @@ class EpochRunner:
                 for job, name in zip(self.ordering, self.log.order_by, strict=True)
                 if job[0] == "o"
             },
+            to_arrow_schema(spark_schema(self.pipeline.source_schema), timezone="UTC"),
         )
 
     # ------------------------------------------------------------------------------------------ the job

@@ -11,12 +11,13 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -179,9 +180,15 @@ class Batches:
             rows = batch.coalesce(1)
         else:
             rows = batch if _partitions(batch) == 1 else batch.repartition(1)
-        if self.keys:
-            rows = rows.sortWithinPartitions(*(F.col(name).asc_nulls_first() for name in self.keys))
-        return rows.select(*self.columns)
+        by, columns = self._spelt
+        return (rows.sortWithinPartitions(*by) if by else rows).select(*columns)
+
+    @cached_property
+    def _spelt(self) -> tuple[list[Column], list[Column]]:
+        """What batches are sorted by, and what is read of them: made once, since each takes ten calls into
+        Java.
+        """
+        return [F.col(one).asc_nulls_first() for one in self.keys], [F.col(one) for one in self.columns]
 
     def _check_query(self) -> None:
         """Spark's own query, whose id is in its checkpoint, must be the one that began."""
@@ -352,9 +359,11 @@ def _told_by_task(error: BaseException) -> BaseException:
 
 
 def _partitions(batch: DataFrame) -> int:
-    """Of a micro-batch, which is planned already; 0: not known."""
+    """Of a micro-batch, which Spark hands over as rows that lie in partitions; 0: not known. Nothing is
+    planned for it, as `toRdd` of the query would be.
+    """
     try:
-        return int(cast(Any, batch)._jdf.queryExecution().toRdd().getNumPartitions())
+        return int(cast(Any, batch)._jdf.queryExecution().logical().rdd().getNumPartitions())
     except Exception:  # another version of Spark
         return 0
 

@@ -36,8 +36,9 @@ def read_output(
     ----------
     checkpoint : path
     late : bool
-        The rows that came too late, of a stream with ``late="side_output"``, in place of the output: the
-        columns that its tasks read, under their names there (c0, c1, ... those of the pipeline's source).
+        The rows that came too late, of a stream with ``late="side_output"``, in place of the output, in no
+        order: the columns of the pipeline's source that it reads, and those of `order_by`, under their names
+        and in the source's types. They never got serials.
     tags : bool
         With the columns ``_serial`` and ``_index`` (docs/ordering.md).
     spark : SparkSession, optional
@@ -45,9 +46,13 @@ def read_output(
 
     Raises
     ------
+    PlanError
+        Tags of late rows are asked for.
     CheckpointError
         It is no checkpoint of a stream, or damaged; a file is missing.
     """
+    if late and tags:
+        raise PlanError("late rows have no tags: they never got serials; leave tags= out")
     session, log = _session(spark), EpochLog(checkpoint)
     folder = LATE if late else OUTPUT
     files = [
@@ -62,7 +67,8 @@ def read_output(
     if late:
         if not paths:
             raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
-        return session.read.parquet(*paths)
+        several = len(paths) > 1  # runs of the stream may have read other columns
+        return session.read.option("mergeSchema", several).parquet(*paths)
     schema = from_arrow_schema(log.schema)
     frame = session.read.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
     ordered = frame.orderBy(*map(F.col, TAG_NAMES))

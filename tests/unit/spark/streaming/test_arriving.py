@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 
 from ordstream.errors import SourceError
-from ordstream.spark.streaming.arriving import Arrival, Arriving
+from ordstream.spark.streaming.arriving import Arrival, Arriving, as_in_source
 from ordstream.spark.streaming.epoch_files import EpochFiles
 
 
@@ -81,6 +81,19 @@ def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
         assert len(files) == (name == "side_output")
     rows = pq.ParquetFile(files[0]).read().to_pylist()
     assert [row["c1"] for row in rows] == [4, 6, 3]
+
+
+def test_late_rows_have_the_names_and_types_of_the_source(tmp_path):
+    """Those of the job are c0, o0, ...; a column that the order has as another type is there once."""
+    named = {"c0": "ts", "c1": "n", "o0": "ts", "o1": "place"}
+    source = pa.schema([("n", pa.int16()), ("unread", pa.string()), ("ts", pa.int32())])
+    rows = pa.record_batch({"c0": [5], "c1": [7], "o0": [5.0], "o1": ["here"]})
+    arrival = Arrival(("o0",), ("ts",), "raise", None, None, None, None, names=named, source=source)
+    found = as_in_source(arrival, rows)
+    assert found.to_pylist() == [{"ts": 5, "n": 7, "place": "here"}]
+    assert found.schema.types == [pa.int32(), pa.int16(), pa.string()]
+    with pytest.raises(SourceError, match=r"don't fit the pipeline's source: column 'n'.*40000"):
+        as_in_source(arrival, rows.set_column(1, "c1", pa.array([40_000])))
 
 
 def test_a_row_behind_the_watermark_is_late_whatever_has_a_serial(tmp_path):
