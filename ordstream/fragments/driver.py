@@ -24,13 +24,14 @@ from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
+    ORDINARY,
+    TAG,
     TAG_NAMES,
     Int64s,
     OrderTag,
     RunningIndex,
     source_serial,
     source_serials,
-    source_tags,
     tags_of,
 )
 
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 
 def tag_of_serial(serial: int) -> bytes:
     """The tag of a source tuple."""
-    tag: bytes = source_tags(np.array([serial]))[0].as_py()
-    return tag
+    return ORDINARY + serial.to_bytes(8, "big")
 
 
 class Driver:
@@ -90,6 +90,7 @@ class Driver:
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = begin
         self.rows_out = 0
+        self._tagged_schema: pa.Schema = blocks.schema.append(pa.field(TAG, pa.binary(), False))
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
@@ -98,6 +99,7 @@ class Driver:
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
+        self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
         self._nodes = {
             (k, node)
@@ -129,8 +131,10 @@ class Driver:
             progressed |= self._balance(self._balancing)
             if self._balancing.pauses:
                 return progressed
+        if not blocks.ready() or self._gathers():
+            return progressed
         free, most, before = self.out.free(), None, blocks.rows
-        if not blocks.ready() or not free or self._gathers():
+        if not free:
             return progressed
         if marking is not None:
             if marking.due(before) and marking.full:
@@ -140,7 +144,7 @@ class Driver:
         if block is not None:
             if marking is not None and marking.due(before):
                 self._mark(marking, before)
-            rows = tagged(*block)
+            rows = tagged(*block, self._tagged_schema)
             nodes = self._spread.nodes(block[0], rows, free)
             for node, body in self._spread.notes():
                 self.out.note(node, body)
@@ -209,7 +213,7 @@ class Driver:
     @property
     def _stopping(self) -> bool:
         """A failure is known, or the output is over: nothing more of the source counts."""
-        return any(outcome.error is not None for outcome in self._outcomes) or self.merge.cut is not None
+        return self._failed or self.merge.cut is not None
 
     def _end(self, cut: bytes) -> bool:
         self.out.pump()
@@ -274,6 +278,7 @@ class Driver:
     def ended(self, outcome: Outcome) -> None:
         """A node has ended."""
         self._outcomes.append(outcome)
+        self._failed |= outcome.error is not None
         if outcome.error is not None and self._balancing is not None:
             self._balancing.abandon()
 

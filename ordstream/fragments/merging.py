@@ -62,14 +62,21 @@ class TagMerge(Iterator[pa.RecordBatch]):
     senders : int
     consumed : callable
         Hears (sender, bytes) when so much of what the sender sent was handed on or dropped.
+
+    Attributes
+    ----------
+    events : int
+        Grows with everything that comes.
     """
 
     def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
         self.waiting = 0  # rows that were not handed on
+        self.events = 0
         # of all inboxes; None: to be looked for again
         self._bound_now: bytes | None = None
         self._first_now: bytes | None = None
+        self._any_ended = False
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
@@ -87,17 +94,21 @@ class TagMerge(Iterator[pa.RecordBatch]):
             return
         inbox, rows = self._inboxes[sender], _Rows(batch, size)
         inbox.queue.append(rows)
-        inbox.first = min(inbox.first, rows.first)
+        if rows.first < inbox.first:
+            inbox.first = rows.first
+            self._first_now = None
+        self.events += 1
         self.waiting += batch.num_rows
-        self._first_now = None
         self.set_low(sender, behind(rows.last))
 
     def set_low(self, sender: int, low: bytes) -> None:
         """The sender sends nothing below this tag any more."""
         inbox = self._inboxes[sender]
         if not inbox.ended and low > inbox.low:
+            if inbox.low == self._bound_now:
+                self._bound_now = None
             inbox.low = low
-            self._bound_now = None
+            self.events += 1
 
     def end(self, sender: int, cut: bytes) -> None:
         """The sender sends nothing any more.
@@ -106,7 +117,9 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """
         inbox = self._inboxes[sender]
         inbox.low, inbox.ended = cut, True
+        self._any_ended = True
         self._bound_now = None
+        self.events += 1
 
     def mark(self, number: int, tag: bytes) -> None:
         """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
@@ -115,6 +128,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if number > self._marked and not self._dropping:
             self._marked = number
             self._marks.append((number, tag))
+            self.events += 1
 
     # ------------------------------------------------------------------------------------ to the node
 
@@ -160,11 +174,17 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def ready(self) -> bool:
         """Whether rows can be handed on now."""
-        return self._first < self._until
+        first, bound = self._first_now, self._bound_now
+        if first is None or bound is None:
+            first, bound = self._first, self._bound
+        return first < bound and not (self._marks and first >= self._marks[0][1])
 
     def __next__(self) -> pa.RecordBatch:
         """The next rows; StopIteration where none is ready."""
         bound = self._until
+        alone = self._alone(bound)
+        if alone is not None:
+            return alone
         active = [sender for sender, inbox in enumerate(self._inboxes) if inbox.first < bound]
         if not active:
             raise StopIteration
@@ -177,6 +197,24 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
         return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+    def _alone(self, bound: bytes) -> pa.RecordBatch | None:
+        """A batch that stands in front of all others and has no follower, taken out; None: it is not so."""
+        found: _Inbox | None = None
+        of = 0
+        for sender, inbox in enumerate(self._inboxes):
+            if inbox.first < bound:
+                if found is not None or len(inbox.queue) > 1:
+                    return None
+                found, of = inbox, sender
+        if found is None or found.queue[0].last >= bound:
+            return None
+        rows = found.queue.popleft()
+        found.first = END
+        self._first_now = None
+        self.waiting -= rows.batch.num_rows
+        self._consumed(of, rows.size)
+        return rows.batch
 
     def _enough(self, sender: int, rows: int, bound: bytes) -> bytes:
         """A tag such that about so many rows of the sender are below it; END: fewer are below `bound`."""
@@ -215,6 +253,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """Once every row that counts was handed on: the tag at which the rows end, `END` at the end of the
         stream. None: more is to come.
         """
+        if not self._any_ended:  # each step asks
+            return None
         bound = self._bound
         if self._marks and self._marks[0][1] <= bound:
             return None

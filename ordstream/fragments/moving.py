@@ -176,6 +176,8 @@ class MovingOperators:
         Where the output ends, if not where the input does.
     """
 
+    quiet = False  # a move may go on although nothing comes
+
     def __init__(
         self,
         fragment: Fragment,

@@ -45,8 +45,9 @@ class PolledStream(Stream):
     """
 
     _fitted = True
-    #: Seconds that the core worked in the last `poll` on this thread; and of these the CPU's.
+    #: Seconds that the core worked in the last `poll` on this thread; of these the CPU's, if `times_cpu`.
     worked_s = cpu_s = 0.0
+    times_cpu = False
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         super().__init__(pipeline, data, settings)
@@ -67,15 +68,17 @@ class PolledStream(Stream):
         OrdstreamError
             What ended the run.
         """
-        self._start()
+        if self.workers or not self._started:
+            self._start()
         batch = self._take()
         if batch is not None:
             return batch, True
         core_run: Any = self._core
-        self._feeder.retire()
         if core_run.active > len(self._workers) and self.workers:
             self._start()
         there = ready()
+        if there:
+            self._feeder.retire()
         fed = there and self._feeder.wants_batch()
         if fed:
             self._feeder.feed_one()
@@ -95,14 +98,24 @@ class PolledStream(Stream):
         the second.
         """
         core_run: Any = self._core
-        began, cpu = time.perf_counter(), time.thread_time()
+        cpu = time.thread_time() if self.times_cpu else 0.0
+        began = time.perf_counter()
         core_run.work()
         if waited and not core_run.source_ended:  # as above
             _, _, _, rows_out = core_run.progress()
             if rows_out > self._rows_taken:
                 core_run.want(self._rows_taken)
                 core_run.work()
-        self.cpu_s, self.worked_s = time.thread_time() - cpu, time.perf_counter() - began
+        self.worked_s = time.perf_counter() - began
+        if self.times_cpu:
+            self.cpu_s = time.thread_time() - cpu
+
+    def settled(self) -> int:
+        """As `Stream.settled`. Nobody else closes the run, so there is nothing to hold back."""
+        if self._closed:
+            return self._settled
+        _, _, emitted, rows_out = self._core.progress()
+        return int(emitted) if rows_out == self._rows_taken else self._settled
 
     @property
     def worked_off(self) -> bool:
@@ -156,6 +169,11 @@ class PolledStream(Stream):
                 self._passed(*item[1])
                 continue
             return self._parts(*item)
+
+    def _note_taken(self, batch: pa.RecordBatch) -> None:
+        self._settled = self._core.emitted_through
+        self._rows_taken += batch.num_rows
+        self._taken_at = time.monotonic()
 
     def _parts(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64]) -> Taken:
         self._note_taken(batch)

@@ -3,7 +3,7 @@
 The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired
 input. It never waits with the GIL held.
 """
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -22,7 +22,7 @@ from ordstream._core.flow.runtime cimport (
 )
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.flow.signals cimport look_for_signals
-from ordstream._core.ground.arrow cimport ArrowArray, output_export
+from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
@@ -159,16 +159,15 @@ cdef class Run:
     def push(self, batch):
         """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an
         unsupported column layout."""
-        cdef Batch* b
-        cdef ArrowArray* array
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, DATA)
         cdef int rc
-        _, capsule = batch.__arrow_c_array__()
-        array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
-        b = batch_new(self.layout_owner.layout.ncols, DATA)
         if b == NULL:
             raise MemoryError
-        memcpy(&b.array, array, sizeof(ArrowArray))
-        array.release = NULL
+        try:
+            batch._export_to_c(<size_t> &b.array)             # its schema is known
+        except BaseException:
+            batch_free(b)
+            raise
         if batch_converts(b, &self.layout_owner.layout, self.used):
             with nogil:
                 rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
