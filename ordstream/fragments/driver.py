@@ -19,6 +19,7 @@ from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
 from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numbered
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
+from ordstream.fragments.shedding import reports_together, shed_together
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
 from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
@@ -37,6 +38,7 @@ from ordstream.ground.ordertags import (
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing
+    from ordstream.node.shedding import ShedOutcome
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -297,6 +299,11 @@ class Driver:
             return self.blocks.error
         return None if first is None else _failure(first, self.blocks.rows)
 
+    def shed(self) -> ShedOutcome:
+        """What the shed operators of the nodes that have ended left behind."""
+        ended = sorted(self._outcomes, key=lambda one: (one.fragment, one.node))
+        return shed_together([one.shed for one in ended if one.shed is not None])
+
     def told(self, figures: Figures) -> None:
         """What a node has done so far."""
         self._figures[figures.fragment, figures.node] = figures
@@ -317,7 +324,8 @@ class Driver:
             rate = serial / seconds if seconds > 0 else 0.0
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
-        return replace(found, channels=channels, grouping=self._spread.report())
+        together = reports_together(found.shedding)
+        return replace(found, channels=channels, grouping=self._spread.report(), shedding=together)
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:

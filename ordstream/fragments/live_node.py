@@ -17,6 +17,7 @@ from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
+from ordstream.fragments.shedding import SheddingNode, sheds
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import tags_of
 
@@ -79,6 +80,8 @@ class LiveNode:
         elif chosen is not None and isinstance(chosen.grouping, POSG):
             parts = of, self.merge, options
             self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
+        elif sheds(of):
+            self._operators = SheddingNode(of, self.merge, options, states)
         else:
             self._operators = PolledNode(of, self.merge, options, states)
         self.shifts: dict[int, Any] = {}
@@ -215,6 +218,7 @@ class LiveNode:
             error=error,
             cause=cause,
             tag=tag,
+            shed=self._operators.shed(),
         )
 
     def figures(self) -> Figures:

@@ -6,6 +6,7 @@ smallest low of all senders are complete and go on, so nothing waits for a row t
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +28,15 @@ def behind(tag: bytes) -> bytes:
 
 
 class _Rows:
-    """A batch in an inbox, with its first and last tag and the bytes that its sender counts for it."""
+    """A batch in an inbox, with its first and last tag, the bytes that its sender counts for it, and when it
+    came.
+    """
 
-    __slots__ = ("batch", "first", "last", "size")
+    __slots__ = ("arrived_ns", "batch", "first", "last", "size")
 
-    def __init__(self, batch: pa.RecordBatch, size: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, size: int, arrived_ns: int) -> None:
         tags = tags_of(batch)
-        self.batch, self.size = batch, size
+        self.batch, self.size, self.arrived_ns = batch, size, arrived_ns
         self.first: bytes = tags[0].as_py()
         self.last: bytes = tags[-1].as_py()
 
@@ -67,12 +70,14 @@ class TagMerge(Iterator[pa.RecordBatch]):
     ----------
     events : int
         Grows with everything that comes.
+    arrived_ns : int
+        When the oldest of the rows that were handed on last came (`time.monotonic_ns`).
     """
 
     def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
         self.waiting = 0  # rows that were not handed on
-        self.events = 0
+        self.events = self.arrived_ns = 0
         # of all inboxes; None: to be looked for again
         self._bound_now: bytes | None = None
         self._first_now: bytes | None = None
@@ -92,7 +97,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if self._dropping:
             self._consumed(sender, size)
             return
-        inbox, rows = self._inboxes[sender], _Rows(batch, size)
+        inbox, rows = self._inboxes[sender], _Rows(batch, size, time.monotonic_ns())
         inbox.queue.append(rows)
         if rows.first < inbox.first:
             inbox.first = rows.first
@@ -185,6 +190,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         alone = self._alone(bound)
         if alone is not None:
             return alone
+        self.arrived_ns = time.monotonic_ns()
         active = [sender for sender, inbox in enumerate(self._inboxes) if inbox.first < bound]
         if not active:
             raise StopIteration
@@ -213,6 +219,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         found.first = END
         self._first_now = None
         self.waiting -= rows.batch.num_rows
+        self.arrived_ns = rows.arrived_ns
         self._consumed(of, rows.size)
         return rows.batch
 
@@ -232,12 +239,13 @@ class TagMerge(Iterator[pa.RecordBatch]):
         queue = self._inboxes[sender].queue
         while queue and queue[0].first < bound:
             rows = queue.popleft()
+            self.arrived_ns = min(self.arrived_ns, rows.arrived_ns)
             if rows.last < bound:
                 self._consumed(sender, rows.size)
                 yield rows.batch
                 continue
             n = bisect_left(Tags(tags_of(rows.batch)), bound)
-            queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
+            queue.appendleft(_Rows(rows.batch.slice(n), rows.size, rows.arrived_ns))
             yield rows.batch.slice(0, n)
         self._inboxes[sender].changed()
 

@@ -20,6 +20,7 @@ from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
     from ordstream.node.polled_stream import PolledStream
+    from ordstream.node.shedding import ShedOutcome
 
 #: Seconds for which a node without worker threads works before it looks at its sockets again, about: what it
 #: has so far leaves it then. It begins with so many rows.
@@ -231,8 +232,12 @@ class PolledNode(FragmentNode):
         return not self._fitted and self._stream.settled() >= self._taken
 
     def report_so_far(self) -> Any:
-        """As `report`, while rows come; None where worker threads change what it would tell."""
-        return self.report if self._stream.workers == 0 else None
+        """As `report`, while rows come."""
+        return self.report
+
+    def shed(self) -> ShedOutcome | None:
+        """Behind `close`: what its shed operators left behind; None: it has none."""
+        return None
 
     @property
     def works(self) -> bool:

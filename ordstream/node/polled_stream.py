@@ -124,6 +124,15 @@ class PolledStream(Stream):
         return bool(pushed == emitted)
 
     @property
+    def sheds(self) -> list[tuple[Any, str, Any]]:
+        """Shed operators, the names of those that they protect, and their kernels."""
+        return self._made.sheds
+
+    def next_arrived(self, ns: int) -> None:
+        """Say since when the rows of the next batch wait (`time.monotonic_ns`)."""
+        self._feeder.arrived_ns = ns
+
+    @property
     def is_closed(self) -> bool:
         """Its memory was given back."""
         return self._closed
@@ -147,11 +156,15 @@ class PolledStream(Stream):
 
     @property
     def report(self) -> Report:
-        """Figures of the run, also while it goes on. Without workers, on the thread that polls."""
+        """Figures of the run, also while it goes on, on the thread that polls. What worker threads are at
+        then is left out: bytes of state, the buckets' skew, latencies.
+        """
         if self._closed:
             return super().report
         seconds = time.perf_counter() - self._started if self._started else 0.0
-        return self._make_report(self._core.statistics(), self._core.samples(), seconds, self._delivered, 0)
+        samples = [] if self.workers else self._core.samples()
+        figures = self._core.statistics(self.workers > 0)
+        return self._make_report(figures, samples, seconds, self._delivered, 0)
 
     def _take(self) -> Taken | None:
         """A finished batch; at the end StopIteration or the failure."""

@@ -156,9 +156,9 @@ cdef class Run:
 
     # ------------------------------------------------------------ feeding
 
-    def push(self, batch):
-        """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an
-        unsupported column layout."""
+    def push(self, batch, int64_t arrived_ns=0):
+        """Give a record batch (exactly the source's schema) to the ingress. arrived_ns: since when its rows
+        wait, by now_ns; 0: they come now. Raises TypeError for an unsupported column layout."""
         cdef Batch* b = batch_new(self.layout_owner.layout.ncols, DATA)
         cdef int rc
         if b == NULL:
@@ -184,10 +184,10 @@ cdef class Run:
             return
         Py_INCREF(batch)
         b.source = <void*> <PyObject*> batch
-        self.put(b)
+        self.put(b, arrived_ns)
 
-    cdef int put(self, Batch* b) except -1:
-        b.arrived_ns = now_ns()
+    cdef int put(self, Batch* b, int64_t arrived_ns=0) except -1:
+        b.arrived_ns = arrived_ns if arrived_ns else now_ns()
         b.first_serial = self.pushed_rows + 1
         self.pushed_rows += b.rows
         if self.pinned_tail == NULL:
@@ -521,9 +521,9 @@ cdef class Run:
         """As figures.markers."""
         return markers(&self.rt)
 
-    def statistics(self):
-        """Figures of the run as a dict (ordstream/node/report.py shapes them)."""
-        return run_figures(&self.rt, self.names, self.kinds, self.peak)
+    def statistics(self, bint live=False):
+        """Figures of the run as a dict (ordstream/node/report.py shapes them). live: as run_figures."""
+        return run_figures(&self.rt, self.names, self.kinds, self.peak, live)
 
     # ------------------------------------------------------------ the end
 
