@@ -81,7 +81,7 @@ class LiveNode:
             parts = of, self.merge, options
             self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
         elif sheds(of):
-            self._operators = SheddingNode(of, self.merge, options, states)
+            self._operators = SheddingNode(of, self.merge, options, live=topology.live)
         else:
             self._operators = PolledNode(of, self.merge, options, states)
         self.shifts: dict[int, Any] = {}

@@ -80,7 +80,7 @@ class PolledNode(FragmentNode):
         self._most = most_bytes(settings)
         self._core_schema = core_schema(self.fragment.source)
         self._fitting_schema = self._core_schema.append(pa.field(TAG, pa.binary(), False))
-        self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings)
+        self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings, self._overloads)
         return self._polled
 
     # ---------------------------------------------------------------------------------------- in
@@ -142,6 +142,8 @@ class PolledNode(FragmentNode):
 
     #: Where the output ends, if not where the input does.
     cut: bytes | None = None
+    #: As of `PolledStream`.
+    _overloads = True
 
     # ---------------------------------------------------------------------------------------- its state
 

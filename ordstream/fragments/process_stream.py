@@ -29,6 +29,7 @@ from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
+from ordstream.node.source import is_live
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
@@ -92,7 +93,8 @@ class ProcessStream(Reader):
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
         check_sheds(fragments, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
-        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
+        live = is_live(data)
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables, live)
         self._marking = marking_of(pipeline, options, self._topology, data)
         if self._balancing is not None:
             self._topology = with_routes(self._topology, self._balancing, self._marking)

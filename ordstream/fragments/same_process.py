@@ -23,6 +23,7 @@ from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
+from ordstream.node.source import is_live
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing, MoveFigures
@@ -207,7 +208,8 @@ def run_here(
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
     check_sheds(cut, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
+    chosen = tuple(fragments or cut)
+    topology = Topology(chosen, n, of_nodes, channel_bytes, groupings, tables, is_live(data))
     schema = with_tags(topology.fragments[-1].output, tags)
     marking = marking_of(pipeline, options, topology, data)
     if balancing is not None:

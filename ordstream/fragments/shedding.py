@@ -87,14 +87,19 @@ class SheddingNode(PolledNode):
 
     Parameters
     ----------
-    As of `PolledNode`.
+    given
+        As of `PolledNode`.
+    live : bool
+        The source gives rows when they come. Else they wait only from when the core begins with them: who is
+        asked for rows does not overload.
     """
 
-    def __init__(self, *given: Any, **more: Any) -> None:
+    def __init__(self, *given: Any, live: bool) -> None:
+        self._overloads = live
         self._arrived_ns = 0
         self._of_source: dict[str, list[Int64s]] = {}  # operator: the source's serials of what it shed
         self._told: dict[str, int] = {}  # how many those are
-        super().__init__(*given, **more)
+        super().__init__(*given)
 
     def _fit(self, rows: pa.RecordBatch) -> None:
         self._arrived_ns = self._merge.arrived_ns

@@ -42,6 +42,8 @@ class PolledStream(Stream):
     pipeline, data, settings
         As of `Stream`, with `tags`. `data` is an iterator whose batches the core takes as they are: of the
         source's schema, and each small enough (`most_bytes`).
+    overloads : bool
+        It gives tuples when they come, and not when they are asked for.
     """
 
     _fitted = True
@@ -49,9 +51,14 @@ class PolledStream(Stream):
     worked_s = cpu_s = 0.0
     times_cpu = False
 
-    def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
+    def __init__(self, pipeline: Any, data: Any, settings: Settings, overloads: bool = True) -> None:
+        self._given_overloads = overloads
         super().__init__(pipeline, data, settings)
         self._as_is = core_schema(self._plan.output).types == self._plan.output.types
+
+    def _make_core(self, begin: Snapshot) -> Any:
+        self._overloads = self._given_overloads
+        return super()._make_core(begin)
 
     def poll(self, ready: Callable[[], bool]) -> tuple[Taken | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.

@@ -86,7 +86,7 @@ def test_nodes_shed_and_their_logs_are_one(two):
         .key_by("item")
         .scan(seen=od.count())
     )
-    result = process_stream.run(pipeline, rows(3_000), two, {"tags": True})
+    result = process_stream.run(pipeline, iter(rows(3_000).to_batches()), two, {"tags": True})
     log = result.shed.log
     expected = run_serial(pipeline, rows(3_000), shed_log=log)
     assert result.table.drop(["_serial", "_index"]).equals(expected.table)

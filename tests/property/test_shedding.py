@@ -179,7 +179,8 @@ def test_nodes_shed_what_their_log_says(
         with pytest.raises(od.PlanError, match=before.name):
             run_here(case.pipeline, case.table, nodes, options, **turns)
         return
-    result = run_here(case.pipeline, case.table, nodes, options, **turns)
+    coming = iter(case.table.to_batches(max_chunksize=1 + seed % 50))
+    result = run_here(case.pipeline, coming, nodes, options, **turns)
     expected = run_serial(case.pipeline, case.table, shed_log=result.shed.log)
     assert result.table.equals(expected.table)
     places = zip(*(result.shed.log[name].to_pylist() for name in ("serial", "index")), strict=True)

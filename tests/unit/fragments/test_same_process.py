@@ -91,11 +91,13 @@ def test_a_row_waits_from_its_arrival_at_the_node(monkeypatch):
     late = SimpleNamespace(monotonic_ns=lambda: time.monotonic_ns() - 10_000_000_000)
     with monkeypatch.context() as patch:
         patch.setattr(merging, "time", late)
-        found = run_here(pipeline, TABLE, 2, {}, block_rows=50)
+        found = run_here(pipeline, iter(TABLE.to_batches()), 2, {}, block_rows=50)
+        with pytest.raises(od.OperatorError, match="serial 4"):
+            run_here(pipeline, TABLE, 2, {}, block_rows=50)  # a source that is asked for rows can wait
     assert (found.table.num_rows, found.shed.log["serial"].to_pylist()) == (0, list(range(1, 401)))
     assert pc.min(found.shed.log["latency_ms"]).as_py() >= 10_000
     with pytest.raises(od.OperatorError, match="serial 4"):
-        run_here(pipeline, TABLE, 2, {}, block_rows=50)  # nothing waits, so nothing is shed
+        run_here(pipeline, iter(TABLE.to_batches()), 2, {}, block_rows=50)  # nothing waits long
 
 
 def test_a_reader_gets_rows_soon_although_more_are_there(monkeypatch):
