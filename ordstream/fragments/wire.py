@@ -224,20 +224,22 @@ class Mesh:
     def _take(self, process: int, peer: _Peer) -> None:
         """Hand over the frames that are there as a whole."""
         came, at = memoryview(peer.came), 0
-        while peer.have - at >= HEADER.size:
-            kind, edge, run, size = HEADER.unpack_from(came, at)
-            begin, end = at + HEADER.size, at + HEADER.size + size
-            if end > peer.have:
-                if HEADER.size + size > READ_BYTES:
-                    peer.long, peer.at = (kind, edge, run), peer.have - begin
-                    peer.body = pa.allocate_buffer(size)
-                    memoryview(peer.body).cast("B")[: peer.at] = came[begin : peer.have]
-                    at = peer.have
-                break
-            self._handle(process, kind, edge, run, pa.py_buffer(bytes(came[begin:end])))
-            at = end
-        came[: peer.have - at] = came[at : peer.have]
-        peer.have -= at
+        try:
+            while peer.have - at >= HEADER.size:
+                kind, edge, run, size = HEADER.unpack_from(came, at)
+                begin, end = at + HEADER.size, at + HEADER.size + size
+                if end > peer.have:
+                    if HEADER.size + size > READ_BYTES:
+                        peer.long, peer.at = (kind, edge, run), peer.have - begin
+                        peer.body = pa.allocate_buffer(size)
+                        memoryview(peer.body).cast("B")[: peer.at] = came[begin : peer.have]
+                        at = peer.have
+                    break
+                at = end  # also where an interrupt ends this
+                self._handle(process, kind, edge, run, pa.py_buffer(bytes(came[begin:end])))
+        finally:
+            came[: peer.have - at] = came[at : peer.have]
+            peer.have -= at
 
     def _drop(self, process: int) -> None:
         peer = self._peers.pop(process, None)
