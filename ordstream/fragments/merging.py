@@ -69,7 +69,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
     Attributes
     ----------
     events : int
-        Grows with everything that comes.
+        Grows with everything that comes, and where a marker is passed.
     arrived_ns : int
         When the oldest of the rows that were handed on last came (`time.monotonic_ns`).
     """
@@ -153,6 +153,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
     def pass_mark(self) -> None:
         """Go on behind the marker."""
         self._marks.popleft()
+        self.events += 1  # rows, or the end, may stand behind it
 
     @property
     def _until(self) -> bytes:
