@@ -3,9 +3,12 @@
 The job is POSG's of section V-A: `items` items of a Zipf distribution, each with one of 64 execution times
 that are multiples of the smallest, drawn at random. A tuple's function sleeps for its time, or works for it
 (`--work spin`: then leave the caller a processor of its own). Tuples arrive with a fixed gap of
-`provisioning` times what a tuple takes, over k. That is its work and what a node does beside it, which a
-closed loop of `--calibrate` tuples tells first: else a node that needs a twentieth more than the work alone
-would be overloaded, whoever sends to it. With the defaults each rival takes about 12 seconds.
+`provisioning` times what a tuple takes, over k. That is what its function took, by its own clock (a sleep
+takes some 60 us more than it is asked for), and what a node does beside it. `--calibrate` tuples tell both
+first, by Round-Robin row by row. They come a tenth faster than the work alone allows, so nodes always have
+the next one, and the source, the caller and the nodes share the processors as they do later. Else a
+node that needs a twentieth more than the work alone would be overloaded, whoever sends to it. With the
+defaults each rival takes about 12 seconds.
 
 Every rival gets the same stream, and its output is compared with the input first, value for value and in
 order. Of the tuples behind the first `skip` are shown: the completion time, from arrival to the end of the
@@ -30,21 +33,24 @@ import pyarrow as pa
 TIMES = 64
 TICK_S = 0.001
 SOURCE = pa.schema([("item", pa.int64()), ("us", pa.int64()), ("due", pa.int64())])
-DONE = pa.schema([*SOURCE, pa.field("done", pa.int64())])
+DONE = pa.schema([*SOURCE, pa.field("done", pa.int64()), pa.field("took", pa.int64())])
 
 
-def sleeps(row: Any) -> tuple[int, int, int, int]:
+def sleeps(row: Any) -> tuple[int, int, int, int, int]:
     """A tuple that waits for something else for its time."""
+    began = time.monotonic_ns()
     time.sleep(row.us * 1e-6)
-    return row.item, row.us, row.due, time.monotonic_ns()
+    done = time.monotonic_ns()
+    return row.item, row.us, row.due, done, done - began
 
 
-def spins(row: Any) -> tuple[int, int, int, int]:
+def spins(row: Any) -> tuple[int, int, int, int, int]:
     """A tuple that takes a processor for its time."""
-    end = time.perf_counter() + row.us * 1e-6
-    while time.perf_counter() < end:
+    began = time.monotonic_ns()
+    end = began + row.us * 1_000
+    while (done := time.monotonic_ns()) < end:
         pass
-    return row.item, row.us, row.due, time.monotonic_ns()
+    return row.item, row.us, row.due, done, done - began
 
 
 class Known:
@@ -82,8 +88,8 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
         "full knowledge": lambda: Known(k, us),
     }
 
-    beside_s = beside(pipeline, items[: asked.calibrate], work[: asked.calibrate], k)
-    gap_s = asked.provisioning * (work.mean() * 1e-6 + beside_s) / k
+    over_s, beside_s = beside(pipeline, items[: asked.calibrate], work[: asked.calibrate], k)
+    gap_s = asked.provisioning * (work.mean() * 1e-6 + over_s + beside_s) / k
     started = threading.Event()
 
     def paced() -> Iterator[pa.RecordBatch]:
@@ -129,21 +135,39 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
     return {
         "tuples": m, "skip": asked.skip, "k": k, "zipf": asked.zipf, "work": asked.work,
         "provisioning": asked.provisioning, "mean_us": float(work.mean()), "window": asked.window,
-        "beside_us": round(beside_s * 1e6, 1), "gap_us": round(gap_s * 1e6, 1),
+        "over_us": round(over_s * 1e6, 1), "beside_us": round(beside_s * 1e6, 1),
+        "gap_us": round(gap_s * 1e6, 1),
         "rivals": found,
         "speed-up of POSG over round robin by row": round(mean["round robin by row"] / mean["POSG"], 3),
     }  # fmt: skip
 
 
-def beside(pipeline: Any, items: Any, work: npt.NDArray[np.int64], k: int) -> float:
-    """Seconds that a tuple takes a node beside its work: of tuples that all wait, sent to nodes in turn."""
-    columns = [pa.array(column) for column in (items, work, np.zeros(len(work), dtype=np.int64))]
-    table = pa.Table.from_arrays(columns, schema=SOURCE)
-    done = pipeline.run(table, processes=k, grouping="round_robin").table["done"].to_numpy()
-    of_nodes = [slice(node, None, k) for node in range(k)]
+def beside(pipeline: Any, items: Any, work: npt.NDArray[np.int64], k: int) -> tuple[float, float]:
+    """Seconds that a tuple's function takes longer than it should, and that a node takes beside it."""
+    gap_s = 0.9 * work.mean() * 1e-6 / k
+    started = threading.Event()
+
+    def faster() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"item": 0, "us": 1, "due": 0}], schema=SOURCE)
+        started.wait()
+        began = time.monotonic()
+        for place, (item, us) in enumerate(zip(items.tolist(), work.tolist(), strict=True)):
+            time.sleep(max(0.0, began + place * gap_s - time.monotonic()))
+            yield pa.RecordBatch.from_pylist([{"item": item, "us": us, "due": 0}], schema=SOURCE)
+
+    batches = []
+    with pipeline.stream(faster(), processes=k, grouping="round_robin") as out:
+        for batch in out:
+            started.set()
+            batches.append(batch)
+    table = pa.Table.from_batches(batches).slice(1)
+    done, took = table["done"].to_numpy(), table["took"].to_numpy()
+    first = len(work) // 4 // k * k  # until then tuples that wait become many
+    of_nodes = [slice(first + node, None, k) for node in range(k)]
     busy = sum(float(np.ptp(done[of])) for of in of_nodes)
-    worked = sum(float(work[of][1:].sum()) * 1e3 for of in of_nodes)
-    return max(0.0, busy - worked) / (len(work) - k) * 1e-9
+    worked = sum(float(took[of][1:].sum()) for of in of_nodes)
+    tuples = len(work) - first - k
+    return float((took - work * 1_000).mean()) * 1e-9, max(0.0, busy - worked) / tuples * 1e-9
 
 
 def _of(ns: npt.NDArray[np.int64]) -> dict[str, float]:

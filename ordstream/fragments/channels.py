@@ -117,9 +117,16 @@ class Outbox:
         One per receiver.
     cap : int
         Bytes that one receiver may have and not have handed on, but for the batch that exceeds them.
+
+    Attributes
+    ----------
+    events : int
+        Grows where a receiver gives credit that rows wait for.
     """
 
     def __init__(self, links: Sequence[Link], cap: int) -> None:
+        self.events = 0
+        self._stale = False  # `pump` may have something to send
         self._channels = [_Channel(link, cap) for link in links]
         self._cap = cap
         self._plain: pa.Schema | None = None  # of the last batch: without string views
@@ -153,9 +160,14 @@ class Outbox:
         last = behind(tags_of(batch)[-1].as_py())
         small = batch.nbytes <= self._cap
         self._recent = []
+        self._stale = True
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
-            self._recent.append(self._channels[receiver])
-            self._channels[receiver].held.extend((rows,) if small else parts(rows, rows.num_rows, self._cap))
+            channel = self._channels[receiver]
+            self._recent.append(channel)
+            if small:
+                channel.held.append(rows)
+            else:
+                channel.held.extend(parts(rows, rows.num_rows, self._cap))
         self.set_low(last)
 
     def note(self, receiver: int, body: bytes) -> None:
@@ -165,7 +177,9 @@ class Outbox:
     def set_low(self, low: bytes) -> None:
         """Nothing below this tag is offered any more."""
         for channel in self._channels:
-            channel.low = max(channel.low, low)
+            if low > channel.low:
+                channel.low = low
+                self._stale = True
 
     def mark(self, number: int, tag: bytes) -> None:
         """Say to all where a marker stands, before a row of its tag or a greater one is offered. It needs no
@@ -176,11 +190,18 @@ class Outbox:
 
     def pump(self) -> bool:
         """Send what there is credit for. Returns whether anything was sent."""
+        if not self._stale:
+            return False
+        self._stale = False  # rows that stay wait for credit
         return any([channel.pump() for channel in self._channels])
 
     def acknowledged(self, receiver: int, size: int) -> None:
         """The receiver has handed so many bytes on."""
-        self._channels[receiver].outstanding -= size
+        channel = self._channels[receiver]
+        channel.outstanding -= size
+        if channel.held:
+            self._stale = True
+            self.events += 1
 
     def end(self, cut: bytes = END) -> None:
         """Say to all that nothing comes any more; not while rows wait."""
@@ -193,6 +214,9 @@ def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tupl
     """The rows of each receiver that gets any."""
     if isinstance(nodes, int):
         yield nodes, batch
+        return
+    if len(nodes) == 1:
+        yield int(nodes[0]), batch
         return
     counts = np.bincount(nodes, minlength=receivers)
     if counts.max() == len(nodes):

@@ -19,29 +19,31 @@ from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
 from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numbered
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
+from ordstream.fragments.shedding import reports_together, shed_together
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
 from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
+    ORDINARY,
+    TAG,
     TAG_NAMES,
     Int64s,
     OrderTag,
     RunningIndex,
     source_serial,
     source_serials,
-    source_tags,
     tags_of,
 )
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing
+    from ordstream.node.shedding import ShedOutcome
 
 
 def tag_of_serial(serial: int) -> bytes:
     """The tag of a source tuple."""
-    tag: bytes = source_tags(np.array([serial]))[0].as_py()
-    return tag
+    return ORDINARY + serial.to_bytes(8, "big")
 
 
 class Driver:
@@ -90,6 +92,7 @@ class Driver:
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
         self.emitted_through = begin
         self.rows_out = 0
+        self._tagged_schema: pa.Schema = blocks.schema.append(pa.field(TAG, pa.binary(), False))
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
@@ -98,6 +101,7 @@ class Driver:
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._outcomes: list[Outcome] = []
+        self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
         self._nodes = {
             (k, node)
@@ -129,8 +133,10 @@ class Driver:
             progressed |= self._balance(self._balancing)
             if self._balancing.pauses:
                 return progressed
+        if not blocks.ready() or self._gathers():
+            return progressed
         free, most, before = self.out.free(), None, blocks.rows
-        if not blocks.ready() or not free or self._gathers():
+        if not free:
             return progressed
         if marking is not None:
             if marking.due(before) and marking.full:
@@ -140,7 +146,7 @@ class Driver:
         if block is not None:
             if marking is not None and marking.due(before):
                 self._mark(marking, before)
-            rows = tagged(*block)
+            rows = tagged(*block, self._tagged_schema)
             nodes = self._spread.nodes(block[0], rows, free)
             for node, body in self._spread.notes():
                 self.out.note(node, body)
@@ -209,7 +215,7 @@ class Driver:
     @property
     def _stopping(self) -> bool:
         """A failure is known, or the output is over: nothing more of the source counts."""
-        return any(outcome.error is not None for outcome in self._outcomes) or self.merge.cut is not None
+        return self._failed or self.merge.cut is not None
 
     def _end(self, cut: bytes) -> bool:
         self.out.pump()
@@ -274,6 +280,7 @@ class Driver:
     def ended(self, outcome: Outcome) -> None:
         """A node has ended."""
         self._outcomes.append(outcome)
+        self._failed |= outcome.error is not None
         if outcome.error is not None and self._balancing is not None:
             self._balancing.abandon()
 
@@ -291,6 +298,11 @@ class Driver:
         ):
             return self.blocks.error
         return None if first is None else _failure(first, self.blocks.rows)
+
+    def shed(self) -> ShedOutcome:
+        """What the shed operators of the nodes that have ended left behind."""
+        ended = sorted(self._outcomes, key=lambda one: (one.fragment, one.node))
+        return shed_together([one.shed for one in ended if one.shed is not None])
 
     def told(self, figures: Figures) -> None:
         """What a node has done so far."""
@@ -312,7 +324,8 @@ class Driver:
             rate = serial / seconds if seconds > 0 else 0.0
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
-        return replace(found, channels=channels, grouping=self._spread.report())
+        together = reports_together(found.shedding)
+        return replace(found, channels=channels, grouping=self._spread.report(), shedding=together)
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:

@@ -25,6 +25,9 @@ from ordstream.fragments.wire import (
     SocketLink,
 )
 
+#: Part of a channel's credit that a receiver may keep to itself.
+LATE_ACKS = 4
+
 
 class Endpoint:
     """See the module.
@@ -63,14 +66,17 @@ class Endpoint:
         return SocketLink(self._mesh, to, edge, self.run)
 
     def consumed(self, edge: int) -> Callable[[int, int], None]:
-        """What this process's node behind an edge tells its senders (`TagMerge`)."""
+        """What this process's node behind an edge tells its senders (`TagMerge`): the caller at once, since
+        it goes by who has nothing to do; others when it is much of their credit.
+        """
+        least = 0 if edge == self.topology.first else self.topology.cap // LATE_ACKS
 
         def hear(sender: int, size: int) -> None:
             of = CALLER if edge == self.topology.first else sender
             if of == self.process:
                 self.outs[edge].acknowledged(self.process, size)
             else:
-                self._mesh.ack(of, edge, self.run, size)
+                self._mesh.ack(of, edge, self.run, size, least)
 
         return hear
 

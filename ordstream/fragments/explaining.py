@@ -13,8 +13,8 @@ from ordstream.fragments.balancing import controllers_of
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.process_stream import check_apart
+from ordstream.fragments.shedding import check_sheds
 from ordstream.plan.plan import Plan
-from ordstream.plan.shedding import check_no_shed
 
 
 def explain(plan: Plan, processes: int, options: Mapping[str, Any]) -> str:
@@ -35,9 +35,11 @@ def explain(plan: Plan, processes: int, options: Mapping[str, Any]) -> str:
     unknown = sorted(set(options) - {"grouping", "grouping_key", "balance"})
     if unknown:
         raise PlanError(f"explain has no option {unknown[0]!r}")
-    check_no_shed(plan, f"processes={processes}")
-    spread = spread_of(options, fragmenting.fragments_of(plan), processes)
-    return fragmenting.explain(plan, processes, how=", processes of this machine", spread=spread)
+    fragments = fragmenting.fragments_of(plan, may_shed=True)
+    spread = spread_of(options, fragments, processes)
+    return fragmenting.explain(
+        plan, processes, how=", processes of this machine", fragments=fragments, spread=spread
+    )
 
 
 def spread_of(options: Mapping[str, Any], fragments: Sequence[Fragment], processes: int) -> dict[int, str]:
@@ -45,6 +47,7 @@ def spread_of(options: Mapping[str, Any], fragments: Sequence[Fragment], process
     chosen, balance = groupings_of(options, fragments, processes), options.get("balance")
     moving = controllers_of(balance, tuple(fragments), processes) if balance is not None else {}
     check_apart(moving, chosen)
+    check_sheds(fragments, {}, chosen, keeps_state=balance is not None)
     found = {}
     if fragments[0].operators:
         found[1] = "in blocks, each to the one with the fewest bytes to do"

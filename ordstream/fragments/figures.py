@@ -11,6 +11,7 @@ from ordstream.fragments.channels import ChannelFigures
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag, source_serial
 from ordstream.node.channel_report import ChannelReport
+from ordstream.node.shedding import ShedOutcome
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -20,8 +21,7 @@ class Figures:
     Attributes
     ----------
     fragment, node : int
-    report : Report or None
-        None: its worker threads are at it.
+    report : Report
     channels : list of ChannelFigures
         Per receiver.
     awaited : list of float
@@ -45,11 +45,14 @@ class Outcome(Figures):
     cause : BaseException or None
     tag : bytes
         Of the failing row.
+    shed : ShedOutcome or None
+        What its shed operators left behind, by the source's serials.
     """
 
     error: OperatorError | None = None
     cause: BaseException | None = None
     tag: bytes = b""
+    shed: ShedOutcome | None = None
 
 
 def channels_of(
@@ -108,8 +111,7 @@ def report_of(
 
     stages: dict[int, list[Any]] = {}
     for node in sorted(nodes, key=lambda one: (one.fragment, one.node)):
-        if node.report is not None:
-            stages.setdefault(node.fragment, []).append(node.report)
+        stages.setdefault(node.fragment, []).append(node.report)
     if not stages:
         return _empty(topology, seconds, emitted_through)
     whole = _as_one(topology, list(stages.values())) if len(stages) == _stages(topology) else None

@@ -170,7 +170,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""
-        ordinary = int(np.searchsorted(serials, self._taken, side="right"))
+        ordinary = len(serials)
+        if int(serials[-1]) > self._taken:
+            ordinary = int(np.searchsorted(serials, self._taken, side="right"))
         parts = []
         if ordinary:
             self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
@@ -191,7 +193,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         first, tags = self._tags[0]
         if int(serials[-1]) >= first + len(tags):
             tags = pa.concat_arrays([array for _, array in self._tags])
-        if len(serials) == len(tags) and (serials[1:] > serials[:-1]).all():
+        if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row
         return tags.take(pa.array(serials - first))
 

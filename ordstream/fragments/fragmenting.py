@@ -27,18 +27,21 @@ from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import sheds
 
 
-def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
+def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     """The fragments of a plan, in order. The first one's `key` is None: it has no keyed operator, and may be
     empty.
 
     Parameters
     ----------
     plan : Plan
+    may_shed : bool
+        A shed operator may run in several nodes: it then stands with the operator that it protects.
 
     Raises
     ------
     PlanError
-        It is a graph; it sheds, and there would be several fragments; or an operator reads serials.
+        It is a graph; it sheds where it may not, and there would be several fragments; or an operator reads
+        serials.
     """
     check_line(plan, "several nodes")
     fragments: list[Fragment] = []
@@ -46,8 +49,9 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
     spread: list[set[int]] | None = None  # per column that rows are spread by: where its value is now
     for position, operator in enumerate(plan.operators):
         if operator.stateful and not _stays(operator, key, spread):
-            fragments.append(Fragment(plan.part(first, position), first, key))
-            first, key = position, operator.key
+            cut = position - (position > 0 and plan.operators[position - 1].sheds)
+            fragments.append(Fragment(plan.part(first, cut), first, key))
+            first, key = cut, operator.key
             spread = [{index} for index in operator.key]
         if spread is not None:
             passed = operator.columns_passed()
@@ -60,7 +64,7 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
             "without processes= and nodes="
         )
     shed = sheds(plan)
-    if shed and len(fragments) > 1:
+    if shed and len(fragments) > 1 and not may_shed:
         raise PlanError(
             f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one "
             "source"
@@ -157,6 +161,7 @@ def check_options(options: Mapping[str, Any], where: str) -> None:
         "punctuate": "time punctuations don't cross nodes",
         "snapshot_every": "snapshots of several nodes are not taken",
         "arrivals": "an open-loop schedule is for one node",
+        "shed_log": "a log is replayed in one node",
     }
     for name, why in wrong.items():
         if options.get(name) is not None:

@@ -17,6 +17,7 @@ from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
+from ordstream.fragments.shedding import SheddingNode, sheds
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import tags_of
 
@@ -79,6 +80,8 @@ class LiveNode:
         elif chosen is not None and isinstance(chosen.grouping, POSG):
             parts = of, self.merge, options
             self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
+        elif sheds(of):
+            self._operators = SheddingNode(of, self.merge, options, live=topology.live)
         else:
             self._operators = PolledNode(of, self.merge, options, states)
         self.shifts: dict[int, Any] = {}
@@ -87,12 +90,29 @@ class LiveNode:
         self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
+        self._events = 0  # beside those of `merge` and `out`
+        self._rested_at = -1
+
+    @property
+    def rests(self) -> bool:
+        """`step` has nothing to do until something comes."""
+        came = self.merge.events + self.out.events + self._events
+        return self.outcome is not None or came == self._rested_at
 
     def step(self) -> bool:
         """Do what can be done without waiting, about one batch of it. Returns whether anything was."""
-        if self.outcome is not None:
+        came = self.merge.events + self.out.events + self._events
+        if came == self._rested_at or self.outcome is not None:
             return False
-        self._hand_on_marks()
+        did = self._step()
+        # what came meanwhile makes another step
+        if self._cut is None and not self.merge.marks and (self._operators.quiet or self.out.blocked):
+            self._rested_at = came
+        return did
+
+    def _step(self) -> bool:
+        if self.merge.marks:
+            self._hand_on_marks()
         progressed = self.out.pump()
         if self.out.blocked:
             return progressed
@@ -112,7 +132,8 @@ class LiveNode:
         if batch is not None:
             self.out.offer(batch, 0 if self._route is None else self._route(batch, tags_of(batch)))
         self.out.set_low(self._operators.low())
-        did |= self._pass_mark()
+        if self.merge.marks:
+            did |= self._pass_mark()
         if self.fragment in self._topology.tables:
             self.said.extend(self._moving.moved)
             self._moving.moved.clear()
@@ -165,10 +186,12 @@ class LiveNode:
 
     def arrive(self, sender: int, said: Any) -> None:
         """State of keys that come here, from another node of the fragment."""
+        self._events += 1
         self._moving.arrive(sender, said)
 
     def abandon(self) -> None:
         """A node failed: state that is missing will not come."""
+        self._events += 1
         if self.fragment in self._topology.tables:
             self._moving.abandon()
 
@@ -195,6 +218,7 @@ class LiveNode:
             error=error,
             cause=cause,
             tag=tag,
+            shed=self._operators.shed(),
         )
 
     def figures(self) -> Figures:

@@ -71,6 +71,7 @@ class MeasuredNode(PolledNode):
         self._work_s = ALONE_S  # of a row, about
         self._single: deque[pa.RecordBatch] = deque()  # the row that runs alone in this step
         super().__init__(each or fragment, *given, **more)
+        self._polled.times_cpu = True
 
     def _next_rows(self) -> pa.RecordBatch:
         rows = super()._next_rows()

@@ -6,6 +6,7 @@ smallest low of all senders are complete and go on, so nothing waits for a row t
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +28,15 @@ def behind(tag: bytes) -> bytes:
 
 
 class _Rows:
-    """A batch in an inbox, with its first and last tag and the bytes that its sender counts for it."""
+    """A batch in an inbox, with its first and last tag, the bytes that its sender counts for it, and when it
+    came.
+    """
 
-    __slots__ = ("batch", "first", "last", "size")
+    __slots__ = ("arrived_ns", "batch", "first", "last", "size")
 
-    def __init__(self, batch: pa.RecordBatch, size: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, size: int, arrived_ns: int) -> None:
         tags = tags_of(batch)
-        self.batch, self.size = batch, size
+        self.batch, self.size, self.arrived_ns = batch, size, arrived_ns
         self.first: bytes = tags[0].as_py()
         self.last: bytes = tags[-1].as_py()
 
@@ -62,14 +65,23 @@ class TagMerge(Iterator[pa.RecordBatch]):
     senders : int
     consumed : callable
         Hears (sender, bytes) when so much of what the sender sent was handed on or dropped.
+
+    Attributes
+    ----------
+    events : int
+        Grows with everything that comes, and where a marker is passed.
+    arrived_ns : int
+        When the oldest of the rows that were handed on last came (`time.monotonic_ns`).
     """
 
     def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
         self.waiting = 0  # rows that were not handed on
+        self.events = self.arrived_ns = 0
         # of all inboxes; None: to be looked for again
         self._bound_now: bytes | None = None
         self._first_now: bytes | None = None
+        self._any_ended = False
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
@@ -85,19 +97,23 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if self._dropping:
             self._consumed(sender, size)
             return
-        inbox, rows = self._inboxes[sender], _Rows(batch, size)
+        inbox, rows = self._inboxes[sender], _Rows(batch, size, time.monotonic_ns())
         inbox.queue.append(rows)
-        inbox.first = min(inbox.first, rows.first)
+        if rows.first < inbox.first:
+            inbox.first = rows.first
+            self._first_now = None
+        self.events += 1
         self.waiting += batch.num_rows
-        self._first_now = None
         self.set_low(sender, behind(rows.last))
 
     def set_low(self, sender: int, low: bytes) -> None:
         """The sender sends nothing below this tag any more."""
         inbox = self._inboxes[sender]
         if not inbox.ended and low > inbox.low:
+            if inbox.low == self._bound_now:
+                self._bound_now = None
             inbox.low = low
-            self._bound_now = None
+            self.events += 1
 
     def end(self, sender: int, cut: bytes) -> None:
         """The sender sends nothing any more.
@@ -106,7 +122,9 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """
         inbox = self._inboxes[sender]
         inbox.low, inbox.ended = cut, True
+        self._any_ended = True
         self._bound_now = None
+        self.events += 1
 
     def mark(self, number: int, tag: bytes) -> None:
         """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
@@ -115,6 +133,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if number > self._marked and not self._dropping:
             self._marked = number
             self._marks.append((number, tag))
+            self.events += 1
 
     # ------------------------------------------------------------------------------------ to the node
 
@@ -134,6 +153,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
     def pass_mark(self) -> None:
         """Go on behind the marker."""
         self._marks.popleft()
+        self.events += 1  # rows, or the end, may stand behind it
 
     @property
     def _until(self) -> bytes:
@@ -160,11 +180,18 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def ready(self) -> bool:
         """Whether rows can be handed on now."""
-        return self._first < self._until
+        first, bound = self._first_now, self._bound_now
+        if first is None or bound is None:
+            first, bound = self._first, self._bound
+        return first < bound and not (self._marks and first >= self._marks[0][1])
 
     def __next__(self) -> pa.RecordBatch:
         """The next rows; StopIteration where none is ready."""
         bound = self._until
+        alone = self._alone(bound)
+        if alone is not None:
+            return alone
+        self.arrived_ns = time.monotonic_ns()
         active = [sender for sender, inbox in enumerate(self._inboxes) if inbox.first < bound]
         if not active:
             raise StopIteration
@@ -177,6 +204,25 @@ class TagMerge(Iterator[pa.RecordBatch]):
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
         return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+    def _alone(self, bound: bytes) -> pa.RecordBatch | None:
+        """A batch that stands in front of all others and has no follower, taken out; None: it is not so."""
+        found: _Inbox | None = None
+        of = 0
+        for sender, inbox in enumerate(self._inboxes):
+            if inbox.first < bound:
+                if found is not None or len(inbox.queue) > 1:
+                    return None
+                found, of = inbox, sender
+        if found is None or found.queue[0].last >= bound:
+            return None
+        rows = found.queue.popleft()
+        found.first = END
+        self._first_now = None
+        self.waiting -= rows.batch.num_rows
+        self.arrived_ns = rows.arrived_ns
+        self._consumed(of, rows.size)
+        return rows.batch
 
     def _enough(self, sender: int, rows: int, bound: bytes) -> bytes:
         """A tag such that about so many rows of the sender are below it; END: fewer are below `bound`."""
@@ -194,12 +240,13 @@ class TagMerge(Iterator[pa.RecordBatch]):
         queue = self._inboxes[sender].queue
         while queue and queue[0].first < bound:
             rows = queue.popleft()
+            self.arrived_ns = min(self.arrived_ns, rows.arrived_ns)
             if rows.last < bound:
                 self._consumed(sender, rows.size)
                 yield rows.batch
                 continue
             n = bisect_left(Tags(tags_of(rows.batch)), bound)
-            queue.appendleft(_Rows(rows.batch.slice(n), rows.size))
+            queue.appendleft(_Rows(rows.batch.slice(n), rows.size, rows.arrived_ns))
             yield rows.batch.slice(0, n)
         self._inboxes[sender].changed()
 
@@ -215,6 +262,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """Once every row that counts was handed on: the tag at which the rows end, `END` at the end of the
         stream. None: more is to come.
         """
+        if not self._any_ended:  # each step asks
+            return None
         bound = self._bound
         if self._marks and self._marks[0][1] <= bound:
             return None

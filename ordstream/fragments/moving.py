@@ -176,6 +176,8 @@ class MovingOperators:
         Where the output ends, if not where the input does.
     """
 
+    quiet = False  # a move may go on although nothing comes
+
     def __init__(
         self,
         fragment: Fragment,
@@ -462,8 +464,10 @@ class MovingOperators:
 
     def report_so_far(self) -> Any:
         """As `PolledNode.report_so_far`."""
-        now = [run.report_so_far() for run in self._runs()]
-        return None if any(one is None for one in now) else self._together([*now, *self._closed])
+        return self._together([*[run.report_so_far() for run in self._runs()], *self._closed])
+
+    def shed(self) -> None:
+        """As `PolledNode.shed`: such operators don't move."""
 
     def _of_second(self, name: str) -> list[Any]:
         return [getattr(run, name) for run in self._runs()[1:]]

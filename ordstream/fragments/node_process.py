@@ -94,7 +94,8 @@ class _Host:
                 if node.outcome is not None and k not in self._told:
                     self._told.add(k)
                     self._tell(node.outcome)
-            self._turn(0.0 if progressed else WORKING_S if works else None)
+            more = progressed and not all(node.rests for node in self._nodes)
+            self._turn(0.0 if more else WORKING_S if works else None)
 
     def _turn(self, seconds: float | None) -> None:
         """Look at the sockets; where there is nothing else to do, count who is waited for."""

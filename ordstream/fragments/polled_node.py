@@ -20,6 +20,7 @@ from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
     from ordstream.node.polled_stream import PolledStream
+    from ordstream.node.shedding import ShedOutcome
 
 #: Seconds for which a node without worker threads works before it looks at its sockets again, about: what it
 #: has so far leaves it then. It begins with so many rows.
@@ -63,7 +64,9 @@ class PolledNode(FragmentNode):
         self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
         self._step_s = 0.0  # what a step takes beside that
         self._asked = False  # a snapshot is under way in the core
-        self._quiet = False  # the core has nothing to do until something comes
+        self._flushes = AT_END + fragment.first.to_bytes(2, "big")  # behind the rows comes what is flushed
+        self.quiet = False  # the core has nothing to do until something comes
+        self._settled = 0  # as the core had it when the last step ended
         if states:
             options = {**options, "restore": _begin(fragment, states)}
         super().__init__(fragment, self._given(), None, options)
@@ -77,7 +80,7 @@ class PolledNode(FragmentNode):
         self._most = most_bytes(settings)
         self._core_schema = core_schema(self.fragment.source)
         self._fitting_schema = self._core_schema.append(pa.field(TAG, pa.binary(), False))
-        self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings)
+        self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings, self._overloads)
         return self._polled
 
     # ---------------------------------------------------------------------------------------- in
@@ -98,21 +101,23 @@ class PolledNode(FragmentNode):
         if self._merge.cut != END:
             raise _Stopped("stopped before the end")
 
-    def _turn_rows(self) -> int:
-        """About how many rows a turn has time for."""
-        waiting = self._merge.waiting + sum(batch.num_rows for batch in self._fitted)
+    def _turn_rows(self, taken: int = 0) -> int:
+        """About how many rows a turn has time for, of those that wait and `taken` ones."""
+        waiting = taken + self._merge.waiting + sum([batch.num_rows for batch in self._fitted])
         # not before a row was timed
         long_s = min(LONG_TURN_S, waiting * self._row_s / 4) if self._taken else 0.0
         return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
 
     def _next_rows(self) -> pa.RecordBatch:
         """What the core gets next, of what is there."""
-        most = self._turn_rows()
         rows = self._fitted.popleft()
-        if self._stream.workers == 0 and rows.num_rows > most:
-            self._fitted.appendleft(rows.slice(most))
-            rows = rows.slice(0, most)
-        self._fed = rows.num_rows
+        count = rows.num_rows
+        if count > 1 and self._stream.workers == 0:
+            most = self._turn_rows(count)
+            if count > most:
+                self._fitted.appendleft(rows.slice(most))
+                rows, count = rows.slice(0, most), most
+        self._fed = count
         return rows
 
     def _fit(self, rows: pa.RecordBatch) -> None:
@@ -132,11 +137,13 @@ class PolledNode(FragmentNode):
 
     def _check_order(self, tags: pa.Array) -> None:
         """A merge gives sorted rows: what is left to see is that none comes late."""
-        if len(tags) and self._last is not None and tags[0].as_py() <= self._last:
+        if self._last is not None and len(tags) and tags[0].as_py() <= self._last:
             check_ascending(tags, self._last, self._taken)
 
     #: Where the output ends, if not where the input does.
     cut: bytes | None = None
+    #: As of `PolledStream`.
+    _overloads = True
 
     # ---------------------------------------------------------------------------------------- its state
 
@@ -175,7 +182,7 @@ class PolledNode(FragmentNode):
         if not self._asked:
             if self._polled.progress()[0] < self._taken:
                 return None  # the core puts a marker where it is, not behind the rows that wait in it
-            self._asked, self._quiet = True, False
+            self._asked, self.quiet = True, False
             self._polled.ask_for_snapshot()
             return None
         found = self._polled.snapshot_taken()
@@ -198,10 +205,10 @@ class PolledNode(FragmentNode):
             As `FragmentNode` raises it.
         """
         self._fed = 0
-        if self._quiet:
+        if self.quiet:
             if not self._ready():
                 return None, False
-            self._quiet = False
+            self.quiet = False
         began = time.perf_counter()
         try:
             taken, progressed = self._polled.poll(self._ready)
@@ -213,8 +220,9 @@ class PolledNode(FragmentNode):
             took, worked = time.perf_counter() - began, self._polled.worked_s
             self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)
             self._step_s += (took - worked - self._step_s) / 8
-        done = not progressed or self._stream.settled() >= self._taken
-        self._quiet = done and not self._asked and self._stream.workers == 0 and not self._ready()
+        self._settled = self._stream.settled()
+        if self._stream.workers == 0 and not self._asked:
+            self.quiet = (not progressed or self._settled >= self._taken) and not self._ready()
         if taken is None:
             return None, progressed
         tags = self._output_tags(taken.serials, taken.indexes)
@@ -226,8 +234,12 @@ class PolledNode(FragmentNode):
         return not self._fitted and self._stream.settled() >= self._taken
 
     def report_so_far(self) -> Any:
-        """As `report`, while rows come; None where worker threads change what it would tell."""
-        return self.report if self._stream.workers == 0 else None
+        """As `report`, while rows come."""
+        return self.report
+
+    def shed(self) -> ShedOutcome | None:
+        """Behind `close`: what its shed operators left behind; None: it has none."""
+        return None
 
     @property
     def works(self) -> bool:
@@ -236,7 +248,7 @@ class PolledNode(FragmentNode):
 
     def low(self) -> bytes:
         """A tag below which no output comes any more."""
-        settled = self._stream.settled()
+        settled = self._settled
         self._was_idle = not self._fitted and settled >= self._taken
         if settled < self._taken:
             tag = self._tag_of(settled + 1)
@@ -244,8 +256,7 @@ class PolledNode(FragmentNode):
         elif self._fitted:
             low = tags_of(self._fitted[0])[0].as_py()
         else:
-            # behind the rows comes what its own operators flush
-            low = min(self._merge.low, AT_END + self.fragment.first.to_bytes(2, "big"))
+            low = min(self._merge.low, self._flushes)
         return max(self._sent, low)
 
 

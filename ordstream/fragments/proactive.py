@@ -48,7 +48,7 @@ CAP_BYTES = 32 << 10
 #: Rows that take less, in seconds, are not all timed; of so many at least one is.
 TIMED_S = 0.0005
 LEAST_TIMED = 64
-#: So many timed rows go into the matrices together, where others wait.
+#: So many timed rows go into the matrices together: one by one they would cost a third of a node's step.
 LEARN_ROWS = 32
 #: Part of a new measurement in the running mean of a row's time.
 MEAN_PART = 0.05
@@ -197,7 +197,7 @@ class TimedNode(PolledNode):
                 if batch is not None or not self._ready() or time.perf_counter() > until:
                     return batch, did
         finally:
-            if self._timed_rows >= LEARN_ROWS or not self._ready():
+            if self._timed_rows >= LEARN_ROWS or (self._timed and self._merge.cut is not None):
                 self._learn()
 
     def _executed(self, rows: pa.RecordBatch, began: float) -> None:

@@ -22,17 +22,20 @@ from ordstream.fragments.grouping import OPTIONS, groupings_of
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
+from ordstream.fragments.shedding import check_sheds, shed_together
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
+from ordstream.node.source import is_live
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
     from ordstream.fragments.balancing import Balancing, MoveFigures
     from ordstream.fragments.marking import Marking
+    from ordstream.node.shedding import ShedOutcome
     from ordstream.node.snapshotting import SnapshotFuture
     from ordstream.snapshots.snapshot import Snapshot
 
@@ -89,7 +92,9 @@ class ProcessStream(Reader):
             channel_bytes = channel_bytes or CHANNEL_BYTES
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
-        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
+        check_sheds(fragments, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
+        live = is_live(data)
+        self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables, live)
         self._marking = marking_of(pipeline, options, self._topology, data)
         if self._balancing is not None:
             self._topology = with_routes(self._topology, self._balancing, self._marking)
@@ -335,6 +340,13 @@ class ProcessStream(Reader):
         """The last snapshot that was taken: of a suspended run, its end."""
         return self._marking.snapshots.last if self._marking is not None else None
 
+    @property
+    def shed(self) -> ShedOutcome:
+        """What shed operators left behind, of the nodes that have ended: complete once the stream is
+        exhausted.
+        """
+        return shed_together([]) if self._driver is None else self._driver.shed()
+
     def progress(self) -> tuple[int, int | None, int]:
         """(tuples given out, tuples in all if known, serial emitted through). Any thread."""
         if self._driver is None:
@@ -559,4 +571,4 @@ def run(pipeline: Any, data: Any, processes: int | Processes, options: Mapping[s
     """
     with stream(pipeline, data, processes, {**options, "partial": False}) as out:
         batches = list(out)
-        return Result(batches, out.schema, out.report, snapshot=out.snapshot)
+        return Result(batches, out.schema, out.report, out.shed, out.snapshot)

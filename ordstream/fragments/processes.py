@@ -31,7 +31,6 @@ from ordstream.fragments.wire import CALL, Handler, Mesh
 from ordstream.ground.interrupts import kept_from_children
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
-from ordstream.plan.shedding import check_no_shed
 from ordstream.udf import pickling as by_value
 
 GUARD_ADVICE = 'Its error is on stderr; a script must guard what it starts by: if __name__ == "__main__":'
@@ -228,7 +227,6 @@ def prepare(
     if not keeps_state:
         refuse_state(settings, where)
     fragmenting.check_options(chosen, where)
-    check_no_shed(pipeline.plan, where)
     plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
     if settings.tags:
         names_beside(plan.output.names, TAG_NAMES, "tags=True")
@@ -238,4 +236,4 @@ def prepare(
         chosen["snapshots"] = True
     else:
         plan = growing(plan)  # what a fragment can't see of the one in front
-    return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags
+    return fragmenting.fragments_of(plan, may_shed=True), {"workers": 0, **chosen}, settings.tags

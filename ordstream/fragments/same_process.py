@@ -18,10 +18,12 @@ from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, placed
 from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of, with_routes
 from ordstream.fragments.processes import prepare
+from ordstream.fragments.shedding import check_sheds
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
+from ordstream.node.source import is_live
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing, MoveFigures
@@ -205,7 +207,9 @@ def run_here(
         of_nodes["snapshots"] = True
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
-    topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
+    check_sheds(cut, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
+    chosen = tuple(fragments or cut)
+    topology = Topology(chosen, n, of_nodes, channel_bytes, groupings, tables, is_live(data))
     schema = with_tags(topology.fragments[-1].output, tags)
     marking = marking_of(pipeline, options, topology, data)
     if balancing is not None:
@@ -228,7 +232,7 @@ def run_here(
             failure = failure or marking.snapshots.error
         if failure is None:
             last = marking.snapshots.last if marking is not None else None
-            return Result(batches, schema, here.driver.report(0.0), snapshot=last)
+            return Result(batches, schema, here.driver.report(0.0), here.driver.shed(), last)
         if one is topology or not isinstance(failure, OperatorError):
             raise failure
     raise AssertionError

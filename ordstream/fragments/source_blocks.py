@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, SourceError
-from ordstream.ground.ordertags import TAG, source_tags
+from ordstream.ground.ordertags import source_tags
 
 #: Rows and bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of
 #: batches of a few rows a block is made while the one before is on its way.
@@ -53,6 +53,8 @@ class SourceBlocks:
         What ended the source.
     over : bool
         Nothing more comes.
+    schema : pyarrow.Schema
+        Of the blocks.
     """
 
     def __init__(
@@ -72,7 +74,8 @@ class SourceBlocks:
         self.error: BaseException | None = None
         self.over = False
         self._block_rows = block_rows
-        self._batches = source.batches(data if instead is None else instead, core_schema(schema))
+        self.schema = core_schema(schema)
+        self._batches = source.batches(data if instead is None else instead, self.schema)
         self._rest: pa.RecordBatch | None = None
         self._wake = wake
         self._thread: threading.Thread | None = None
@@ -207,12 +210,10 @@ def _source_error(error: Exception, rows: int) -> BaseException:
     return wrapped
 
 
-def tagged(first: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A block with its rows' tags."""
+def tagged(first: int, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A block with its rows' tags; `schema`: of both."""
     tags = source_tags(np.arange(first, first + rows.num_rows))
-    return pa.RecordBatch.from_arrays(
-        [*rows.columns, tags], schema=pa.schema([*rows.schema, pa.field(TAG, pa.binary(), False)])
-    )
+    return pa.RecordBatch.from_arrays([*rows.columns, tags], schema=schema)
 
 
 class Progress:

@@ -41,6 +41,8 @@ class Topology:
         Fragment -> the route table that it begins with, of those whose keys may move.
     groupings : mapping of int to Chosen
         Fragment -> what chooses a row's node, where that is not the hash of its key.
+    live : bool
+        The source gives rows when they come, not when it is asked: so nodes can be overloaded.
     """
 
     fragments: tuple[Fragment, ...]
@@ -49,6 +51,7 @@ class Topology:
     channel_bytes: int | None = None
     groupings: Mapping[int, Chosen] = field(default_factory=dict)
     tables: Mapping[int, Assignment] = field(default_factory=dict)
+    live: bool = True
 
     @cached_property
     def first(self) -> int:

@@ -2,7 +2,9 @@
 
 A frame is a header and bytes: Arrow IPC for rows and their schema, plain bytes for tags. Nothing that comes
 from another node is unpickled. What is written never waits; what is read is bounded by the channels' credit.
-Lows and acknowledgements are sent where nothing else waits to be written, the latest in place of all before.
+Of lows and acknowledgements the latest stands for all before, where they wait for the socket. An
+acknowledgement that nobody waits for is not worth waking a process for: it goes with the next thing that is
+said to it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.
 SOCKET_BYTES = 1 << 20
 TURN_BYTES = 8 << 20
+# Read at once: frames that fit are taken out of what came by one call of the system.
+READ_BYTES = 64 << 10
 # Buffers in one write.
 IOV = 64
 
@@ -46,7 +50,11 @@ class _Peer:
         self.out: deque[memoryview] = deque()
         self.lows: dict[tuple[int, int], bytes] = {}
         self.acks: dict[tuple[int, int], int] = {}
-        self.head = bytearray(HEADER.size)
+        self.told = True  # nothing of them has to be said now
+        self.came = bytearray(READ_BYTES)
+        self.have = 0  # bytes of `came`, which begin with a header
+        # a frame that `came` has no room for: its header's figures, its bytes, and how many of them are here
+        self.long: tuple[int, int, int] = (0, 0, 0)
         self.body: pa.Buffer | None = None
         self.at = 0
         self.writes = False  # the selector waits for room
@@ -78,6 +86,7 @@ class Mesh:
             os.set_blocking(end, False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         self.read = self.written = 0
+        self._dead: list[int] = []  # a write to them failed
 
     def add(self, process: int, sock: socket.socket) -> None:
         """Take a socket to another process."""
@@ -103,32 +112,44 @@ class Mesh:
 
     def low(self, process: int, edge: int, run: int, tag: bytes) -> None:
         """Say how far a sender is."""
-        if process in self._peers:
-            self._peers[process].lows[edge, run] = tag
+        peer = self._peers.get(process)
+        if peer is not None:
+            peer.lows[edge, run] = tag
+            peer.told = False
 
-    def ack(self, process: int, edge: int, run: int, size: int) -> None:
-        """Say that so many bytes were handed on."""
-        if process in self._peers:
-            acks = self._peers[process].acks
-            acks[edge, run] = acks.get((edge, run), 0) + size
+    def ack(self, process: int, edge: int, run: int, size: int, least: int = 0) -> None:
+        """Say that so many bytes were handed on: when these are at least `least` in all, or when something
+        else is said to that process.
+        """
+        peer = self._peers.get(process)
+        if peer is not None:
+            size += peer.acks.get((edge, run), 0)
+            peer.acks[edge, run] = size
+            if size >= least:
+                peer.told = False
 
     @staticmethod
-    def _told(peer: _Peer) -> None:
+    def _tell(peer: _Peer) -> None:
         """Put lows and acknowledgements behind what waits to be written."""
-        for (edge, run), size in peer.acks.items():
-            peer.out.append(memoryview(HEADER.pack(ACK, edge, run, NUMBER.size) + NUMBER.pack(size)))
-        for (edge, run), tag in peer.lows.items():
-            peer.out.append(memoryview(HEADER.pack(LOW, edge, run, len(tag)) + tag))
-        peer.acks.clear()
-        peer.lows.clear()
+        peer.told = True
+        if peer.acks:
+            for (edge, run), size in peer.acks.items():
+                peer.out.append(memoryview(HEADER.pack(ACK, edge, run, NUMBER.size) + NUMBER.pack(size)))
+            peer.acks.clear()
+        if peer.lows:
+            for (edge, run), tag in peer.lows.items():
+                peer.out.append(memoryview(HEADER.pack(LOW, edge, run, len(tag)) + tag))
+            peer.lows.clear()
 
     def _write(self, process: int, peer: _Peer) -> None:
         try:
+            if not peer.writes:
+                self._tell(peer)  # with the rows, by one call of the system
             while True:
                 if not peer.out:
-                    self._told(peer)
-                if not peer.out:
-                    break
+                    if peer.told:
+                        break
+                    self._tell(peer)
                 views = [peer.out[k] for k in range(min(IOV, len(peer.out)))]
                 sent = peer.sock.sendmsg(views)
                 self.written += sent
@@ -141,7 +162,7 @@ class Mesh:
         except BlockingIOError:
             pass
         except OSError:
-            self._drop(process)
+            self._dead.append(process)
             return
         if peer.writes != bool(peer.out):
             peer.writes = bool(peer.out)
@@ -152,8 +173,11 @@ class Mesh:
 
     def write(self) -> None:
         """Write what can be written now."""
-        for process, peer in list(self._peers.items()):
-            self._write(process, peer)
+        for process, peer in self._peers.items():
+            if peer.out or not peer.told:
+                self._write(process, peer)
+        while self._dead:
+            self._drop(self._dead.pop())
 
     def turn(self, seconds: float | None) -> None:
         """Write what can be written; wait for something at most so long (None: until there is something),
@@ -172,27 +196,50 @@ class Mesh:
         taken = 0
         try:
             while taken < TURN_BYTES:
-                into = memoryview(peer.head if peer.body is None else peer.body).cast("B")
-                got = peer.sock.recv_into(into[peer.at :])
+                if peer.body is None:
+                    into = memoryview(peer.came)[peer.have :]
+                else:
+                    into = memoryview(peer.body).cast("B")[peer.at :]
+                got = peer.sock.recv_into(into)
                 if not got:
                     self._drop(process)
                     return
                 taken += got
-                peer.at += got
-                if peer.at < into.nbytes:
-                    continue
-                kind, edge, run, size = HEADER.unpack(peer.head)
-                body, peer.at = peer.body, 0
-                if body is None and size:
-                    peer.body = pa.allocate_buffer(size)
-                    continue
-                peer.body = None
-                self._handle(process, kind, edge, run, body if body is not None else pa.py_buffer(b""))
+                if peer.body is None:
+                    peer.have += got
+                    self._take(process, peer)
+                else:
+                    peer.at += got
+                    if peer.at == peer.body.size:
+                        body, peer.body = peer.body, None
+                        self._handle(process, *peer.long, body)
+                if got < into.nbytes:  # nothing more is there
+                    break
         except BlockingIOError:
             pass
         except ConnectionError:
             self._drop(process)
         self.read += taken
+
+    def _take(self, process: int, peer: _Peer) -> None:
+        """Hand over the frames that are there as a whole."""
+        came, at = memoryview(peer.came), 0
+        try:
+            while peer.have - at >= HEADER.size:
+                kind, edge, run, size = HEADER.unpack_from(came, at)
+                begin, end = at + HEADER.size, at + HEADER.size + size
+                if end > peer.have:
+                    if HEADER.size + size > READ_BYTES:
+                        peer.long, peer.at = (kind, edge, run), peer.have - begin
+                        peer.body = pa.allocate_buffer(size)
+                        memoryview(peer.body).cast("B")[: peer.at] = came[begin : peer.have]
+                        at = peer.have
+                    break
+                at = end  # also where an interrupt ends this
+                self._handle(process, kind, edge, run, pa.py_buffer(bytes(came[begin:end])))
+        finally:
+            came[: peer.have - at] = came[at : peer.have]
+            peer.have -= at
 
     def _drop(self, process: int) -> None:
         peer = self._peers.pop(process, None)

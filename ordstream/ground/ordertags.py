@@ -258,8 +258,9 @@ class RunningIndex:
         if not n:
             return np.zeros(0, dtype=np.int64)
         index: Int64s
-        if int(serials[0]) != self._serial and (serials[1:] > serials[:-1]).all():  # one row of each
-            self._serial, self._index = int(serials[-1]), 0
+        last = int(serials[-1])
+        if int(serials[0]) != self._serial and (n == 1 or (serials[1:] > serials[:-1]).all()):
+            self._serial, self._index = last, 0  # one row of each
             return np.zeros(n, dtype=np.int64)
         changes = np.flatnonzero(serials[1:] != serials[:-1]) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])

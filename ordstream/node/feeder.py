@@ -38,6 +38,8 @@ class Feeder:
     error : BaseException or None
         What ended the feeding thread beside the source's own errors, which travel through the core. The run
         was cancelled then.
+    arrived_ns : int
+        Since when the rows of the next batch wait (`time.monotonic_ns`); 0: since they are fed.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Feeder:
         self._batches = batches
         self._names = names
         self._arrivals = arrivals
+        self.arrived_ns = 0
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._rows = 0
@@ -111,7 +114,7 @@ class Feeder:
                 )
                 return
             try:
-                self.core.push(batch)
+                self.core.push(batch, self.arrived_ns)
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:

@@ -42,15 +42,23 @@ class PolledStream(Stream):
     pipeline, data, settings
         As of `Stream`, with `tags`. `data` is an iterator whose batches the core takes as they are: of the
         source's schema, and each small enough (`most_bytes`).
+    overloads : bool
+        It gives tuples when they come, and not when they are asked for.
     """
 
     _fitted = True
-    #: Seconds that the core worked in the last `poll` on this thread; and of these the CPU's.
+    #: Seconds that the core worked in the last `poll` on this thread; of these the CPU's, if `times_cpu`.
     worked_s = cpu_s = 0.0
+    times_cpu = False
 
-    def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
+    def __init__(self, pipeline: Any, data: Any, settings: Settings, overloads: bool = True) -> None:
+        self._given_overloads = overloads
         super().__init__(pipeline, data, settings)
         self._as_is = core_schema(self._plan.output).types == self._plan.output.types
+
+    def _make_core(self, begin: Snapshot) -> Any:
+        self._overloads = self._given_overloads
+        return super()._make_core(begin)
 
     def poll(self, ready: Callable[[], bool]) -> tuple[Taken | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
@@ -67,15 +75,17 @@ class PolledStream(Stream):
         OrdstreamError
             What ended the run.
         """
-        self._start()
+        if self.workers or not self._started:
+            self._start()
         batch = self._take()
         if batch is not None:
             return batch, True
         core_run: Any = self._core
-        self._feeder.retire()
         if core_run.active > len(self._workers) and self.workers:
             self._start()
         there = ready()
+        if there:
+            self._feeder.retire()
         fed = there and self._feeder.wants_batch()
         if fed:
             self._feeder.feed_one()
@@ -95,20 +105,39 @@ class PolledStream(Stream):
         the second.
         """
         core_run: Any = self._core
-        began, cpu = time.perf_counter(), time.thread_time()
+        cpu = time.thread_time() if self.times_cpu else 0.0
+        began = time.perf_counter()
         core_run.work()
         if waited and not core_run.source_ended:  # as above
             _, _, _, rows_out = core_run.progress()
             if rows_out > self._rows_taken:
                 core_run.want(self._rows_taken)
                 core_run.work()
-        self.cpu_s, self.worked_s = time.thread_time() - cpu, time.perf_counter() - began
+        self.worked_s = time.perf_counter() - began
+        if self.times_cpu:
+            self.cpu_s = time.thread_time() - cpu
+
+    def settled(self) -> int:
+        """As `Stream.settled`. Nobody else closes the run, so there is nothing to hold back."""
+        if self._closed:
+            return self._settled
+        _, _, emitted, rows_out = self._core.progress()
+        return int(emitted) if rows_out == self._rows_taken else self._settled
 
     @property
     def worked_off(self) -> bool:
         """All rows that the core was given have left its operators."""
         pushed, _, emitted, _ = self._core.progress()
         return bool(pushed == emitted)
+
+    @property
+    def sheds(self) -> list[tuple[Any, str, Any]]:
+        """Shed operators, the names of those that they protect, and their kernels."""
+        return self._made.sheds
+
+    def next_arrived(self, ns: int) -> None:
+        """Say since when the rows of the next batch wait (`time.monotonic_ns`)."""
+        self._feeder.arrived_ns = ns
 
     @property
     def is_closed(self) -> bool:
@@ -134,11 +163,15 @@ class PolledStream(Stream):
 
     @property
     def report(self) -> Report:
-        """Figures of the run, also while it goes on. Without workers, on the thread that polls."""
+        """Figures of the run, also while it goes on, on the thread that polls. What worker threads are at
+        then is left out: bytes of state, the buckets' skew, latencies.
+        """
         if self._closed:
             return super().report
         seconds = time.perf_counter() - self._started if self._started else 0.0
-        return self._make_report(self._core.statistics(), self._core.samples(), seconds, self._delivered, 0)
+        samples = [] if self.workers else self._core.samples()
+        figures = self._core.statistics(self.workers > 0)
+        return self._make_report(figures, samples, seconds, self._delivered, 0)
 
     def _take(self) -> Taken | None:
         """A finished batch; at the end StopIteration or the failure."""
@@ -156,6 +189,11 @@ class PolledStream(Stream):
                 self._passed(*item[1])
                 continue
             return self._parts(*item)
+
+    def _note_taken(self, batch: pa.RecordBatch) -> None:
+        self._settled = self._core.emitted_through
+        self._rows_taken += batch.num_rows
+        self._taken_at = time.monotonic()
 
     def _parts(self, batch: pa.RecordBatch, serials: npt.NDArray[np.int64]) -> Taken:
         self._note_taken(batch)

@@ -186,8 +186,9 @@ _OF_PIPELINE = """\
 processes : int or "auto", default None
     Spread the operators over so many processes, by key: for plain Python functions, which hold the GIL
     (`ordstream.fragments.processes`). "auto": one per core. `workers`, then 0 by default, is per process.
-    They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Not for pipelines that
-    shed. A snapshot is one of all of them, and goes on in any number. None: this process only.
+    They are spawned: a script must guard its start by ``if __name__ == "__main__":``. Each sheds
+    for itself where the pipeline sheds. A snapshot is one of all of them, and goes on in any number. None:
+    this process only.
 balance : Mixed, default None
     With `processes`: move keys between them while the run goes on, so that none has more than
     ``(1 + theta)`` times the mean work: ``od.Mixed(theta=0.08, table=3000)``. Order and output stay the

@@ -149,7 +149,7 @@ class Runs:
             return _logged(node.stream(plan, data, **given), data)
         from ordstream.fragments import process_stream
 
-        # read as a Stream is; what only one node has (markers, shed) it lacks
+        # read as a Stream is; what only one node has (markers) it lacks
         return cast("Stream", process_stream.stream(self, data, processes, given))
 
     def _several(self, outputs: Mapping[str, Runs]) -> tuple[Plan, tuple[Output, ...]]:

@@ -82,10 +82,12 @@ def idle_source(go_on):
     go_on.wait(60)
 
 
-@pytest.mark.parametrize("when", ["while it is read", "behind a close"])
-def test_a_report_of_the_middle_has_everything_so_far(two, when):
+@pytest.mark.parametrize(
+    ("when", "workers"), [("while it is read", 0), ("while it is read", 2), ("behind a close", 0)]
+)
+def test_a_report_of_the_middle_has_everything_so_far(two, when, workers):
     go_on = threading.Event()
-    with ProcessStream(pipeline(), idle_source(go_on), two, {}) as out:
+    with ProcessStream(pipeline(), idle_source(go_on), two, {"workers": workers}) as out:
         assert (out.report.tuples, out.report.channels) == (0, ())
         given = 0
         while given < ROWS:

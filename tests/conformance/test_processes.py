@@ -26,7 +26,7 @@ from process_functions import (
 )
 
 import ordstream as od
-from ordstream.fragments import processes
+from ordstream.fragments import process_stream, processes
 from ordstream.fragments.process_stream import ProcessStream
 from ordstream.node.result import Result
 from ordstream.reference.run_serial import run_serial
@@ -74,6 +74,34 @@ def test_output_and_tags_are_those_of_a_sequential_run(two):
     assert spread(updates, (b for b in rows().to_batches(max_chunksize=7)), two).table.equals(
         run_serial(updates, rows()).table
     )
+
+
+def test_nodes_shed_and_their_logs_are_one(two):
+    """More rows than a node can do in time: the output is that of a run with the log, by itself too."""
+    pipeline = (
+        od.Pipeline(SOURCE)
+        .filter(od.col("n") >= 10)
+        .shed("2ms", "item", name="enough", window=20, side_output=True)
+        .map(slow_for_some, schema=SOURCE)
+        .key_by("item")
+        .scan(seen=od.count())
+    )
+    result = process_stream.run(pipeline, iter(rows(3_000).to_batches()), two, {"tags": True})
+    log = result.shed.log
+    expected = run_serial(pipeline, rows(3_000), shed_log=log)
+    assert result.table.drop(["_serial", "_index"]).equals(expected.table)
+    assert tags_of(result) == expected.tags
+    places = zip(log["serial"].to_pylist(), log["index"].to_pylist(), strict=True)
+    assert [("enough", *place) for place in places] == expected.shed
+    (report,) = result.report.shedding
+    assert (report.tuples, report.admitted) == (2_990, 2_990 - len(log))
+    assert 0 < report.shed == len(log) < 2_990
+    assert result.shed.models["enough"].tuples == report.learnt > 0
+    aside = result.shed.rows["enough"]
+    assert aside["n"].to_pylist() == [serial - 1 for serial in log["serial"].to_pylist()]
+    assert aside["_serial"].equals(log["serial"])
+    again = pipeline.run(rows(3_000), shed_log=log)
+    assert again.table.equals(expected.table)
 
 
 def test_a_side_table_travels_with_the_pipeline(two):

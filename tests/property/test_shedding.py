@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ordstream as od
 from ordstream._core.kernels.shed import virtual_time
 from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments.same_process import run_here
 from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema(
@@ -165,3 +166,25 @@ def test_partitions_and_seeds_differ() -> None:
         od.Pipeline(SCHEMA).select("text").run(
             pa.table({"text": []}, pa.schema([("text", pa.string())])), shed_partition=-1
         )
+
+
+@given(cases(frozen=False), st.integers(1, 4), st.integers(0, 99), st.sampled_from([1, 300, None]))
+def test_nodes_shed_what_their_log_says(
+    case: Case, nodes: int, seed: int, channel_bytes: int | None
+) -> None:
+    options = {**case.options, "workers": 0}
+    turns = {"seed": seed, "block_rows": 1 + seed % 40, "channel_bytes": channel_bytes}
+    before, *_ = operators = case.pipeline.plan.operators
+    if not before.one_to_one and any(one.stateful for one in operators):  # its rows would be anywhere
+        with pytest.raises(od.PlanError, match=before.name):
+            run_here(case.pipeline, case.table, nodes, options, **turns)
+        return
+    coming = iter(case.table.to_batches(max_chunksize=1 + seed % 50))
+    result = run_here(case.pipeline, coming, nodes, options, **turns)
+    expected = run_serial(case.pipeline, case.table, shed_log=result.shed.log)
+    assert result.table.equals(expected.table)
+    places = zip(*(result.shed.log[name].to_pylist() for name in ("serial", "index")), strict=True)
+    assert [("shed", *place) for place in places] == expected.shed
+    (report,) = result.report.shedding
+    assert (report.shed, report.tuples) == (len(expected.shed), report.admitted + report.shed)
+    assert result.shed.models["shed"].tuples == report.learnt

@@ -1,17 +1,18 @@
 """Figures of a run (figures.pxd)."""
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
 import numpy as np
 from ordstream._core.flow.elastic cimport Elastic
 from ordstream._core.flow.operator cimport Operator
-from ordstream._core.flow.runtime cimport Runtime
-from ordstream._core.flow.scheduler cimport OperatorStats, stats_cumulate
+from ordstream._core.flow.runtime cimport Runtime, stats_now
+from ordstream._core.flow.scheduler cimport OperatorStats
 from ordstream._core.flow.steps cimport StepLog
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.kernel cimport PS, SF, skip_first
 
 
-cdef dict operator_figures(Operator* op, OperatorStats* o, str name, str kind):
-    """Figures of one operator. Cost: a call per bucket of a partitioned one."""
+cdef dict operator_figures(Operator* op, const OperatorStats* o, str name, str kind, bint live):
+    """Figures of one operator. Cost: a call per bucket of a partitioned one, unless `live`."""
     cdef int32_t b
     entry = {
         "name": name, "kind": kind, "tuples_in": o.tuples_in, "tuples_out": o.tuples_out,
@@ -23,6 +24,8 @@ cdef dict operator_figures(Operator* op, OperatorStats* o, str name, str kind):
         "sampled_rows": load_relaxed(&op.sampled_rows), "sampled_ns": load_relaxed(&op.sampled_ns),
         "sampled_max_ns": load_relaxed(&op.sampled_max_ns),
     }
+    if live:
+        return entry
     if op.kind == PS:
         per_bucket = [op.pq.buckets[b].tuples for b in range(op.pq.p)]
         entry["bucket_tuples_max"] = max(per_bucket)
@@ -41,14 +44,21 @@ cdef dict elastic_figures(Elastic* e):
     return {"least": e.least, "mean": mean, "most": e.largest, "last": e.target, "changes": e.changes}
 
 
-cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak):
+cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak, bint live=False):
     """Figures of the run as a dict (ordstream/node/report.py shapes them). peak: the most bytes in flight as
     the feeding thread saw it."""
     cdef int32_t i
-    stats_cumulate(rt.stats, rt.n)
+    cdef OperatorStats* stats = <OperatorStats*> calloc(rt.n, sizeof(OperatorStats))
+    if stats == NULL:
+        raise MemoryError
+    stats_now(rt, stats)
+    try:
+        operators = [operator_figures(&rt.operators[i], &stats[i], names[i], kinds[i],
+                                      live) for i in range(rt.n)]
+    finally:
+        free(stats)
     return {
-        "operators": [operator_figures(&rt.operators[i], &rt.stats[i], names[i],
-                                       kinds[i]) for i in range(rt.n)],
+        "operators": operators,
         "elastic": elastic_figures(&rt.elastic) if rt.adaptive else None,
         "decisions": rt.scheduler.decisions, "aged": rt.scheduler.aged,
         "throttled": rt.ingress.throttle_count, "parks": load_relaxed(&rt.parks),

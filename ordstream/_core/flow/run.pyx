@@ -3,7 +3,7 @@
 The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired
 input. It never waits with the GIL held.
 """
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -23,7 +23,7 @@ from ordstream._core.flow.runtime cimport (
 )
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.flow.signals cimport look_for_signals
-from ordstream._core.ground.arrow cimport ArrowArray, output_export
+from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
@@ -157,19 +157,18 @@ cdef class Run:
 
     # ------------------------------------------------------------ feeding
 
-    def push(self, batch):
-        """Give a record batch (exactly the source's schema) to the ingress. Raises TypeError for an
-        unsupported column layout."""
-        cdef Batch* b
-        cdef ArrowArray* array
+    def push(self, batch, int64_t arrived_ns=0):
+        """Give a record batch (exactly the source's schema) to the ingress. arrived_ns: since when its rows
+        wait, by now_ns; 0: they come now. Raises TypeError for an unsupported column layout."""
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols + (self.options.clock is not None), DATA)
         cdef int rc
-        _, capsule = batch.__arrow_c_array__()
-        array = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
-        b = batch_new(self.layout_owner.layout.ncols + (self.options.clock is not None), DATA)
         if b == NULL:
             raise MemoryError
-        memcpy(&b.array, array, sizeof(ArrowArray))
-        array.release = NULL
+        try:
+            batch._export_to_c(<size_t> &b.array)             # its schema is known
+        except BaseException:
+            batch_free(b)
+            raise
         if batch_converts(b, &self.layout_owner.layout, self.used):
             with nogil:
                 rc = batch_import(b, &self.layout_owner.layout, self.used, self.formats.formats)
@@ -187,10 +186,10 @@ cdef class Run:
         b.source = <void*> <PyObject*> batch
         if self.options.clock is not None:
             computed_fill(self.options.clock, b)
-        self.put(b)
+        self.put(b, arrived_ns)
 
-    cdef int put(self, Batch* b) except -1:
-        b.arrived_ns = now_ns()
+    cdef int put(self, Batch* b, int64_t arrived_ns=0) except -1:
+        b.arrived_ns = arrived_ns if arrived_ns else now_ns()
         b.first_serial = self.pushed_rows + 1
         self.pushed_rows += b.rows
         if self.pinned_tail == NULL:
@@ -524,9 +523,9 @@ cdef class Run:
         """As figures.markers."""
         return markers(&self.rt)
 
-    def statistics(self):
-        """Figures of the run as a dict (ordstream/node/report.py shapes them)."""
-        return run_figures(&self.rt, self.names, self.kinds, self.peak)
+    def statistics(self, bint live=False):
+        """Figures of the run as a dict (ordstream/node/report.py shapes them). live: as run_figures."""
+        return run_figures(&self.rt, self.names, self.kinds, self.peak, live)
 
     # ------------------------------------------------------------ the end
 

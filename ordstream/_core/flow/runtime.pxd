@@ -84,5 +84,6 @@ cdef inline bint finished(Runtime* rt) noexcept nogil:
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil
 cdef bint notice_stall(Runtime* rt) noexcept nogil
+cdef void stats_now(Runtime* rt, OperatorStats* into) noexcept nogil
 cdef void drain(Operator* op, Worker* w) noexcept
 cdef void discard(Worker* w, Chunk* c) noexcept

@@ -1,5 +1,4 @@
 """Export of output batches as Arrow arrays (arrow.pxd states the contract)."""
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW
@@ -43,13 +42,6 @@ cdef void release_exported(ArrowArray* a) noexcept nogil:
     output_free(e.output)
     free(e)
     a.release = NULL
-
-
-cdef void destroy_array_capsule(object capsule) noexcept:
-    cdef ArrowArray* a = <ArrowArray*> PyCapsule_GetPointer(capsule, b"arrow_array")
-    if a.release != NULL:
-        a.release(a)
-    free(a)
 
 
 cdef ArrowArray* make_array(int64_t length, int64_t null_count, int64_t n_buffers,
@@ -181,27 +173,16 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
     return top
 
 
-class _Exported:
-    """Holder of an array capsule: what pyarrow imports through the PyCapsule interface."""
-
-    def __init__(self, schema, capsule):
-        self.schema = schema
-        self.capsule = capsule
-
-    def __arrow_c_array__(self, requested_schema=None):
-        return self.schema.__arrow_c_schema__(), self.capsule
-
-
 cdef dict known_decimals = {}  # id of a schema: the schema, and which of its columns are decimals
 
 
 cdef bytes decimals_of(object schema):
     """For each column 1 where it is a decimal, or a list of these, that the core has in 64 bits."""
-    import pyarrow.types as pt
-
     found = known_decimals.get(id(schema))
     if found is not None and found[0] is schema:
         return found[1]
+    import pyarrow.types as pt
+
     types = [t.value_type if pt.is_list(t) else t for t in schema.types]
     marks = bytes([pt.is_decimal128(t) and t.precision <= 19 for t in types])
     if len(known_decimals) >= 64:
@@ -221,8 +202,13 @@ cdef object output_export(Output* o, object schema):
     if a == NULL:
         output_free(o)
         raise MemoryError("no memory to hand an output batch over")
-    capsule = PyCapsule_New(a, b"arrow_array", <void (*)(object) noexcept> destroy_array_capsule)
-    return pa.record_batch(_Exported(schema, capsule))
+    try:
+        # not through capsules, which would make the schema anew for each batch
+        return pa.RecordBatch._import_from_c(<size_t> a, schema)
+    finally:
+        if a.release != NULL:                                 # it was not taken
+            a.release(a)
+        free(a)
 
 
 def core_schema(schema):

@@ -484,23 +484,30 @@ cdef class ShedKernel(KernelOwner):
             s.replay_serial = &serial[0]
             s.replay_index = &index[0]
 
-    def log(self):
-        """(serial, index, at_ns, latency_ns, cost_ns) of the shed tuples: arrays. After the run."""
+    @property
+    def logged(self):
+        """Tuples shed so far. The thread that works, or after the run."""
+        return self.context.control.logged
+
+    def log(self, int64_t first=0):
+        """(serial, index, at_ns, latency_ns, cost_ns) of the shed tuples from number `first` on: arrays. The
+        thread that works, or after the run."""
         cdef ShedControl* s = &self.context.control
+        cdef int64_t rows = s.logged - first
         cdef int64_t i
-        found = (np.empty(s.logged, np.int64), np.empty(s.logged, np.int64), np.empty(s.logged, np.int64),
-                 np.empty(s.logged, np.float64), np.empty(s.logged, np.float64))
+        found = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64),
+                 np.empty(rows, np.float64), np.empty(rows, np.float64))
         cdef int64_t[::1] serial = found[0]
         cdef int64_t[::1] index = found[1]
         cdef int64_t[::1] at = found[2]
         cdef double[::1] latency = found[3]
         cdef double[::1] cost = found[4]
-        for i in range(s.logged):
-            serial[i] = s.log[i].serial
-            index[i] = s.log[i].index
-            at[i] = s.log[i].at_ns
-            latency[i] = s.log[i].latency_ns
-            cost[i] = s.log[i].cost_ns
+        for i in range(rows):
+            serial[i] = s.log[first + i].serial
+            index[i] = s.log[first + i].index
+            at[i] = s.log[first + i].at_ns
+            latency[i] = s.log[first + i].latency_ns
+            cost[i] = s.log[first + i].cost_ns
         return found
 
     def take_side(self, schema):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import ordstream as od
-from ordstream.fragments import process_stream
+from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments import merging, process_stream
 from ordstream.fragments.same_process import run_here
 
 TABLE = pa.table({"v": list(range(400))})
@@ -74,6 +77,27 @@ def test_stored_rows_go_to_the_node_that_gets_their_key(nodes):
     half = pipeline.run(table.slice(0, 45), end="suspend")
     rest = run_here(pipeline, table.slice(45), nodes, {"restore": half.snapshot})
     assert pa.concat_tables([half.table, rest.table]).equals(pipeline.run(table).table)
+
+
+def test_a_row_waits_from_its_arrival_at_the_node(monkeypatch):
+    """Not from when the core takes it, which is when the node has time for it."""
+    model = ExecutionTimes()
+    model.update(1, 1e3)
+    pipeline = (
+        od.Pipeline(TABLE.schema)
+        .shed("5s", "v", goal="maximum", model=model)
+        .map(checked, schema=TABLE.schema)
+    )
+    late = SimpleNamespace(monotonic_ns=lambda: time.monotonic_ns() - 10_000_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "time", late)
+        found = run_here(pipeline, iter(TABLE.to_batches()), 2, {}, block_rows=50)
+        with pytest.raises(od.OperatorError, match="serial 4"):
+            run_here(pipeline, TABLE, 2, {}, block_rows=50)  # a source that is asked for rows can wait
+    assert (found.table.num_rows, found.shed.log["serial"].to_pylist()) == (0, list(range(1, 401)))
+    assert pc.min(found.shed.log["latency_ms"]).as_py() >= 10_000
+    with pytest.raises(od.OperatorError, match="serial 4"):
+        run_here(pipeline, iter(TABLE.to_batches()), 2, {}, block_rows=50)  # nothing waits long
 
 
 def test_a_reader_gets_rows_soon_although_more_are_there(monkeypatch):

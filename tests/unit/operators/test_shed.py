@@ -133,10 +133,34 @@ class TestArguments:
             fragments_of(base().shed("50ms", "key").key_by("key").count().plan)
         # of one piece: nodes would shed by serials of their own, and their logs be lost
         stateless = protected(base().shed("50ms", "key"))
-        with pytest.raises(PlanError, match=r"sheds can't be combined with processes=2"):
-            stateless.run(source(3), processes=2)
         with pytest.raises(PlanError, match=r"sheds can't be combined with nodes=2"):
             stateless.explain(nodes=2)
+
+    def test_between_processes_it_stands_with_the_operator_that_it_protects(self) -> None:
+        mapped = base().map(lambda row: row, schema=base().schema)
+        plan = mapped.shed("50ms", "key").key_by("key").count().plan
+        first, second = fragments_of(plan, may_shed=True)
+        assert [one.name for one in first.operators] == [one.name for one in mapped.plan.operators]
+        assert ([one.op for one in second.operators], second.key) == (["shed", "count"], (0,))
+
+    def test_what_processes_can_not_shed(self) -> None:
+        model = ExecutionTimes()
+        model.update(1, 1e6)
+        twice = base().flat_map(lambda row: [row, row], schema=base().schema)
+        counted = base().key_by("key").count("n", emit="final")
+        frozen = base().shed("50ms", "key", model=model, frozen=od.Frozen(rate=10.0))
+        live = protected(base().shed("50ms", "key"))
+        for pipeline, options, why in (
+            (twice.shed("50ms", "key").key_by("key").count(), {}, "may make several rows of a tuple"),
+            (counted.shed("50ms", "key").key_by("n").count(), {}, "in front of it, may make"),
+            (protected(frozen), {}, "run in one node"),
+            (live, {"workers": 2}, "workers must be 0"),
+            (live, {"snapshots": True}, "with snapshots"),
+            (live, {"grouping": "posg"}, "take another grouping"),
+            (live, {"shed_log": pa.table({})}, "a log is replayed in one node"),
+        ):
+            with pytest.raises(PlanError, match=why):
+                pipeline.run(source(3), processes=2, **options)
 
 
 class TestExplain:
