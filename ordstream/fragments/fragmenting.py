@@ -54,11 +54,6 @@ def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
             spread = [{out for out, column in passed.items() if column in places} for places in spread]
             spread = spread if all(spread) else None
     fragments.append(Fragment(plan.part(first, len(plan.operators)), first, key))
-    if clock_of(plan, None) is not None:
-        raise PlanError(
-            "windows that the clock closes run in one node: time punctuations don't cross nodes; run "
-            "without processes= and nodes="
-        )
     shed = sheds(plan)
     if shed and len(fragments) > 1:
         raise PlanError(
@@ -148,13 +143,18 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     )
 
 
-def check_options(options: Mapping[str, Any], where: str) -> None:
-    """Raise PlanError for options of a run that a pipeline cut over nodes can't have.
+def check_no_clock(plan: Plan) -> None:
+    """PlanError for windows and timers that a clock closes, in what gives no marks to several nodes."""
+    if clock_of(plan, None) is not None:
+        raise PlanError(
+            "windows that the clock closes run in one node here: time punctuations don't cross nodes; run "
+            "without nodes="
+        )
 
-    Time punctuations would have to be made where serials are given and copied to every node; they are not.
-    """
+
+def check_options(options: Mapping[str, Any], where: str) -> None:
+    """Raise PlanError for options of a run that a pipeline cut over nodes can't have."""
     wrong = {
-        "punctuate": "time punctuations don't cross nodes",
         "snapshot_every": "snapshots of several nodes are not taken",
         "arrivals": "an open-loop schedule is for one node",
     }

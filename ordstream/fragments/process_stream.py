@@ -23,6 +23,7 @@ from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
+from ordstream.fragments.time_marks import refuse_moves, source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.ordertags import OrderTag
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing, MoveFigures
     from ordstream.fragments.marking import Marking
     from ordstream.node.snapshotting import SnapshotFuture
+    from ordstream.plan.plan import Plan
     from ordstream.snapshots.snapshot import Snapshot
 
 #: Rows of a whole output batch (`partial=False`).
@@ -87,6 +89,7 @@ class ProcessStream(Reader):
 
             of_nodes["snapshots"] = True  # so that the state of a key can leave its node
             channel_bytes = channel_bytes or CHANNEL_BYTES
+        refuse_moves(tables, pipeline.plan, options.get("punctuate"))
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
         self._topology = Topology(fragments, count, of_nodes, channel_bytes, groupings, tables)
@@ -97,7 +100,7 @@ class ProcessStream(Reader):
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False
         self._partial_after = float(options.get("partial_after") or 0.0)
-        self._data, self._block_rows = data, block_rows
+        self._plan, self._data, self._block_rows = pipeline.plan, data, block_rows
         self._progress = Progress(options.get("progress"))
         self._pool: Processes | None = None
         self._driver: Driver | None = None
@@ -157,7 +160,7 @@ class ProcessStream(Reader):
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
         if self._balancing is not None:
             self._balancing.tell = self._tell_shift
-        blocks = blocks_of(topology, self._data, marking, self._block_rows, pool.mesh.wake)
+        blocks = blocks_of(self._plan, topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(
             topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags,
@@ -501,6 +504,7 @@ def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, da
 
 
 def blocks_of(
+    plan: Plan,
     topology: Topology,
     data: Any,
     marking: Marking | None,
@@ -509,11 +513,13 @@ def blocks_of(
     own_thread: bool = True,
 ) -> SourceBlocks:
     """The source's rows, from where the run begins."""
-    schema = topology.fragments[0].source
+    schema, punctuate = topology.fragments[0].source, topology.options.get("punctuate")
+    begin = None if marking is None else marking.begin.latest_time
+    clock = source_clock(plan, punctuate, begin) if topology.options.get("given_marks") else None
     if marking is None:
-        return SourceBlocks(data, schema, block_rows, wake, own_thread)
+        return SourceBlocks(data, schema, block_rows, wake, own_thread, clock=clock)
     instead = None if marking.data is data else marking.data
-    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead)
+    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead, clock)
 
 
 #: How long a report waits for nodes that are at work, and how long close() does.

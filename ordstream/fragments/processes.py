@@ -31,6 +31,7 @@ from ordstream.fragments.wire import CALL, Handler, Mesh
 from ordstream.ground.interrupts import kept_from_children
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
+from ordstream.plan.clock import clock_of
 from ordstream.plan.shedding import check_no_shed
 from ordstream.udf import pickling as by_value
 
@@ -235,4 +236,6 @@ def prepare(
         chosen.pop(name, None)
     if settings.keeps_state:
         chosen["snapshots"] = True
+    if clock_of(plan, settings.punctuate) is not None:
+        chosen["given_marks"] = True
     return fragmenting.fragments_of(plan), {"workers": 0, **chosen}, settings.tags

@@ -19,6 +19,7 @@ from ordstream.fragments.node_state import NodeState, placed
 from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of, with_routes
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
+from ordstream.fragments.time_marks import refuse_moves
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
@@ -203,6 +204,7 @@ def run_here(
     balancing, tables = balancing_of(balance, cut, n, interval)
     if tables:
         of_nodes["snapshots"] = True
+    refuse_moves(tables, pipeline.plan, options.get("punctuate"))
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
     topology = Topology(tuple(fragments or cut), n, of_nodes, channel_bytes, groupings, tables)
@@ -216,7 +218,7 @@ def run_here(
         if one is None:
             continue
         here = here or SameProcess(seed)
-        blocks = blocks_of(one, data, marking, block_rows, lambda: None, own_thread=False)
+        blocks = blocks_of(pipeline.plan, one, data, marking, block_rows, lambda: None, own_thread=False)
         batches = list(
             here.run(one, blocks, schema, tags, marking, options.get("emitted_through"), balancing)
         )

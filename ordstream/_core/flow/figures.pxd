@@ -5,9 +5,12 @@ With the GIL, while workers run or after: every figure is a statistic, and those
 one moment.
 """
 from libc.stdint cimport int64_t
+from ordstream._core.ground.chunk cimport Layout
 from ordstream._core.flow.runtime cimport Runtime
 
 cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak)
 cdef list first_skips(Runtime* rt, list names)
 cdef list markers(Runtime* rt)
 cdef list flush_steps(Runtime* rt)
+cdef list mark_steps(Runtime* rt, list names)
+cdef object failing_row(Runtime* rt, list operators, const Layout* out_layout, schema)
