@@ -143,12 +143,12 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     )
 
 
-def check_no_clock(plan: Plan) -> None:
-    """PlanError for windows and timers that a clock closes, in what gives no marks to several nodes."""
-    if clock_of(plan, None) is not None:
+def check_no_clock(plan: Plan, punctuate: Any, where: str) -> None:
+    """PlanError for a run with a clock, in what gives no marks to several nodes."""
+    if clock_of(plan, punctuate) is not None:
         raise PlanError(
-            "windows that the clock closes run in one node here: time punctuations don't cross nodes; run "
-            "without nodes="
+            f"windows, timers and punctuate= can't be combined with {where}: their marks are not taken to "
+            "several nodes there; run in one node"
         )
 
 

@@ -8,6 +8,8 @@ operator in 2 bytes, then its time in 8.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +19,9 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.merging import Tags
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.ground.ordertags import MARK, ORDINARY, in_front
+from ordstream.ground.ordertags import MARK, ORDINARY, in_front, tags_of
 from ordstream.ground.types import storage_array
 from ordstream.node.source_marks import SourceMark
 from ordstream.operators.punctuation import Every
@@ -50,11 +53,11 @@ class TimeMark(SourceMark):
         return cls(int.from_bytes(tag[PLACE : PLACE + 8], "big", signed=True), tag[:PLACE])
 
 
-def mark_tag(serial: int, time: int, position: int) -> bytes:
+def mark_tag(serial: int, time: int, position: int, range_: int = 0) -> bytes:
     """Where the mark stands that a tuple shows, among the rows for the fragment whose first operator is at
-    `position`.
+    `position`; `range_`: as of `in_front`.
     """
-    return in_front(serial) + position.to_bytes(2, "big") + time.to_bytes(8, "big", signed=True)
+    return in_front(serial, range_) + position.to_bytes(2, "big") + time.to_bytes(8, "big", signed=True)
 
 
 def moved(tag: bytes, position: int) -> bytes:
@@ -70,6 +73,33 @@ def of_mark(tag: bytes) -> bool:
 def source_clock(plan: Plan, punctuate: Every | None, latest: int | None) -> SourceClock | None:
     """The clock of a run; None: it has none. `latest`: as of `SourceClock`."""
     return None if clock_of(plan, punctuate) is None else SourceClock(plan, punctuate, latest)
+
+
+def among(rows: Iterator[pa.RecordBatch], tags: Iterable[bytes]) -> Iterator[pa.RecordBatch | TimeMark]:
+    """Rows with their tags, in order, and marks among them.
+
+    Parameters
+    ----------
+    rows : iterator of pyarrow.RecordBatch
+        Their tags are last.
+    tags : iterable of bytes
+        Of the marks, ascending.
+    """
+    left = iter(tags)
+    mark = next(left, None)
+    for batch in rows:
+        own = Tags(tags_of(batch))
+        start = 0
+        while mark is not None and len(own) and mark < own[-1]:
+            stop = bisect_left(own, mark, start)
+            if stop > start:
+                yield batch.slice(start, stop - start)
+            yield TimeMark.at(mark)
+            start, mark = stop, next(left, None)
+        yield batch.slice(start)
+    while mark is not None:
+        yield TimeMark.at(mark)
+        mark = next(left, None)
 
 
 def hears_marks(fragment: Fragment, punctuate: Every | None) -> bool:

@@ -118,9 +118,16 @@ def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     serials = places & SERIAL_MASK
     rows = _one_width(tags)
     if rows is None or rows.dtype.itemsize > 13:  # those of a mark are longer
-        of_mark = pc.equal(pc.binary_slice(tags, 9, 13), MARK).to_numpy(zero_copy_only=False)
-        serials += of_mark & ~at_end
+        serials += caused_by_marks(pc.binary_slice(tags, 9, 13)) & ~at_end
     return serials, at_end
+
+
+def caused_by_marks(rests: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a mark is the cause: its serial is the next one. `rests`: as of `places_and_rests`."""
+    found: npt.NDArray[np.bool_] = (
+        pc.starts_with(rests, MARK).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    return found
 
 
 def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:

@@ -156,8 +156,8 @@ def apply(
             "and its UI show the others"
         )
     options = options | ({} if emit is None else {"emit": emit})
-    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
     names = order_names(order_by)
+    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options, names)
     if layout.nodes == 1:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
@@ -363,16 +363,17 @@ def explain(
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
     check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
-    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df)
+    names = order_names(order_by)
+    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df, order_by=names)
     if pipeline.plan.is_graph and layout.nodes == 1:
         return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
     if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
-    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}):
+    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}, names):
         return f"1 node, since {layout.why}\n{pipeline.explain()}"
     resolved = resolve(
-        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, order_names(order_by)
+        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names
     )
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(

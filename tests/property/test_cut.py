@@ -113,7 +113,7 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
             block_rows=blocks_for(case, block_rows),
             fragments=early,
         )
-    except OperatorError as failure:
+    except (OperatorError, SourceError) as failure:
         error = failure
     if error is None:
         assert expected.error is None
