@@ -469,6 +469,8 @@ def balancing_of(
     """
     if balance is None:
         return None, {}
+    if any(fragment.plan.is_graph for fragment in fragments):
+        raise PlanError("balance= moves the keys of a chain of operators: leave it out, here is a graph")
     from ordstream.fragments.balancing import INTERVAL_ROWS, Balancing, controllers_of, tables_of
 
     controllers = controllers_of(balance, fragments, processes)
@@ -492,12 +494,13 @@ def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, da
     from ordstream.fragments.marking import Marking
     from ordstream.node.settings import make_settings
     from ordstream.plan.final import final
+    from ordstream.plan.lanes import laid_out
     from ordstream.reference.run_serial import refuse_suspend
 
     settings = make_settings({name: value for name, value in options.items() if name not in OPTIONS})
     if not settings.keeps_state:
         return None
-    plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
+    plan = laid_out(final(pipeline.plan) if settings.emit == "final" else pipeline.plan)
     if settings.end == "suspend":
         refuse_suspend(plan)
     return Marking(plan, settings, topology, data)

@@ -21,7 +21,7 @@ from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
-from ordstream.plan.lanes import check_one_source
+from ordstream.plan.lanes import check_line, check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
@@ -372,6 +372,7 @@ def explain(
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}, names):
         return f"1 node, since {layout.why}\n{pipeline.explain()}"
+    check_line(pipeline.plan, f"nodes={layout.nodes}")
     resolved = resolve(
         grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names
     )

@@ -50,6 +50,7 @@ from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
 from ordstream.spark import clock_marks
 from ordstream.spark.balancer import unbounded
@@ -112,6 +113,7 @@ def over_nodes(
         raise PlanError(
             "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
         )
+    check_line(pipeline.plan, f"nodes={layout.nodes}")
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
