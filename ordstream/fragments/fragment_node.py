@@ -45,16 +45,16 @@ class _Arrived(NamedTuple):
     """Rows, or a mark, that were given to the core: their serials there, and their tags."""
 
     first: int
-    count: int
+    serials: int
     tags: Any  # an array; of a mark bytes, as of `TimeMark`
 
     @property
     def last(self) -> int:
-        return self.first + self.count - 1
+        return self.first + self.serials - 1
 
 
 class _MarkSteps(NamedTuple):
-    """The steps of one mark in one operator: its place in the plan, the first serial in the core, the keys."""
+    """The steps of one mark in one operator: its place in the plan, first serial in the core, keys."""
 
     position: int
     first: int
@@ -149,7 +149,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _arrived(self, what: _Arrived) -> None:
         self._forget(self._stream.settled())
         self._tags.append(what)
-        self._taken += what.count
+        self._taken += what.serials
 
     def _check_order(self, tags: pa.Array) -> None:
         """SourceError where rows that arrive are not sorted."""
@@ -210,7 +210,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""
         ordinary = int(np.searchsorted(serials, self._taken, side="right"))
-        parts = []
+        parts: list[pa.Array] = []
         if ordinary:
             self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
             self._forget(int(serials[0]) - 1)
@@ -269,7 +269,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if len(there) == 1:
             return tags.take(pa.array(serials - there[0].first))
         firsts = np.array([one.first for one in there])
-        before = np.cumsum([0, *(one.count for one in there[:-1])])  # rows in those in front
+        before = np.cumsum([0, *(one.serials for one in there[:-1])])  # rows in those in front
         which = np.searchsorted(firsts, serials, side="right") - 1
         return tags.take(pa.array(serials - firsts[which] + before[which]))
 

@@ -1,9 +1,9 @@
-"""Which part of a graph runs in several nodes: one where rows that share a state have equal values in columns
-of the source that all of them have.
+"""Which part of a graph runs in several nodes: one where rows that share a state have equal values in
+columns of the source that all of them have.
 
-Rows go to nodes by these columns, and each node runs the whole part on its rows: branches, unions and joins
-meet only rows of one source tuple, or of one key. The stateless operators in front of the first branch are no
-part of it; behind the last union a chain may go on, which is cut as any chain.
+Rows go to nodes by these columns, and each node runs the whole part on its rows: branches, unions and
+joins meet only rows of one source tuple, or of one key. The stateless operators in front of the first branch
+are no part of it; behind the last union a chain may go on, which is cut as any chain.
 """
 
 from __future__ import annotations
@@ -138,7 +138,12 @@ def _front(plan: Plan) -> int:
     count = 0
     for position, operator in enumerate(plan.operators):
         line = plan.inputs(position) == [Edge(position - 1, position)]
-        if operator.stateful or operator.takes_units or not line or plan.consumers(position - 1) != [position]:
+        if (
+            operator.stateful
+            or operator.takes_units
+            or not line
+            or plan.consumers(position - 1) != [position]
+        ):
             break
         count = position + 1
     return count
@@ -165,4 +170,3 @@ def _goes_on(plan: Plan, position: int) -> bool:
 
 def _refused(why: str) -> PlanError:
     return PlanError(f"a pipeline with branches, unions or second outputs is not cut here: {why}")
-

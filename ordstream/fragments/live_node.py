@@ -139,7 +139,7 @@ class LiveNode:
         kind = kind_of(number)
         if kind == TIME:
             if self._hears_marks:
-                self._operators.take_mark(TimeMark.at(self.merge.marks[0][1]))
+                cast(PolledNode, self._operators).take_mark(TimeMark.at(self.merge.marks[0][1]))
             self.merge.pass_mark()
             return True
         if kind == MOVE and number not in self.shifts:

@@ -139,9 +139,7 @@ class Marking:
         rows = self.snapshots.rows
         return rows - (serial - self.begin.serial) % rows if rows else None
 
-    def put(
-        self, number: int, serial: int, routes: Mapping[str, bytes], latest: int | None = None
-    ) -> None:
+    def put(self, number: int, serial: int, routes: Mapping[str, bytes], latest: int | None = None) -> None:
         """A marker of this number goes into the order behind this tuple; `routes`, and `latest` as
         `latest_time`: of `Snapshot`.
         """

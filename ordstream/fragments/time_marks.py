@@ -2,8 +2,8 @@
 goes to every node, through every node in front of it, and stands in the order: behind the rows that it made
 operators in front emit, and in front of the tuple that shows it.
 
-A mark stands at a tag: `ordertags.in_front` of the tuple, then the position of the receiving fragment's first
-operator in 2 bytes, then its time in 8.
+A mark stands at a tag: `ordertags.in_front` of the tuple, then the position of the receiving fragment's
+first operator in 2 bytes, then its time in 8.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ Inside a pipeline that is cut, tags compare as bytes, and that order is the orde
   found by its tag (`ordstream.spark.numbering`), else 0;
 * an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes,
   where an operator of the fragment can make several of one;
-* what a mark of the clock makes an operator emit comes in front of the tuple that shows it, s: the tag of the
-  tuple s - 1, 4 bytes of ones (which no index is), the operator's position in 2 bytes, the step's time and
-  key as below, and the index in 4 bytes;
+* what a mark of the clock makes an operator emit comes in front of the tuple s that shows it: the tag of
+  the tuple s - 1, 4 bytes of ones (which no index is), the operator's position in 2 bytes, the step's time
+  and key as below, and the index in 4 bytes;
 * what the end of the stream makes an operator emit comes after all that, operator after operator in chain
   order, keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an
   encoding that orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.

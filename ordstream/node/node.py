@@ -196,9 +196,8 @@ class Stream(Reader):
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
         clock = None if settings.given_marks else clock_of(plan, settings.punctuate)
-        time_column, time_every = clock or (None, 0)
-        if time_column is not None:
-            used[time_column] = True
+        if clock is not None:
+            used[clock[0]] = True
         self._made = core_operators(self._physical, settings, layout)
         return core.Run(
             self._made.chain,
@@ -212,7 +211,7 @@ class Stream(Reader):
                 self._physical,
                 workers=self.workers,
                 max_bytes=self._max_bytes,
-                clock=(time_column, time_every),
+                clock=clock or (None, 0),
                 overloads=self._overloads,
                 begin=begin,
                 snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,

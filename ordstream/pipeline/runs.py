@@ -158,7 +158,7 @@ class Runs:
 
     def _of(self, plan: Plan) -> Runs:
         """A pipeline with the plan."""
-        return self if plan is self.plan else cast(Any, type(self)).of(plan)  # type: ignore[no-any-return]
+        return self if plan is self.plan else cast(Any, type(self)).of(plan)
 
     def _several(self, outputs: Mapping[str, Runs]) -> tuple[Plan, tuple[Output, ...]]:
         """The plan of several outputs."""

@@ -373,9 +373,7 @@ def explain(
     if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}, names):
         return f"1 node, since {layout.why}\n{pipeline.explain()}"
     check_line(pipeline.plan, f"nodes={layout.nodes}")
-    resolved = resolve(
-        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names
-    )
+    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names)
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(
         pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread

@@ -1,8 +1,8 @@
 """Marks of the clock in a job over many nodes.
 
-The rows are sorted by the clock's column first, so a mark stands in front of the first row of its period. One
-job more than without a clock finds these rows' serials; every node gets the list, and puts each mark where it
-stands among the rows that arrive (`ordstream.fragments.time_marks`). No mark is shuffled.
+The rows are sorted by the clock's column first, so a mark stands in front of the first row of its period.
+One job more than without a clock finds these rows' serials; every node gets the list, and puts each mark
+where it stands among the rows that arrive (`ordstream.fragments.time_marks`). No mark is shuffled.
 """
 
 from __future__ import annotations
@@ -151,4 +151,6 @@ class MarkTimes(Shipped):
 
     @staticmethod
     def _rows(*columns: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in columns], schema=_FOUND_ARROW)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(one, pa.int64()) for one in columns], schema=_FOUND_ARROW
+        )

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
-
 from property.drawn_options import settled
 
 from ordstream.errors import OperatorError, SourceError

@@ -25,8 +25,8 @@ from random_moves import RandomMoves
 from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
-from ordstream.plan.clock import clock_of
 from ordstream.fragments.same_process import run_here
+from ordstream.plan.clock import clock_of
 
 LARGE = large(max_examples=max(8, settings.default.max_examples // 5))
 HOW = st.fixed_dictionaries(

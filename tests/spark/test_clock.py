@@ -1,4 +1,4 @@
-"""Windows, sessions and timers that a clock closes, over nodes in Spark: the whole output in order, and tags."""
+"""Windows and sessions that a clock closes, over nodes in Spark: the whole output in order, and its tags."""
 
 import pytest
 from spark_tools import SOURCE, rows_of, stream, write_files

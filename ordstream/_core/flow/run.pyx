@@ -13,9 +13,8 @@ from ordstream._core.flow.build cimport (
     build_ends, build_operators, build_shared, build_worker, free_operator, free_shared,
 )
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
-from ordstream._core.flow.figures cimport (
-    failing_row, first_skips, flush_steps, mark_steps, markers, run_figures,
-)
+from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, markers, run_figures
+from ordstream._core.flow.figures cimport mark_steps
 from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows

@@ -10,11 +10,11 @@ a) Encoding, per key column: 0 for null, else 1 and the value: 8 bytes, most sig
    by 255, ended by two zero bytes.
 b) A log is written once, by the worker that completes the flush, then published. Memory ownership: the
    operator, until the run closes.
-c) What a mark makes an operator emit comes by (time, key), across all nodes too: a step of a mark begins with
-   its time, 8 bytes as a signed integer. Its serials are the mark's own (ingress.pxd, g): behind the first
-   one the steps of the first operator, then those of the next. The logs of all operators and marks lie in
-   one list; the worker that completes a mark in an operator pushes one there before it sends what the mark
-   made. The reading thread takes them, and owns them then.
+c) What a mark makes an operator emit comes by (time, key), across all nodes too: a step of a mark begins
+   with its time, 8 bytes as a signed integer. Its serials are the mark's own (ingress.pxd, g): behind the
+   first one the steps of the first operator, then those of the next. The logs of all operators and marks lie
+   in one list; the worker that completes a mark in an operator pushes one there before it sends what the
+   mark made. The reading thread takes them, and owns them then.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64
