@@ -151,6 +151,21 @@ cdef Chunk* given_mark(Ingress* g, Worker* w, const Batch* b) noexcept nogil:
     return c
 
 
+cdef Chunk* control(Ingress* g, Worker* w, Batch* b) noexcept nogil:
+    """The punctuation of a batch without rows. NULL: no memory. Under flag."""
+    cdef Chunk* c
+    if b.kind == TIME:
+        return given_mark(g, w, b)
+    store_relaxed(&g.ended, 1)
+    c = punctuation(g, w, b.kind) if b.kind != SUSPEND else snapshot_marker(g, w, SUSPEND)
+    if c != NULL and b.kind == FAILURE:
+        c.failure = <Failure*> b.failure
+        b.failure = NULL
+        c.failed_operator = -1
+        c.first_serial = b.first_serial
+    return c
+
+
 cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
     """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place.
     NULL: no memory. Under flag."""
@@ -193,17 +208,8 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
         if (b.kind == DATA or b.kind == TIME) and g.reader != NULL and (
                 spsc_size_approx(&g.arriving) < INGRESS_LOW):
             g.reader.notify_all()
-        if b.kind == TIME:
-            return given_mark(g, w, b)
         if b.kind != DATA:
-            store_relaxed(&g.ended, 1)
-            c = punctuation(g, w, b.kind) if b.kind != SUSPEND else snapshot_marker(g, w, SUSPEND)
-            if c != NULL and b.kind == FAILURE:
-                c.failure = <Failure*> b.failure
-                b.failure = NULL
-                c.failed_operator = -1
-                c.first_serial = b.first_serial
-            return c
+            return control(g, w, b)
     serial = b.first_serial + g.offset
     if g.snapshot_every and serial > g.snapshot_next:
         g.snapshot_next += g.snapshot_every
