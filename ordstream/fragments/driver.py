@@ -16,12 +16,13 @@ from ordstream.errors import OperatorError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome, channels_of, report_of
-from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of, numbered
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, TIME, kind_of, numbered
 from ordstream.fragments.marking import Marking
 from ordstream.fragments.merging import END, TagMerge, Tags
 from ordstream.fragments.shedding import reports_together, shed_together
 from ordstream.fragments.source_blocks import SourceBlocks, tagged
 from ordstream.fragments.spreading import ByTable, spreading_of
+from ordstream.fragments.time_marks import mark_tag
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import (
     AT_END,
@@ -31,6 +32,7 @@ from ordstream.ground.ordertags import (
     Int64s,
     OrderTag,
     RunningIndex,
+    in_front,
     source_serial,
     source_serials,
     tags_of,
@@ -125,7 +127,7 @@ class Driver:
             return self._end(tag_of_serial(self.blocks.rows + 1))
         marking, blocks = self._marking, self.blocks
         if marking is not None and marking.asked and not marking.full:
-            self._mark(marking, blocks.rows)
+            self._mark(marking, blocks.rows, blocks.latest)
             progressed = True
         if blocks.over:
             return self._source_over() or progressed
@@ -135,7 +137,7 @@ class Driver:
                 return progressed
         if not blocks.ready() or self._gathers():
             return progressed
-        free, most, before = self.out.free(), None, blocks.rows
+        free, most, before, latest = self.out.free(), None, blocks.rows, blocks.latest
         if not free:
             return progressed
         if marking is not None:
@@ -145,13 +147,15 @@ class Driver:
         block = blocks.next(most)
         if block is not None:
             if marking is not None and marking.due(before):
-                self._mark(marking, before)
+                self._mark(marking, before, latest)
+            for serial, time in blocks.marks:
+                self._put_time(serial, time)
             rows = tagged(*block, self._tagged_schema)
             nodes = self._spread.nodes(block[0], rows, free)
             for node, body in self._spread.notes():
                 self.out.note(node, body)
             self.out.offer(rows, nodes)
-            self.out.set_low(tag_of_serial(self.blocks.rows + 1))
+            self.out.set_low(in_front(self.blocks.rows + 1))
         if self.blocks.over:
             return self._source_over() or progressed
         self.out.pump()
@@ -179,21 +183,27 @@ class Driver:
             return self._end(END)
         if marking.full:
             return False
-        self._mark(marking, self.blocks.rows)
+        self._mark(marking, self.blocks.rows, self.blocks.latest)
         if not marking.suspends:
             return self._end(END)
         self._suspended = behind
         return self._end(behind)
 
-    def _mark(self, marking: Marking, serial: int) -> None:
-        """Put a marker behind a tuple; nothing behind it was sent."""
+    def _mark(self, marking: Marking, serial: int, latest: int | None) -> None:
+        """Put a marker behind a tuple, where the clock shows a time; nothing behind it was sent."""
         routes = {} if self._balancing is None else self._balancing.routes
-        marking.put(self._put(SNAPSHOT, serial), serial, routes)
+        marking.put(self._put(SNAPSHOT, serial), serial, routes, latest)
+
+    def _put_time(self, serial: int, time: int) -> None:
+        """A mark of the clock goes to all nodes, in front of the tuple that shows it."""
+        self._marks += 1
+        position = self.topology.fragments[self.topology.first].first
+        self.out.mark(numbered(self._marks, TIME), mark_tag(serial, time, position))
 
     def _put(self, kind: int, serial: int) -> int:
         """A marker's number, which stands in the order now."""
         self._marks += 1
-        number, tag = numbered(self._marks, kind), tag_of_serial(serial + 1)
+        number, tag = numbered(self._marks, kind), in_front(serial + 1)
         self.merge.mark(number, tag)
         self.out.mark(number, tag)
         self.out.set_low(tag)
@@ -270,7 +280,7 @@ class Driver:
         """The commit point at the end of these rows."""
         last = source_serial(tags[-1].as_py())
         serial = self.blocks.rows if last is None else last
-        first = bisect_left(Tags(tags), tag_of_serial(serial))
+        first = bisect_left(Tags(tags), in_front(serial)) if serial else 0
         same = self.emitted_through.serial == serial and self.emitted_through.index >= 0
         before = self.emitted_through.index + 1 if same and first == 0 else 0
         self.emitted_through = OrderTag(serial, before + len(tags) - first - 1)

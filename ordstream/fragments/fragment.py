@@ -52,7 +52,7 @@ class Fragment:
     @property
     def widens(self) -> bool:
         """One arriving row may cause several: their order tags need an index."""
-        return not all(operator.one_to_one for operator in self.operators)
+        return self.plan.is_graph or not all(operator.one_to_one for operator in self.operators)
 
     def nodes(self, nodes: int) -> int:
         """In how many of `nodes` nodes it runs."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,13 @@ import pyarrow as pa
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.time_marks import MARK_SERIALS, TimeMark, of_mark
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
     OrderTag,
     check_ascending,
+    in_front,
     source_serial,
     step_keys,
     step_tags,
@@ -37,6 +39,30 @@ if TYPE_CHECKING:
     from ordstream.node.node import Stream
 
 Int64s = npt.NDArray[np.int64]
+
+
+class _Arrived(NamedTuple):
+    """Rows, or a mark, that were given to the core: their serials there, and their tags."""
+
+    first: int
+    serials: int
+    tags: Any  # an array; of a mark bytes, as of `TimeMark`
+
+    @property
+    def last(self) -> int:
+        return self.first + self.serials - 1
+
+
+class _MarkSteps(NamedTuple):
+    """The steps of one mark in one operator: its place in the plan, first serial in the core, keys."""
+
+    position: int
+    first: int
+    keys: pa.Array
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.keys) - 1
 
 
 class _Stopped(SourceError):
@@ -52,9 +78,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     Parameters
     ----------
     fragment : Fragment
-    rows : iterator of pyarrow.RecordBatch
-        The columns of `fragment.source`, and the tag, in this order. Read on the thread that asks for
-        output.
+    rows : iterator of pyarrow.RecordBatch or TimeMark
+        The columns of `fragment.source`, and the tag, in this order; and marks of the clock, where `options`
+        have `given_marks`. Read on the thread that asks for output.
     route : Route or RangeRoute, optional
         None: rows go nowhere from here.
     options : mapping
@@ -71,7 +97,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def __init__(
         self,
         fragment: Fragment,
-        rows: Iterator[pa.RecordBatch],
+        rows: Iterator[Any],
         route: Route | RangeRoute | None,
         options: Mapping[str, Any],
     ) -> None:
@@ -87,8 +113,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._steps_end = 0  # behind the last serial of a known step
         # operator: serial here and in the source of the first row that it skipped
         self._skips: dict[str, tuple[int, int | None]] = {}
-        # first serial, tags; what outputs may still refer to
-        self._tags: deque[tuple[int, pa.Array]] = deque()
+        self._tags: deque[_Arrived] = deque()  # what outputs may still refer to
+        self._mark_steps: list[_MarkSteps] = []  # by their serials
+        self._marks = 0  # so far
         self._stream = self._make_stream(
             {**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
         )
@@ -101,30 +128,40 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     # ---------------------------------------------------------------------------------------- in
 
-    def _arrivals(self) -> Iterator[pa.RecordBatch]:
+    def _arrivals(self) -> Iterator[Any]:
         # by position: a user's column may be called as the tag is
         columns = list(range(len(self.fragment.source)))
         for batch in self._rows:
+            if isinstance(batch, TimeMark):
+                self._arrived(_Arrived(self._taken + 1, MARK_SERIALS, batch.place))
+                self._marks += 1
+                yield batch
+                continue
             tags = batch.column(len(columns))
             if self.fragment.key is not None and self.fragment.ordered:
                 self._check_order(tags)
             if not len(tags):
                 continue
             self._last = tags[-1].as_py()
-            self._forget(self._stream.settled())
-            self._tags.append((self._taken + 1, tags))
-            self._taken += len(tags)
+            self._arrived(_Arrived(self._taken + 1, len(tags), tags))
             yield batch.select(columns)
+
+    def _arrived(self, what: _Arrived) -> None:
+        self._forget(self._stream.settled())
+        self._tags.append(what)
+        self._taken += what.serials
 
     def _check_order(self, tags: pa.Array) -> None:
         """SourceError where rows that arrive are not sorted."""
         check_ascending(tags, self._last, self._taken)
 
     def _forget(self, serial: int) -> None:
-        if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+        if self._tags and self._tags[0].last <= serial:
             self._place_skips()
-        while self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+        while self._tags and self._tags[0].last <= serial:
             self._tags.popleft()
+        while self._mark_steps and self._mark_steps[0].last <= serial:
+            del self._mark_steps[0]
 
     def _place_skips(self) -> None:
         """Find the source tuple of the first row that each operator skipped, while its tag is here."""
@@ -134,10 +171,12 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 self._skips[name] = (serial, None if tag is None else source_serial(tag))
 
     def _tag_of(self, serial: int) -> bytes | None:
-        """The tag of the row with this serial here; None for a step of a flush."""
-        for first, tags in self._tags:
-            if first <= serial < first + len(tags):
-                tag: bytes = tags[serial - first].as_py()
+        """The tag of the row with this serial here, or of the mark; None for a step of a flush."""
+        for arrived in self._tags:
+            if arrived.first <= serial <= arrived.last:
+                if isinstance(arrived.tags, bytes):
+                    return arrived.tags
+                tag: bytes = arrived.tags[serial - arrived.first].as_py()
                 return tag
         return None
 
@@ -173,12 +212,11 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         ordinary = len(serials)
         if int(serials[-1]) > self._taken:
             ordinary = int(np.searchsorted(serials, self._taken, side="right"))
-        parts = []
+        parts: list[pa.Array] = []
         if ordinary:
             self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
             self._forget(int(serials[0]) - 1)
-            tags = self._tags_at(serials[:ordinary])
-            parts.append(with_index(tags, index[:ordinary]) if self._widens else tags)
+            parts += self._ordinary_tags(serials[:ordinary], index[:ordinary])
         if ordinary < len(serials):
             before = self._place.index if self._place.serial == self._taken else -1
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
@@ -188,14 +226,54 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 parts.append(step_tags(position, taken, index[low:high]))
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
+    def _ordinary_tags(self, serials: Int64s, index: Int64s) -> Iterator[pa.Array]:
+        """The tags of what rows and marks caused, piece by piece."""
+        start = 0
+        for steps in self._steps_of_marks(serials):
+            low, high = (int(at) for at in np.searchsorted(serials, [steps.first, steps.last + 1]))
+            if low == high:
+                continue
+            if start < low:
+                yield self._row_tags(serials[start:low], index[start:low])
+            keys = steps.keys.take(pa.array(serials[low:high] - steps.first)).cast(pa.binary())
+            cause = self._tag_of(steps.first)
+            assert cause is not None
+            yield step_tags(steps.position, keys, index[low:high], cause[: len(in_front(1))])
+            start = high
+        if start < len(serials):
+            yield self._row_tags(serials[start:], index[start:])
+
+    def _steps_of_marks(self, serials: Int64s) -> list[_MarkSteps]:
+        """The steps of marks that outputs with these serials may come from, in their order."""
+        if not self._marks:
+            return []
+        position = {one.name: k for k, one in enumerate(self.fragment.operators, self.fragment.first)}
+        self._mark_steps += [
+            _MarkSteps(position[name], first, step_keys(ends, data))
+            for name, first, ends, data in self._stream.mark_steps()
+        ]
+        self._mark_steps.sort(key=lambda steps: steps.first)
+        return [one for one in self._mark_steps if one.first <= serials[-1] and one.last >= serials[0]]
+
+    def _row_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
+        """The tags of outputs of rows."""
+        tags = self._tags_at(serials)
+        return with_index(tags, index) if self._widens else tags
+
     def _tags_at(self, serials: Int64s) -> pa.Array:
-        """The tags of rows that were taken, by their serials here, ascending."""
-        first, tags = self._tags[0]
-        if int(serials[-1]) >= first + len(tags):
-            tags = pa.concat_arrays([array for _, array in self._tags])
+        """The tags of rows that were taken, by their serials here, ascending; no mark is among them."""
+        low, high = int(serials[0]), int(serials[-1])
+        there = [one for one in self._tags if one.first <= high and low <= one.last]
+        there = [one for one in there if not isinstance(one.tags, bytes)]
+        tags = there[0].tags if len(there) == 1 else pa.concat_arrays([one.tags for one in there])
         if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row
-        return tags.take(pa.array(serials - first))
+        if len(there) == 1:
+            return tags.take(pa.array(serials - there[0].first))
+        firsts = np.array([one.first for one in there])
+        before = np.cumsum([0, *(one.serials for one in there[:-1])])  # rows in those in front
+        which = np.searchsorted(firsts, serials, side="right") - 1
+        return tags.take(pa.array(serials - firsts[which] + before[which]))
 
     def _steps(self, through: int) -> list[tuple[int, int, pa.Array]]:
         """(position, first serial, keys) of the flush steps of each operator that has any, in chain order;
@@ -214,15 +292,17 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _placed(self, error: OperatorError) -> OperatorError:
         """The error with the serial of the source tuple in place of the position in this node."""
         tag = None
-        if error.row is not None:
+        if error.row is not None or error.serial <= self._taken:
             tag = self._tag_of(error.serial)
+            tag = self._step_tag(error.serial) or tag
+        if error.row is not None:
             for position, first, keys in self._steps(error.serial):
                 if first <= error.serial < first + len(keys):
                     one = np.zeros(1, dtype=np.int64)
                     tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[
                         0
                     ].as_py()[:-4]
-        if tag is None:
+        if tag is None or (error.row is None and not of_mark(tag)):
             position = next(
                 (
                     k
@@ -245,6 +325,17 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         placed = OperatorError(error.operator, serial, error.row, reason, error.place)
         placed.order_tag = tag
         return placed
+
+    def _step_tag(self, serial: int) -> bytes | None:
+        """The tag of the step of a mark with this serial, in front of all its outputs; None: it is none."""
+        for steps in self._steps_of_marks(np.array([serial])):
+            key = steps.keys.slice(serial - steps.first, 1).cast(pa.binary())
+            cause = self._tag_of(serial)
+            assert cause is not None
+            at = step_tags(steps.position, key, np.zeros(1, np.int64), cause[: len(in_front(1))])
+            found: bytes = at[0].as_py()[:-4]
+            return found
+        return None
 
     # ---------------------------------------------------------------------------------------- around
 

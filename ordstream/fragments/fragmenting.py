@@ -20,11 +20,15 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.graph_cut import graph_part
+from ordstream.operators.clocks import clock_name
 from ordstream.operators.operator import Operator
 from ordstream.plan.clock import clock_of
 from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
+from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import sheds
+from ordstream.plan.sources import with_one_source
 
 
 def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
@@ -40,31 +44,19 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     Raises
     ------
     PlanError
-        It is a graph; it sheds where it may not, and there would be several fragments; or an operator reads
-        serials.
+        It is a graph that is not cut; it sheds where it may not, and there would be several fragments; its
+        clock is computed; or an operator reads serials.
     """
-    check_line(plan, "several nodes")
-    fragments: list[Fragment] = []
-    first, key = 0, None  # of the fragment that is being put together
-    spread: list[set[int]] | None = None  # per column that rows are spread by: where its value is now
-    for position, operator in enumerate(plan.operators):
-        if operator.stateful and not _stays(operator, key, spread):
-            cut = position - (position > 0 and plan.operators[position - 1].sheds)
-            fragments.append(Fragment(plan.part(first, cut), first, key))
-            first, key = cut, operator.key
-            spread = [{index} for index in operator.key]
-        if spread is not None:
-            passed = operator.columns_passed()
-            spread = [{out for out, column in passed.items() if column in places} for places in spread]
-            spread = spread if all(spread) else None
-    fragments.append(Fragment(plan.part(first, len(plan.operators)), first, key))
-    if clock_of(plan, None) is not None:
+    plan = with_one_source(plan)
+    fragments = _of_graph(plan) if plan.is_graph else _of_line(plan, 0, None, None)
+    clock = clock_of(plan, None)
+    if clock is not None and not isinstance(clock[0], int):
         raise PlanError(
-            "windows that the clock closes run in one node: time punctuations don't cross nodes; run "
-            "without processes= and nodes="
+            f"the clock {clock_name(clock[0], plan.source)!r} is computed: its marks don't go to several "
+            "nodes; run in one node, or compute the column in front of the pipeline"
         )
     shed = sheds(plan)
-    if shed and len(fragments) > 1 and not may_shed:
+    if shed and len(fragments) > 1 and (plan.is_graph or not may_shed):
         raise PlanError(
             f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one "
             "source"
@@ -74,6 +66,53 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
         why = "tuples are chosen by their serials, which several nodes count each for itself"
         raise PlanError(f"{by_serial}: {why}; run in one node")
     return tuple(fragments)
+
+
+def _of_graph(plan: Plan) -> list[Fragment]:
+    """The part of a graph that runs on its keys (`ordstream.fragments.graph_cut`), and the chain behind."""
+    check_taken(plan)
+    part = graph_part(plan)
+    graph = Fragment(part.plan, len(part.front.operators), part.key or None)
+    fragments = [Fragment(part.front, 0, None), graph] if part.key else [graph]
+    chain = plan.part(part.stop, len(plan.operators))
+    # operators are more where rows are copied for several
+    shift = graph.first + len(graph.operators) - part.stop
+    spread = part.spread if part.key and all(part.spread) else None
+    nothing, *behind = _of_line(chain, part.stop + shift, part.key or None, spread)
+    assert not nothing.operators
+    return fragments + behind
+
+
+def _of_line(
+    plan: Plan, start: int, key: tuple[int, ...] | None, spread: list[set[int]] | None
+) -> list[Fragment]:
+    """The fragments of a line.
+
+    Parameters
+    ----------
+    plan : Plan
+    start : int
+        Position of its first operator in the whole plan.
+    key : tuple of int, or None
+        By which its rows are spread when they come; in the first fragment.
+    spread : list of set of int, or None
+        Per column of that: where its value is.
+    """
+    check_line(plan, "several nodes")
+    fragments: list[Fragment] = []
+    first = 0  # of the fragment that is being put together
+    for position, operator in enumerate(plan.operators):
+        if operator.stateful and not _stays(operator, key, spread):
+            cut = position - (position > 0 and plan.operators[position - 1].sheds)
+            fragments.append(Fragment(plan.part(first, cut), start + first, key))
+            first, key = cut, operator.key
+            spread = [{index} for index in operator.key]
+        if spread is not None:
+            passed = operator.columns_passed()
+            spread = [{out for out, column in passed.items() if column in places} for places in spread]
+            spread = spread if all(spread) else None
+    fragments.append(Fragment(plan.part(first, len(plan.operators)), start + first, key))
+    return fragments
 
 
 def _stays(operator: Operator, key: tuple[int, ...] | None, spread: list[set[int]] | None) -> bool:
@@ -114,7 +153,7 @@ def combined(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
     front.
     """
     two = halved(fragments)
-    if two is None:
+    if two is None or fragments[-2].plan.is_graph:
         return tuple(fragments)
     part, merge = two
     return (*fragments[:-2], fragments[-2].with_operators(*part.operators), merge)
@@ -152,13 +191,18 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     )
 
 
-def check_options(options: Mapping[str, Any], where: str) -> None:
-    """Raise PlanError for options of a run that a pipeline cut over nodes can't have.
+def check_no_clock(plan: Plan, punctuate: Any, where: str) -> None:
+    """PlanError for a run with a clock, in what gives no marks to several nodes."""
+    if clock_of(plan, punctuate) is not None:
+        raise PlanError(
+            f"windows, timers and punctuate= can't be combined with {where}: their marks are not taken to "
+            "several nodes there; run in one node"
+        )
 
-    Time punctuations would have to be made where serials are given and copied to every node; they are not.
-    """
+
+def check_options(options: Mapping[str, Any], where: str) -> None:
+    """Raise PlanError for options of a run that a pipeline cut over nodes can't have."""
     wrong = {
-        "punctuate": "time punctuations don't cross nodes",
         "snapshot_every": "snapshots of several nodes are not taken",
         "arrivals": "an open-loop schedule is for one node",
         "shed_log": "a log is replayed in one node",
@@ -197,7 +241,7 @@ def explain(
     lines = [f"{nodes} nodes{how}"]
     fragments = fragments_of(plan) if fragments is None else fragments
     spread = spread or {}
-    early = nodes > 1 and halved(fragments) is not None
+    early = nodes > 1 and combined(fragments) != tuple(fragments)
     for number, fragment in enumerate(fragments, 1):
         names = fragment.source.names
         if fragment.key is None and number in spread:

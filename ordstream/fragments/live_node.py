@@ -12,12 +12,13 @@ from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome
-from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, kind_of
+from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.shedding import SheddingNode, sheds
+from ordstream.fragments.time_marks import TimeMark, hears_marks, moved
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import tags_of
 
@@ -84,6 +85,7 @@ class LiveNode:
             self._operators = SheddingNode(of, self.merge, options, live=topology.live)
         else:
             self._operators = PolledNode(of, self.merge, options, states)
+        self._hears_marks = hears_marks(of, options.get("punctuate"))
         self.shifts: dict[int, Any] = {}
         self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
@@ -142,9 +144,13 @@ class LiveNode:
     def _hand_on_marks(self) -> None:
         """Tell receivers of markers before the rows behind them; those were not taken yet."""
         for number, tag in self.merge.marks:
-            if number > self._marked:
-                self._marked = number
+            if number <= self._marked:
+                continue
+            self._marked = number
+            if kind_of(number) != TIME:
                 self.out.mark(number, tag)
+            elif self.fragment + 1 < self._topology.last_edge:
+                self.out.mark(number, moved(tag, self._topology.fragments[self.fragment + 1].first))
 
     def _pass_mark(self) -> bool:
         """Take the state at a marker; whether there is one that all rows in front of are here."""
@@ -152,6 +158,11 @@ class LiveNode:
         if number is None:
             return False
         kind = kind_of(number)
+        if kind == TIME:
+            if self._hears_marks:
+                cast(PolledNode, self._operators).take_mark(TimeMark.at(self.merge.marks[0][1]))
+            self.merge.pass_mark()
+            return True
         if kind == MOVE and number not in self.shifts:
             return False
         if kind != SNAPSHOT:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-SNAPSHOT, MOVE, REPORT = range(3)
+SNAPSHOT, MOVE, REPORT, TIME = range(4)
 
 
 def numbered(place: int, kind: int) -> int:
     """The number of the marker at a place among all, from 1."""
-    return place * 3 + kind
+    return place * 4 + kind
 
 
 def kind_of(number: int) -> int:
     """What a marker is for."""
-    return number % 3
+    return number % 4

@@ -41,6 +41,7 @@ class _Marker:
     parts: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     nanoseconds: int = 0
     routes: Mapping[str, bytes] = field(default_factory=dict)
+    latest: int | None = None  # time of the clock
     # The commit point and the last output in front of it, once the caller has met it.
     through: tuple[OrderTag, OrderTag] | None = None
 
@@ -138,8 +139,10 @@ class Marking:
         rows = self.snapshots.rows
         return rows - (serial - self.begin.serial) % rows if rows else None
 
-    def put(self, number: int, serial: int, routes: Mapping[str, bytes]) -> None:
-        """A marker of this number goes into the order behind this tuple; `routes`: as of `Snapshot`."""
+    def put(self, number: int, serial: int, routes: Mapping[str, bytes], latest: int | None = None) -> None:
+        """A marker of this number goes into the order behind this tuple; `routes`, and `latest` as
+        `latest_time`: of `Snapshot`.
+        """
         with self._lock:
             self._served = self._requested
         self._marked = serial
@@ -147,7 +150,7 @@ class Marking:
             self._topology.fragments[k].nodes(self._topology.processes)
             for k in range(self._topology.first, self._topology.last_edge)
         )
-        self._under_way.append(_Marker(number, serial, self._served, nodes, routes=routes))
+        self._under_way.append(_Marker(number, serial, self._served, nodes, routes=routes, latest=latest))
 
     def _of(self, number: int) -> _Marker:
         return next(marker for marker in self._under_way if marker.number == number)
@@ -201,7 +204,7 @@ class Marking:
         found: list[Any] = [
             (number, self._operators[name][0], batches, None, 0) for name, batches in marker.parts.items()
         ]
-        return [(number, -1, [], (marker.served, None), 0), *found]
+        return [(number, -1, [], (marker.served, marker.latest), 0), *found]
 
     def _position(self, serial: int) -> Any:
         if self._positions is None:

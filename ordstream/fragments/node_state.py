@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.graph_cut import key_places
 from ordstream.fragments.topology import Topology
 
 #: Rows of state in one frame.
@@ -85,16 +86,11 @@ def key_columns(fragment: Fragment, name: str) -> tuple[int, ...]:
     """Columns of an operator's state that hold the key by which the fragment's rows are spread: rows of a
     key that the operator does not know all of are together, so its own key has them.
     """
-    places = [{index} for index in fragment.key or ()]
-    for operator in fragment.operators:
-        if operator.name == name:
-            return tuple(
-                next(column for column, index in enumerate(operator.key) if index in found)
-                for found in places
-            )
-        passed = operator.columns_passed()
-        places = [{out for out, column in passed.items() if column in found} for found in places]
-    raise LookupError(name)
+    operator = next(one for one in fragment.operators if one.name == name)
+    return tuple(
+        next(column for column, index in enumerate(operator.key) if index in found)
+        for found in key_places(fragment.plan, fragment.key or (), name)
+    )
 
 
 def placed(

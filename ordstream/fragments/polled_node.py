@@ -14,6 +14,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
+from ordstream.fragments.time_marks import PLACE, TimeMark
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
@@ -56,7 +57,7 @@ class PolledNode(FragmentNode):
         states: States | None = None,
     ) -> None:
         self._merge = merge
-        self._fitted: deque[pa.RecordBatch] = deque()  # rows on their way into the core
+        self._fitted: deque[pa.RecordBatch | TimeMark] = deque()  # on their way into the core
         self._input_over = False
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
@@ -89,7 +90,12 @@ class PolledNode(FragmentNode):
         """Whether the core gets rows, or the end, without waiting."""
         return bool(self._fitted) or self._merge.ready() or self._merge.cut is not None
 
-    def _given(self) -> Iterator[pa.RecordBatch]:
+    def take_mark(self, mark: TimeMark) -> None:
+        """A mark of the clock stands behind all rows that the merge has handed on."""
+        self._fitted.append(mark)
+        self.quiet = False
+
+    def _given(self) -> Iterator[Any]:
         """The rows as they come, in batches that the core takes as they are. Asked only where `_ready`."""
         while True:
             if not self._fitted:
@@ -108,9 +114,11 @@ class PolledNode(FragmentNode):
         long_s = min(LONG_TURN_S, waiting * self._row_s / 4) if self._taken else 0.0
         return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
 
-    def _next_rows(self) -> pa.RecordBatch:
+    def _next_rows(self) -> Any:
         """What the core gets next, of what is there."""
         rows = self._fitted.popleft()
+        if isinstance(rows, TimeMark):
+            return rows
         count = rows.num_rows
         if count > 1 and self._stream.workers == 0:
             most = self._turn_rows(count)
@@ -254,9 +262,12 @@ class PolledNode(FragmentNode):
             tag = self._tag_of(settled + 1)
             low = b"" if tag is None else tag
         elif self._fitted:
-            low = tags_of(self._fitted[0])[0].as_py()
+            first = self._fitted[0]
+            low = first.place if isinstance(first, TimeMark) else tags_of(first)[0].as_py()
         else:
             low = min(self._merge.low, self._flushes)
+            if self._merge.marks:  # what it makes operators emit is not less than its place
+                low = min(low, self._merge.marks[0][1][:PLACE])
         return max(self._sent, low)
 
 

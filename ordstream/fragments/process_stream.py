@@ -24,6 +24,7 @@ from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.shedding import check_sheds, shed_together
 from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
+from ordstream.fragments.time_marks import refuse_moves, source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.ordertags import OrderTag
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ordstream.fragments.marking import Marking
     from ordstream.node.shedding import ShedOutcome
     from ordstream.node.snapshotting import SnapshotFuture
+    from ordstream.plan.plan import Plan
     from ordstream.snapshots.snapshot import Snapshot
 
 #: Rows of a whole output batch (`partial=False`).
@@ -90,6 +92,7 @@ class ProcessStream(Reader):
 
             of_nodes["snapshots"] = True  # so that the state of a key can leave its node
             channel_bytes = channel_bytes or CHANNEL_BYTES
+        refuse_moves(tables, pipeline.plan, options.get("punctuate"))
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
         check_sheds(fragments, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
@@ -102,7 +105,7 @@ class ProcessStream(Reader):
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False
         self._partial_after = float(options.get("partial_after") or 0.0)
-        self._data, self._block_rows = data, block_rows
+        self._plan, self._data, self._block_rows = pipeline.plan, data, block_rows
         self._progress = Progress(options.get("progress"))
         self._pool: Processes | None = None
         self._driver: Driver | None = None
@@ -162,7 +165,7 @@ class ProcessStream(Reader):
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
         if self._balancing is not None:
             self._balancing.tell = self._tell_shift
-        blocks = blocks_of(topology, self._data, marking, self._block_rows, pool.mesh.wake)
+        blocks = blocks_of(self._plan, topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(
             topology, blocks, endpoint.links(first), endpoint.consumed(last), self.schema, self._tags,
@@ -478,6 +481,8 @@ def balancing_of(
     """
     if balance is None:
         return None, {}
+    if any(fragment.plan.is_graph for fragment in fragments):
+        raise PlanError("balance= moves the keys of a chain of operators: leave it out, here is a graph")
     from ordstream.fragments.balancing import INTERVAL_ROWS, Balancing, controllers_of, tables_of
 
     controllers = controllers_of(balance, fragments, processes)
@@ -501,18 +506,20 @@ def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, da
     from ordstream.fragments.marking import Marking
     from ordstream.node.settings import make_settings
     from ordstream.plan.final import final
+    from ordstream.plan.lanes import laid_out
     from ordstream.reference.run_serial import refuse_suspend
 
     settings = make_settings({name: value for name, value in options.items() if name not in OPTIONS})
     if not settings.keeps_state:
         return None
-    plan = final(pipeline.plan) if settings.emit == "final" else pipeline.plan
+    plan = laid_out(final(pipeline.plan) if settings.emit == "final" else pipeline.plan)
     if settings.end == "suspend":
         refuse_suspend(plan)
     return Marking(plan, settings, topology, data)
 
 
 def blocks_of(
+    plan: Plan,
     topology: Topology,
     data: Any,
     marking: Marking | None,
@@ -521,11 +528,13 @@ def blocks_of(
     own_thread: bool = True,
 ) -> SourceBlocks:
     """The source's rows, from where the run begins."""
-    schema = topology.fragments[0].source
+    schema, punctuate = topology.fragments[0].source, topology.options.get("punctuate")
+    begin = None if marking is None else marking.begin.latest_time
+    clock = source_clock(plan, punctuate, begin) if topology.options.get("given_marks") else None
     if marking is None:
-        return SourceBlocks(data, schema, block_rows, wake, own_thread)
+        return SourceBlocks(data, schema, block_rows, wake, own_thread, clock=clock)
     instead = None if marking.data is data else marking.data
-    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead)
+    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead, clock)
 
 
 #: How long a report waits for nodes that are at work, and how long close() does.

@@ -31,6 +31,7 @@ from ordstream.fragments.wire import CALL, Handler, Mesh
 from ordstream.ground.interrupts import kept_from_children
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
+from ordstream.plan.clock import clock_of
 from ordstream.udf import pickling as by_value
 
 GUARD_ADVICE = 'Its error is on stderr; a script must guard what it starts by: if __name__ == "__main__":'
@@ -236,4 +237,6 @@ def prepare(
         chosen["snapshots"] = True
     else:
         plan = growing(plan)  # what a fragment can't see of the one in front
+    if clock_of(plan, settings.punctuate) is not None:
+        chosen["given_marks"] = True
     return fragmenting.fragments_of(plan, may_shed=True), {"workers": 0, **chosen}, settings.tags

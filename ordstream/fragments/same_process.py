@@ -20,6 +20,7 @@ from ordstream.fragments.process_stream import balancing_of, blocks_of, check_ap
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.shedding import check_sheds
 from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
+from ordstream.fragments.time_marks import refuse_moves
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
@@ -205,6 +206,7 @@ def run_here(
     balancing, tables = balancing_of(balance, cut, n, interval)
     if tables:
         of_nodes["snapshots"] = True
+    refuse_moves(tables, pipeline.plan, options.get("punctuate"))
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
     check_sheds(cut, of_nodes, groupings, keeps_state="snapshots" in of_nodes)
@@ -220,7 +222,7 @@ def run_here(
         if one is None:
             continue
         here = here or SameProcess(seed)
-        blocks = blocks_of(one, data, marking, block_rows, lambda: None, own_thread=False)
+        blocks = blocks_of(pipeline.plan, one, data, marking, block_rows, lambda: None, own_thread=False)
         batches = list(
             here.run(one, blocks, schema, tags, marking, options.get("emitted_through"), balancing)
         )

@@ -105,7 +105,7 @@ class SheddingNode(PolledNode):
         self._arrived_ns = self._merge.arrived_ns
         super()._fit(rows)
 
-    def _next_rows(self) -> pa.RecordBatch:
+    def _next_rows(self) -> Any:
         self._polled.next_arrived(self._arrived_ns)
         return super()._next_rows()
 
@@ -115,7 +115,7 @@ class SheddingNode(PolledNode):
         return super().poll()
 
     def _forget(self, serial: int) -> None:
-        if self._tags and self._tags[0][0] + len(self._tags[0][1]) - 1 <= serial:
+        if self._tags and self._tags[0].last <= serial:
             self._place_shed()
         super()._forget(serial)
 

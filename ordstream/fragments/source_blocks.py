@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, SourceError
+from ordstream.fragments.time_marks import SourceClock
 from ordstream.ground.ordertags import source_tags
 
 #: Rows and bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of
@@ -44,6 +45,7 @@ class SourceBlocks:
         Serial in front of the first tuple.
     instead : iterable of record batches, optional
         What is read in place of `data`, of which it gives the rows.
+    clock : SourceClock, optional
 
     Attributes
     ----------
@@ -55,6 +57,8 @@ class SourceBlocks:
         Nothing more comes.
     schema : pyarrow.Schema
         Of the blocks.
+    marks : list of (int, int)
+        Of the last block: serial of the tuple that shows a mark, and the mark's time.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class SourceBlocks:
         own_thread: bool = True,
         before: int = 0,
         instead: Any = None,
+        clock: SourceClock | None = None,
     ) -> None:
         from ordstream._core.ground.arrow import core_schema
         from ordstream.node import source
@@ -73,6 +78,8 @@ class SourceBlocks:
         self.rows = before
         self.error: BaseException | None = None
         self.over = False
+        self.clock = clock
+        self.marks: list[tuple[int, int]] = []
         self._block_rows = block_rows
         self.schema = core_schema(schema)
         self._batches = source.batches(data if instead is None else instead, self.schema)
@@ -98,6 +105,11 @@ class SourceBlocks:
 
         if self._thread is not None:
             start(self._thread)
+
+    @property
+    def latest(self) -> int | None:
+        """What the clock shows behind the last block; None: nothing, or there is no clock."""
+        return None if self.clock is None else self.clock.latest
 
     def at_most(self, rows: int) -> None:
         """Give no larger blocks than of so many rows."""
@@ -137,7 +149,18 @@ class SourceBlocks:
         block = self._rest.slice(0, rows)
         self._rest = self._rest.slice(rows) if self._rest.num_rows > rows else None
         first, self.rows = self.rows + 1, self.rows + block.num_rows
-        return first, block
+        return (first, block) if self.clock is None else self._clocked(self.clock, first, block)
+
+    def _clocked(
+        self, clock: SourceClock, first: int, block: pa.RecordBatch
+    ) -> tuple[int, pa.RecordBatch] | None:
+        """The block up to where the source runs backwards, if it does."""
+        self.marks, failed = clock.take(first, block)
+        if failed is None:
+            return first, block
+        row, self.error = failed
+        self.over, self.rows = True, first + row - 1
+        return (first, block.slice(0, row)) if row else None
 
     def _asked(self) -> pa.RecordBatch | None:
         if self._thread is None:

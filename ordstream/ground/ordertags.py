@@ -8,6 +8,9 @@ Inside a pipeline that is cut, tags compare as bytes, and that order is the orde
   found by its tag (`ordstream.spark.numbering`), else 0;
 * an output of an ordinary row: the row's tag, and the output's index among those of the row in 4 bytes,
   where an operator of the fragment can make several of one;
+* what a mark of the clock makes an operator emit comes in front of the tuple s that shows it: the tag of
+  the tuple s - 1, 4 bytes of ones (which no index is), the operator's position in 2 bytes, the step's time
+  and key as below, and the index in 4 bytes;
 * what the end of the stream makes an operator emit comes after all that, operator after operator in chain
   order, keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an
   encoding that orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.
@@ -35,7 +38,8 @@ TAG = "__ordstream_tag"
 # The columns that show a tag to a user: `tags=True`.
 TAG_NAMES = ("_serial", "_index")
 ORDINARY, AT_END = b"\x00", b"\x01"
-INDEX_LIMIT = 1 << 32
+MARK = b"\xff\xff\xff\xff"  # in the place of the first index: what a mark makes operators emit
+INDEX_LIMIT = (1 << 32) - 1
 SERIAL_BITS = 48  # of the 8 bytes; above them the number of the range
 MOST_RANGES = 1 << 15
 SERIAL_MASK = (1 << SERIAL_BITS) - 1
@@ -103,13 +107,27 @@ def source_tags(serials: Int64s) -> pa.Array:
 
 def source_serial(tag: bytes) -> int | None:
     """The source tuple that caused a row; None: the end of the stream did."""
-    return int.from_bytes(tag[1:9], "big") & SERIAL_MASK if tag[:1] == ORDINARY else None
+    if tag[:1] != ORDINARY:
+        return None
+    return (int.from_bytes(tag[1:9], "big") & SERIAL_MASK) + (tag[9:13] == MARK)
 
 
 def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Serial per tag, and whether the end of the stream caused it (its serial is 0 here)."""
     places, at_end = _places(tags)
-    return places & SERIAL_MASK, at_end
+    serials = places & SERIAL_MASK
+    rows = _one_width(tags)
+    if rows is None or rows.dtype.itemsize > 13:  # those of a mark are longer
+        serials += caused_by_marks(pc.binary_slice(tags, 9, 13)) & ~at_end
+    return serials, at_end
+
+
+def caused_by_marks(rests: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a mark is the cause: its serial is the next one. `rests`: as of `places_and_rests`."""
+    found: npt.NDArray[np.bool_] = (
+        pc.starts_with(rests, MARK).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    return found
 
 
 def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
@@ -176,9 +194,25 @@ def with_index(tags: pa.Array, index: Int64s) -> pa.Array:
     return pc.binary_join_element_wise(tags, _indexes(index), b"")
 
 
-def step_tags(position: int, keys: pa.Array, index: Int64s) -> pa.Array:
-    """Tags of what the end of the stream makes the operator at `position` emit for `keys`."""
-    head = pa.scalar(AT_END + position.to_bytes(2, "big"), pa.binary())
+def in_front(serial: int, range_: int = 0) -> bytes:
+    """A tag behind all outputs of the tuple in front of this one, and in front of what a mark that this one
+    shows makes operators emit.
+
+    Parameters
+    ----------
+    serial : int
+        From 1.
+    range_ : int
+        That the tuple lies in.
+    """
+    return ORDINARY + ((range_ << SERIAL_BITS) + serial - 1).to_bytes(8, "big") + MARK
+
+
+def step_tags(position: int, keys: pa.Array, index: Int64s, cause: bytes = AT_END) -> pa.Array:
+    """Tags of what the end of the stream makes the operator at `position` emit for `keys`; `cause`: of what
+    a mark does, the mark's tag (`in_front`).
+    """
+    head = pa.scalar(cause + position.to_bytes(2, "big"), pa.binary())
     return pc.binary_join_element_wise(head, keys, _indexes(index), b"")
 
 
@@ -283,7 +317,7 @@ class OutputsOf:
 
     def __init__(self, last_serial: int) -> None:
         self.count = 0
-        self._first = source_tags(np.array([last_serial]))[0].as_py()
+        self._first = in_front(last_serial) if last_serial else ORDINARY
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.node.source_marks import SourceMark
 from ordstream.node.worker_threads import join, start
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than
@@ -45,7 +46,7 @@ class Feeder:
     def __init__(
         self,
         core: Any,
-        batches: Iterator[pa.RecordBatch],
+        batches: Iterator[Any],
         names: list[str],
         arrivals: Any,
         suspends: bool = False,
@@ -64,7 +65,7 @@ class Feeder:
         self._before = core.first_serial - 1
         self._suspends = suspends
         # What the core still has pinned, with the serial of its first row.
-        self._pinned: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._pinned: deque[tuple[int, pa.RecordBatch | SourceMark]] = deque()
 
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
@@ -93,26 +94,32 @@ class Feeder:
             (self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed()
         )
 
-    def feed_one(self) -> None:
-        """Give the core the next batch, the end, or the source's error."""
+    def feed_one(self) -> bool:
+        """Give the core the next batch, the end, or the source's error. True: it was a mark, behind which
+        there may be more.
+        """
         try:
             batch = next(self._batches, None)
         except BaseException as error:
             if self._thread is None and not isinstance(error, Exception):
                 raise  # Ctrl-C on the reading thread
             self._fail(error)
-            return
+            return False
         with self.lock:
             if self.closed or self.core.source_ended:
-                return
+                return False
             if batch is None:
                 self.core.finish(self._suspends)
-                return
+                return False
+            if isinstance(batch, SourceMark):
+                self._pinned.append((self._before + self._rows + 1, batch))
+                self._rows += self.core.push_mark(batch.time)
+                return True
             if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
                 self.core.fail_source(
                     PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come")
                 )
-                return
+                return False
             try:
                 self.core.push(batch, self.arrived_ns)
                 self._pinned.append((self._before + self._rows + 1, batch))
@@ -127,6 +134,7 @@ class Feeder:
                 self.core.fail_source(SourceError(f"column {self._names[index]!r} has {what}"))
             except Exception as error:
                 self.core.fail_source(error)
+        return False
 
     def _fail(self, error: BaseException) -> None:
         with self.lock:
@@ -144,6 +152,7 @@ class Feeder:
         """The source tuple of a serial that is still pinned, as a batch of one row."""
         for first, batch in self._pinned:
             if first <= serial < first + batch.num_rows:
+                assert isinstance(batch, pa.RecordBatch)
                 return batch.slice(serial - first, 1)
         return None
 

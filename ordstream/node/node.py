@@ -45,6 +45,7 @@ from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
+from ordstream.node.steps import Step, Steps
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.final import final
@@ -177,7 +178,7 @@ class Stream(Reader):
         self._running_index = RunningIndex(begin.emitted_through)
         self._suppressed = settings.emitted_through  # None: what comes now was not delivered yet
         self._read_by: int | None = None
-        self._last_steps: dict[str, Any] = {}
+        self._steps = Steps(self._core, [one.name for one in self._made.chain])
         self._last_skips: list[tuple[str, int, bool, int, str]] = []
         self._told = 0.0
         self._settled = begin.serial  # all of whose outputs are in batches that were taken
@@ -194,7 +195,7 @@ class Stream(Reader):
         settings, plan = self._settings, self._plan
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
-        clock = clock_of(plan, settings.punctuate)
+        clock = None if settings.given_marks else clock_of(plan, settings.punctuate)
         for column in clock_columns(clock):
             used[column] = True
         self._made = core_operators(self._physical, settings, layout)
@@ -420,12 +421,15 @@ class Stream(Reader):
             _, _, emitted, rows_out = self._core.progress()
         return int(emitted) if rows_out == self._rows_taken else self._settled
 
-    def steps(self) -> dict[str, tuple[int, npt.NDArray[np.int64], bytes]]:
-        """Operator name -> (first serial, ends, bytes) of the steps of its final flush; complete for
-        rows that were taken.
-        """
+    def steps(self) -> dict[str, Step]:
+        """As `Steps.flush`."""
         with self._feeder.lock:  # close() frees the core under the same lock
-            return self._last_steps if self._closed else self._steps_of_core()
+            return self._steps.flush()
+
+    def mark_steps(self) -> list[tuple[str, *Step]]:
+        """As `Steps.marks`."""
+        with self._feeder.lock:
+            return self._steps.marks()
 
     def first_skips(self) -> dict[str, tuple[int, bool]]:
         """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped;
@@ -434,10 +438,6 @@ class Stream(Reader):
         with self._feeder.lock:  # close() frees the core under the same lock
             found = self._last_skips if self._closed else self._core.first_skips()
             return {name: (serial, at_end) for name, serial, at_end, _, _ in found}
-
-    def _steps_of_core(self) -> dict[str, Any]:
-        found = self._core.steps()
-        return {self._made.chain[i].name: steps for i, steps in enumerate(found) if steps is not None}
 
     # ---------------------------------------------------------------------------------------- from outside
 
@@ -530,7 +530,7 @@ class Stream(Reader):
                     statistics["emitted_serial"] if self._all_taken else self._settled,
                 )
                 self._last_skips = self._core.first_skips()
-                self._last_steps = self._steps_of_core() if self._settings.steps else {}
+                self._steps.end()
                 self._closed = True
                 self._feeder.closed = True
                 leaked = self._core.close()

@@ -109,8 +109,8 @@ class OutputStream:
 
     @property
     def shed(self) -> Any:
-        """As `Stream.shed`."""
-        return self._stream.shed
+        """As `Stream.shed`; None over processes, where nothing sheds."""
+        return getattr(self._stream, "shed", None)
 
     @property
     def snapshot(self) -> Snapshot | None:

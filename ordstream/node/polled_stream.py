@@ -88,7 +88,8 @@ class PolledStream(Stream):
             self._feeder.retire()
         fed = there and self._feeder.wants_batch()
         if fed:
-            self._feeder.feed_one()
+            while self._feeder.feed_one() and ready() and self._feeder.wants_batch():
+                pass
             there = ready()
         waited = not there or time.monotonic() - self._taken_at >= PARTIAL_S
         if self.workers == 0:

@@ -63,6 +63,7 @@ class _Options(TypedDict, total=False):
     shed_partition: int | None
     absent: tuple[str, ...] | None
     steps: bool | None
+    given_marks: bool | None
     checkpoint: str | PathLike[str] | Checkpoint | None
     every: str | timedelta | int | None
     restore: Snapshot | Checkpoint | str | PathLike[str] | None
@@ -162,6 +163,8 @@ absent : tuple of str, default ()
     failing row.
 steps : bool, default False
     Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
+given_marks : bool, default False
+    Time punctuations come between the source's batches, and no column is the clock; for fragments.
 checkpoint : path or Checkpoint, default None
     Folder in which snapshots are kept. The run goes on from the newest one there, if there is one: the
     source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything

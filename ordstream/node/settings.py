@@ -62,6 +62,7 @@ class Settings:
     shed_partition: int = 0
     absent: tuple[str, ...] = ()
     steps: bool = False
+    given_marks: bool = False
     checkpoint: Any = None
     every: Any = None
     restore: Any = None
@@ -138,7 +139,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
             raise PlanError(f"{name} must be a positive number, got {value!r}")
     if not _is_number(settings.partial_after) or not 0 <= settings.partial_after < float("inf"):
         raise PlanError(f"partial_after must be seconds from 0, got {settings.partial_after!r}")
-    for name in ("tags", "debug", "partial", "steps", "snapshots"):
+    for name in ("tags", "debug", "partial", "steps", "given_marks", "snapshots"):
         if not isinstance(getattr(settings, name), bool):
             raise PlanError(f"{name} must be True or False, got {getattr(settings, name)!r}")
     if settings.emitted_through is not None and not isinstance(settings.emitted_through, OrderTag):

@@ -16,6 +16,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
+from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
 # output batch has: what passes is then handed over in one piece.
@@ -53,8 +54,9 @@ def batches(
     most: int = BATCH_BYTES,
     *,
     fitted: bool = False,
-) -> Iterator[pa.RecordBatch]:
-    """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty.
+) -> Iterator[Any]:
+    """Record batches of `schema` (core layout), at most BATCH_ROWS rows each, never empty; and marks that an
+    iterator gives between them.
 
     Parameters
     ----------
@@ -74,6 +76,9 @@ def batches(
     """
     before = 0
     for batch in data if fitted else batches_of(data):
+        if isinstance(batch, SourceMark):
+            yield batch
+            continue
         fitting = iter((batch,)) if fitted else _fitting(batch, schema, most)
         while True:
             try:
@@ -145,7 +150,7 @@ def _halves(
     yield from each(batch.slice(middle))
 
 
-def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(data: Any) -> Iterator[Any]:
     if isinstance(data, pa.RecordBatch):
         yield data
     elif isinstance(data, pa.Table):
@@ -167,6 +172,9 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
         for item in data:
             if item is data:
                 raise SourceError("the source yields itself")
+            if isinstance(item, SourceMark):
+                yield item
+                continue
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
                 text = f"the source must yield Arrow record batches, it gave {type(item).__name__}"
                 raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)

@@ -41,7 +41,7 @@ from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
 from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
-from ordstream.pipeline.runs import Runs, processes_of
+from ordstream.pipeline.runs import Runs, processes_of, whole_graph
 from ordstream.pipeline.side_outputs import SideOutputs
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
@@ -136,7 +136,9 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
             check_no_shed(self._plan, f"nodes={nodes}")
         shown = final(self._plan) if emit == "final" else self._plan
-        several = processes_of(given := {"processes": processes, **options}, self._plan.is_graph)
+        if processes is not None and (why := whole_graph(self._plan) if self._plan.is_graph else ""):
+            return f"1 process: {why}\n{explain(shown)}"
+        several = processes_of(given := {"processes": processes, **options}, self._plan)
         if several > 1 or given:
             from ordstream.fragments import explaining
 

@@ -77,22 +77,22 @@ class Runs:
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
         given: dict[str, Any] = {**options}
-        processes = processes_of(given, outputs is not None or self.plan.is_graph)
         if outputs is not None:
             from ordstream.node.outputs import Outputs, OutputStream
 
             node.check_whole(given)
             plan, named = self._several(outputs)
             plan, data = fed(plan, data, merge_by, idle, merge_log)
-            with node.stream(plan, data, partial=False, **given) as stream:
+            with self._over(plan, data, {**given, "partial": False}) as stream:
                 return Outputs(OutputStream(_logged(stream, data), named))
         plan, data = fed(self.plan, data, merge_by, idle, merge_log)
+        processes = processes_of(given, plan)
         if processes == 1:
             return _logged(node.run(plan, data, **given), data)
         from ordstream.fragments import process_stream
 
         node.check_whole(given)
-        return process_stream.run(self, data, processes, given)
+        return _logged(process_stream.run(self._of(plan), data, processes, given), data)
 
     @overload
     def stream(
@@ -134,23 +134,31 @@ class Runs:
         With `outputs`, as for `run`: one iterator of (name, batch). An output that has nothing to say, or
         whose batches nobody looks at, holds no other one back.
         """
-        from ordstream.node import node  # as in `run`
-
         given: dict[str, Any] = {**options}
-        processes = processes_of(given, outputs is not None or self.plan.is_graph)
         if outputs is not None:
             from ordstream.node.outputs import OutputStream
 
             plan, named = self._several(outputs)
             plan, data = fed(plan, data, merge_by, idle, merge_log)
-            return OutputStream(_logged(node.stream(plan, data, **given), data), named)
+            return OutputStream(_logged(self._over(plan, data, given), data), named)
         plan, data = fed(self.plan, data, merge_by, idle, merge_log)
+        return _logged(self._over(plan, data, given), data)
+
+    def _over(self, plan: Plan, data: Any, given: dict[str, Any]) -> Stream:
+        """The plan in this process, or over several."""
+        from ordstream.node import node  # as in `run`
+
+        processes = processes_of(given, plan)
         if processes == 1:
-            return _logged(node.stream(plan, data, **given), data)
+            return node.stream(plan, data, **given)
         from ordstream.fragments import process_stream
 
         # read as a Stream is; what only one node has (markers) it lacks
-        return cast("Stream", process_stream.stream(self, data, processes, given))
+        return cast("Stream", process_stream.stream(self._of(plan), data, processes, given))
+
+    def _of(self, plan: Plan) -> Runs:
+        """A pipeline with the plan."""
+        return self if plan is self.plan else cast(Any, type(self)).of(plan)
 
     def _several(self, outputs: Mapping[str, Runs]) -> tuple[Plan, tuple[Output, ...]]:
         """The plan of several outputs."""
@@ -205,8 +213,8 @@ def _logged(made: T, data: Any) -> T:
     return made
 
 
-def processes_of(options: dict[str, Any], graph: bool) -> int:
-    """Take out `processes`: how many. A graph runs in this one."""
+def processes_of(options: dict[str, Any], plan: Plan) -> int:
+    """Take out `processes`: how many. A graph that can't be cut runs in this one."""
     processes = options.pop("processes", None)
     if processes is None:
         for name in ("grouping", "grouping_key", "balance"):
@@ -214,9 +222,20 @@ def processes_of(options: dict[str, Any], graph: bool) -> int:
                 raise PlanError(f"{name} is for a run over several processes: give processes= too")
         return 1
     several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
-    if several == 1 or graph:  # there is nothing to choose
+    if several == 1 or (plan.is_graph and whole_graph(plan)):  # there is nothing to choose
         options.pop("grouping", None)
         options.pop("grouping_key", None)
         options.pop("balance", None)
         return 1
     return several
+
+
+def whole_graph(plan: Plan) -> str:
+    """Why a graph runs in one node; "": it is cut."""
+    from ordstream.fragments.fragmenting import fragments_of
+
+    try:
+        fragments_of(plan)
+    except PlanError as error:
+        return str(error)
+    return ""

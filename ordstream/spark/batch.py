@@ -21,7 +21,7 @@ from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
-from ordstream.plan.lanes import check_one_source
+from ordstream.plan.lanes import check_line, check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.spark.columns import carry, check_frame
@@ -163,9 +163,9 @@ def apply(
             "gives live counts"
         )
     options = options | ({} if emit is None else {"emit": emit})
-    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options)
     names = order_names(order_by)
     told = _Told(report, progress, listen)
+    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options, names)
     if layout.nodes == 1:
         if grouping != "hash":
             plan = final(pipeline.plan) if emit == "final" else pipeline.plan
@@ -382,17 +382,17 @@ def explain(
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
     check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
-    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df)
+    names = order_names(order_by)
+    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df, order_by=names)
     if pipeline.plan.is_graph and layout.nodes == 1:
         return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
     if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
-    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}):
+    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}, names):
         return f"1 node, since {layout.why}\n{pipeline.explain()}"
-    resolved = resolve(
-        grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, order_names(order_by)
-    )
+    check_line(pipeline.plan, f"nodes={layout.nodes}")
+    resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names)
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(
         pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread

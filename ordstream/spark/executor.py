@@ -28,6 +28,7 @@ from ordstream.ground.ordertags import (
     SERIAL_MASK,
     TAG,
     RunningIndex,
+    caused_by_marks,
     check_ascending,
     places_and_rests,
     source_tags,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ordstream.balance.dkg import DKG, DKGLearner
     from ordstream.balance.sketches import ExecutionTimes
     from ordstream.plan.plan import Plan
+    from ordstream.spark.clock_marks import Marks
 
 SERIAL = "__ordstream_serial"
 # A tag where Spark sorts by it: numbers are cheaper to sort by, and to hand over, than bytes.
@@ -257,6 +259,8 @@ class FragmentFunction(Shipped):
     dense : bool
         The rows' serials are those of the source, so that errors may name them.
     leaves : "tag", "place" or "rows"
+    marks : Marks, optional
+        Of the clock, where an operator of the fragment hears them.
     """
 
     fragment: Fragment
@@ -276,6 +280,7 @@ class FragmentFunction(Shipped):
     costs: ExecutionTimes | None = None
     dense: bool = True
     leaves: Leaves = "tag"
+    marks: Marks | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output and what `leaves` says.
@@ -315,7 +320,10 @@ class FragmentFunction(Shipped):
 
         if self.leaves == "rows" and not self.dense and self.tell_times is None:
             return _open_node(self.fragment.plan, self._arrivals(batches, tagged=False), options), None
-        node = FragmentNode(self.fragment, self._arrivals(batches), route, options)
+        rows: Iterator[Any] = self._arrivals(batches)
+        if self.marks is not None:
+            rows = self.marks.among(rows, self.fragment.first)
+        node = FragmentNode(self.fragment, rows, route, options)
         return node, {"rows": self._without_tag, "place": self._with_place}.get(self.leaves)
 
     def _without_tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -490,6 +498,8 @@ class RestoreFunction(Shipped):
                 place, count = batch.column(PLACE), batch.column(SERIAL)[0].as_py()
                 at_end = place.is_null().to_numpy(zero_copy_only=False)
                 serials = place.fill_null(0).to_numpy() & SERIAL_MASK
+                if REST in batch.schema.names:
+                    serials += caused_by_marks(batch.column(REST))
                 serials[at_end] = count
                 columns = [batch.column(column.name) for column in self.schema]
                 yield pa.RecordBatch.from_arrays(

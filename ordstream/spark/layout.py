@@ -8,7 +8,7 @@ for one. So a job may have more nodes than run at a time; they run in waves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.final import final
 from ordstream.plan.shedding import sheds
+from ordstream.spark import clock_marks
 
 LOG = logging.getLogger("ordstream.spark")
 
@@ -85,6 +86,7 @@ def make_layout(
     per_executor: PerExecutor,
     df: DataFrame | None = None,
     options: Mapping[str, Any] | None = None,
+    order_by: Sequence[str] = (),
 ) -> Layout:
     """Decide the number of nodes and the processors of each.
 
@@ -94,6 +96,8 @@ def make_layout(
         The input, for "auto"; without it the size counts as unknown.
     options : mapping, optional
         Of the run.
+    order_by : sequence of str
+        Names of what the rows are ordered by.
 
     Raises
     ------
@@ -134,7 +138,7 @@ def make_layout(
                 "or run it once per partition (ordstream.spark.node_function)"
             )
         return replace(layout, nodes=int(nodes))
-    count, reason = _count(spark, pipeline, found, each, df, options or {})
+    count, reason = _count(spark, pipeline, found, each, df, options or {}, order_by)
     return replace(layout, nodes=count, why=reason)
 
 
@@ -145,9 +149,10 @@ def _count(
     each: int,
     df: DataFrame | None,
     options: Mapping[str, Any],
+    order_by: Sequence[str],
 ) -> tuple[int, str]:
     """The number of nodes of a job that leaves it open, and why."""
-    alone = must_be_alone(pipeline, options)
+    alone = must_be_alone(pipeline, options, order_by)
     if alone:
         return 1, alone
     at_a_time = None if found.executors is None else found.executors * each
@@ -169,7 +174,7 @@ def _count(
     return wanted, f"{taken}, {NODE_BYTES >> 20} MiB per node; {room}"
 
 
-def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any]) -> str:
+def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any], order_by: Sequence[str] = ()) -> str:
     """Why a pipeline runs in one node, however large its input is; "": it need not."""
     if sheds(pipeline.plan):
         return "it sheds"
@@ -181,8 +186,11 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any]) -> str:
         fragmenting.check_options(options, "more than one node")
         plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan
         fragments = fragmenting.fragments_of(plan)
+        no_marks = clock_marks.refuse(plan, options.get("punctuate"), order_by)
     except PlanError as error:
         return str(error)
+    if no_marks:
+        return no_marks
     if fragments[0].operators or any(fragment.key for fragment in fragments):
         return ""
     return one_state(fragments) or "it has no operators"

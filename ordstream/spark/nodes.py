@@ -44,13 +44,17 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
+from ordstream.fragments.time_marks import hears_marks
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
+from ordstream.spark import clock_marks
 from ordstream.spark.balancer import unbounded
+from ordstream.spark.clock_marks import Marks
 from ordstream.spark.columns import Carried, sortable, sorted_inside, user_names
 from ordstream.spark.executor import (
     PLACE,
@@ -110,6 +114,7 @@ def over_nodes(
         raise PlanError(
             "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
         )
+    check_line(pipeline.plan, f"nodes={layout.nodes}")
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
@@ -127,7 +132,10 @@ def over_nodes(
     checked = (carried.texts, carried.keys) if presorted else ((), ())
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
     job.decide(carried, presorted)
-    if not job.dense:
+    if chosen.get("given_marks"):
+        job.marks = clock_marks.find(pipeline.plan, chosen.get("punctuate"), carried, presorted, order_by)
+        job.dense = True
+    if order != "total":
         return job.unordered(carried, presorted)
     return _in_order(job, carried, presorted, tags)
 
@@ -153,7 +161,11 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFr
     only_at_end = any(operator.only_at_end for operator in operators)
     ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
     count = row_count(carried) if tags else None
-    rows = numbered(carried, presorted, ranges, count)
+    if job.marks is None:
+        rows = numbered(carried, presorted, ranges, count)
+    else:  # the nodes have to know which range a mark lies in
+        job.marks = job.marks.in_ranges(ranges)
+        rows = numbered(carried, presorted, ranges, F.lit(job.marks.rows))
     if stays:
         rows = job.through(rows, len(job.fragments), leaves="place" if tags else "rows")
     elif tags or not any(operator.emits_at_end for operator in operators):
@@ -221,6 +233,8 @@ class Job:
         Of keyed fragments, by number from 1, where not the hash.
     times : ExecutionTimes or None
         What POSG learnt from a first slice.
+    marks : Marks or None
+        Of the clock, where the run has one.
     """
 
     fragments: tuple[Fragment, ...]
@@ -235,6 +249,7 @@ class Job:
     direct: bool = False
     groupings: dict[int, Any] = field(default_factory=dict)
     times: ExecutionTimes | None = None
+    marks: Marks | None = None
 
     def decide(self, carried: Carried, presorted: bool) -> None:
         """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""
@@ -272,6 +287,8 @@ class Job:
         to their nodes before anything is sorted.
         """
         fragments, nodes = self.fragments, self.layout.nodes
+        if self.marks is not None:
+            return self.through(numbered(carried, presorted, 1), len(fragments), leaves="rows")
         if not self.moves:
             return self.in_nodes(carried.as_it_is(), 1, None, "rows")
         if len(fragments) == 1 and not self.choices:
@@ -293,8 +310,8 @@ class Job:
 
     @property
     def widens(self) -> bool:
-        """One row may cause several, which the bytes behind a tag's place tell apart."""
-        return any(fragment.widens for fragment in self.fragments)
+        """One row may cause several, or a mark some, which the bytes behind a tag's place tell apart."""
+        return self.marks is not None or any(fragment.widens for fragment in self.fragments)
 
     def has_rests(self, number: int) -> bool:
         """Whether tags of rows that leave fragment `number` have bytes behind their place."""
@@ -382,6 +399,7 @@ class Job:
         return replace(
             self._function(number, None, output),
             order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None,
+            marks=None,
         )  # fmt: skip
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
@@ -441,6 +459,7 @@ class Job:
             weighs=weighs,
             costs=costs,
             dense=self.dense,
+            marks=self.marks if hears_marks(fragment, self.options.get("punctuate")) else None,
         )
 
 

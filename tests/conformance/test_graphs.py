@@ -389,12 +389,14 @@ def test_inputs_of_a_union():
     assert few.run(pa.table({"a": [70, 63], "b": ["", "x"]})).table.to_pylist() == [{"a": 63, "b": "x"}]
 
 
-def test_a_graph_is_not_cut():
+def test_a_graph_without_a_common_key_is_not_cut():
     """With processes= it runs in this one, and `explain` says so."""
     p = od.Pipeline({"a": int})
-    both = od.union(*p.branch(od.col("a") > 1))
+    hit, miss = p.branch(od.col("a") > 1)
+    both = od.union(hit.assert_ordered("a"), miss)
     rows = pa.table({"a": [1, 2, 3]})
     assert both.run(rows, processes=2).table.equals(rows)
+    assert "has one state for all rows" in both.explain(processes=2).splitlines()[0]
     assert both.explain(nodes=2).startswith("1 node: a graph is not cut\n")
 
 

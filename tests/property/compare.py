@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
+from property.drawn_options import settled
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import storage_values
-from ordstream.plan.clock import clock_of
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.reference.run_serial import SerialResult, run_serial
@@ -95,7 +95,7 @@ def as_table(case: Any) -> pa.Table:
 
 def options_over_nodes(case: Any) -> dict[str, Any]:
     """The case's options, without those that one node alone takes."""
-    return {name: v for name, v in case.options.items() if name not in ("punctuate", "snapshot_every")}
+    return settled({name: v for name, v in case.options.items() if name != "snapshot_every"})
 
 
 def blocks_for(case: Any, block_rows: int) -> int:
@@ -225,5 +225,5 @@ def consistent(pipeline: Any, found: Outcome) -> None:
 
 
 def for_several_nodes(plan: Plan) -> bool:
-    """Several nodes take the plan: no window's clock, and no operator that asks for serials."""
-    return clock_of(plan, None) is None and not any(one.reads_serial for one in plan.operators)
+    """Several nodes take the plan: no operator asks for serials."""
+    return not any(one.reads_serial for one in plan.operators)

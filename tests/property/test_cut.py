@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_tools import final
@@ -24,12 +23,11 @@ from property.compare import (
     run_reference,
 )
 
-from ordstream.errors import OperatorError, PlanError
+from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.same_process import run_here
 from ordstream.operators.halves import UNDECIDED
-from ordstream.plan.clock import clock_of
 
 LARGE = large()
 NODES = st.sampled_from((1, 2, 3, 5))
@@ -40,18 +38,16 @@ def check(
 ) -> None:
     assume(not any(operator.reads_serial for operator in case.pipeline.plan.operators))
     options = options_over_nodes(case)
-    expected = run_reference(final(case.pipeline) if emit == "final" else case.pipeline, case.batches)
+    expected = run_reference(
+        final(case.pipeline) if emit == "final" else case.pipeline, case.batches, options.get("punctuate")
+    )
     seed, channel_bytes = turns
-    if clock_of(case.pipeline.plan, None) is not None:
-        with pytest.raises(PlanError, match="run in one node"):
-            run_here(case.pipeline, case.source, nodes, options | {"emit": emit})
-        return
     try:
         result = run_here(
             case.pipeline, case.source, nodes, options | {"tags": True, "emit": emit},
             seed=seed, block_rows=blocks_for(case, block_rows), channel_bytes=channel_bytes,
         )  # fmt: skip
-    except OperatorError as failure:
+    except (OperatorError, SourceError) as failure:
         # a failed run has no output
         rows = exact_rows(expected.table.to_batches(), case.pipeline.schema)
         found = Outcome(case.pipeline.schema, rows, expected.tags, failure, None)
@@ -117,7 +113,7 @@ def test_halves_in_the_nodes_of_the_fragment_in_front(case, nodes, block_rows):
             block_rows=blocks_for(case, block_rows),
             fragments=early,
         )
-    except OperatorError as failure:
+    except (OperatorError, SourceError) as failure:
         error = failure
     if error is None:
         assert expected.error is None

@@ -26,6 +26,7 @@ from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
+from ordstream.plan.clock import clock_of
 
 LARGE = large(max_examples=max(8, settings.default.max_examples // 5))
 HOW = st.fixed_dictionaries(
@@ -40,7 +41,8 @@ HOW = st.fixed_dictionaries(
 
 def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
     pipeline = case.pipeline
-    assume(for_several_nodes(pipeline.plan) and all(one.can_snapshot for one in pipeline.plan.operators))
+    assume(clock_of(pipeline.plan, None) is None and for_several_nodes(pipeline.plan))
+    assume(all(one.can_snapshot for one in pipeline.plan.operators))
     fragments = fragments_of(pipeline.plan)
     try:
         keyed = movable(fragments, nodes)
@@ -48,7 +50,7 @@ def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
         assume(False)
     seed = data.draw(st.integers(0, 1000))
     balance = {k: RandomMoves(seed + k, nodes) for k in keyed}
-    options = options_over_nodes(case)
+    options = options_over_nodes(case) | {"punctuate": None}
     table = as_table(case)
     how = {
         **how,

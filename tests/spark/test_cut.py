@@ -206,14 +206,6 @@ def test_explain_says_where_nodes_are(spark):
     assert explain(built_in, spark).startswith("1 nodes: one node per executor; a node works 2 threads")
     with pytest.raises(od.PlanError, match="nodes must be 'auto' or a whole number from 1, got 0"):
         explain(built_in, spark, nodes=0)
-    with pytest.raises(od.PlanError, match="punctuate can't be combined with nodes=2"):
-        apply(
-            built_in,
-            spark.createDataFrame([(1, 1, "a", 0)], "ts long, user long, item string, n long"),
-            order_by="ts",
-            nodes=2,
-            punctuate=od.every("ts", 5),
-        )
 
 
 def test_an_operator_error_names_the_serial_in_the_source(spark):

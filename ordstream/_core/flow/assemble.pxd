@@ -11,7 +11,7 @@ from ordstream._core.flow.steps cimport StepLog
 cdef Chunk* merge_parts(Worker* w, Chunk* c, const Layout* layout, bint has_views,
                         int32_t before_slot) noexcept nogil
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
-                        const char* cut, int64_t cut_time, StepLog* steps) noexcept nogil
+                        const char* cut, int64_t cut_time, StepLog* steps, bint timed) noexcept nogil
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil
 cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout,
                   int32_t slot) noexcept nogil

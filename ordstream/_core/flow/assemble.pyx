@@ -440,8 +440,9 @@ cdef inline bint gather_flush(Worker* w, const Chunk* c, const OrdFlushRow* rows
 
 
 cdef inline bint number_steps(Worker* w, const KeySpec* keys, const OrdFlushRow* rows, int64_t total,
-                              Chunk* out, StepLog* steps) noexcept nogil:
-    """Log each key of the rows, and set out.origin to its number. False: no memory, or stopped."""
+                              Chunk* out, StepLog* steps, bint timed) noexcept nogil:
+    """Log each key of the rows, or each time and key, and set out.origin to its number. False: no memory, or
+    stopped."""
     cdef int64_t i
     for i in range(total):
         if stop_due(w, i):
@@ -449,21 +450,23 @@ cdef inline bint number_steps(Worker* w, const KeySpec* keys, const OrdFlushRow*
         out.origin[i] = 0
         if steps == NULL:
             continue
-        if i == 0 or (keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
-                      and key_compare(keys, rows[i - 1].key, rows[i].key) != 0):
-            if steps_append(steps, keys, rows[i].key) != 0:
+        if i == 0 or (timed and rows[i - 1].time != rows[i].time) or (
+                keys != NULL and rows[i].key != NULL and rows[i - 1].key != NULL
+                and key_compare(keys, rows[i - 1].key, rows[i].key) != 0):
+            if steps_append(steps, keys, &rows[i].time if timed else NULL, rows[i].key) != 0:
                 return False
         out.origin[i] = <int32_t> (steps.n - 1)
     return True
 
 
 cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_views, const KeySpec* keys,
-                        const char* cut, int64_t cut_time, StepLog* steps) noexcept nogil:
+                        const char* cut, int64_t cut_time, StepLog* steps, bint timed) noexcept nogil:
     """One output chunk with what a punctuation made the buckets emit, sorted by (flush_time, key, emission
     index).
 
     Rows from (`cut_time`, `cut`) on are left out (NULL: none): a bucket failed at that key. With `steps`
-    each key is logged, and out.origin[i] is the number of row i's step (0 without).
+    each key is logged, and out.origin[i] is the number of row i's step (0 without); `timed`: each time and
+    key, at last those of the cut.
 
     Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what
     the parts made is still theirs. `keys` NULL (a stateful operator): emission order is kept. Cost: O(n log
@@ -494,8 +497,10 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
         for j in range(layout.ncols):
             if not gather_flush(w, c, rows, total, out, j, layout.width[j]):
                 return give_up(w, out)
-        if not number_steps(w, keys, rows, total, out, steps):
+        if not number_steps(w, keys, rows, total, out, steps, timed):
             return give_up(w, out)
+    if timed and cut != NULL and steps_append(steps, keys, &cut_time, cut) != 0:
+        return give_up(w, out)
     for k in range(c.nparts):
         part = c.parts[k].out
         if part == NULL:

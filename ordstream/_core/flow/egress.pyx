@@ -15,7 +15,7 @@ from ordstream._core.ground.atomics cimport (
     add_relaxed, as_int, as_pointer, load_acquire, load_relaxed, store_relaxed, store_release,
 )
 from ordstream._core.ground.chunk cimport *
-from ordstream._core.flow.ingress cimport Ingress
+from ordstream._core.flow.ingress cimport Ingress, came_with_rows
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.ground.threads cimport now_ns
 
@@ -417,6 +417,8 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 c = following
                 continue
             deliver_marker(e, c)
+            if came_with_rows(c):
+                emitted = c.last_serial
         retired += c.counted
         if c == unit:
             over = True

@@ -3,12 +3,16 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 import numpy as np
 from ordstream._core.flow.elastic cimport Elastic
+from ordstream._core.flow.ingress cimport mark_serials
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.runtime cimport Runtime, stats_now
 from ordstream._core.flow.scheduler cimport OperatorStats
-from ordstream._core.flow.steps cimport StepLog
+from ordstream._core.flow.steps cimport MarkSteps, StepLog, mark_steps_take, steps_free
+from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
-from ordstream._core.ground.kernel cimport PS, SF, skip_first
+from ordstream._core.ground.chunk cimport Chunk, Layout
+from ordstream._core.ground.kernel cimport PS, SF, KernelOwner, skip_first
+from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
 
 
 cdef dict operator_figures(Operator* op, const OperatorStats* o, str name, str kind, bint live):
@@ -64,7 +68,8 @@ cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak, bint li
         "throttled": rt.ingress.throttle_count, "parks": load_relaxed(&rt.parks),
         "missed_wakeups": load_relaxed(&rt.missed), "chunk_rows": load_relaxed(&rt.ingress.target_rows),
         "time_punctuations": rt.egress.markers_time, "snapshot_markers": rt.egress.markers_snapshot,
-        "tuples": load_relaxed(&rt.ingress.issued_serial) - rt.ingress.base,
+        "tuples": load_relaxed(&rt.ingress.issued_serial) - rt.ingress.base
+        - rt.ingress.marks * mark_serials(),
         "rows_out": load_relaxed(&rt.egress.rows_out),
         "emitted_serial": load_relaxed(&rt.ingress.emitted_serial),
         "chunks_issued": load_relaxed(&rt.ingress.issued_chunks), "bytes": load_relaxed(&rt.pool.bytes),
@@ -108,3 +113,41 @@ cdef list flush_steps(Runtime* rt):
         ends = np.frombuffer((<char*> log.ends)[:log.n * 8], dtype=np.int64)
         found.append((log.first_serial, ends, log.bytes[:log.size]))
     return found
+
+
+cdef list mark_steps(Runtime* rt, list names):
+    """(operator, first serial, ends as an int64 array, bytes) of the steps of marks that came with the rows
+    (steps.pxd, c), and were not taken before: those of all rows that the reader has taken. Their order may
+    be any."""
+    cdef MarkSteps* one = mark_steps_take(&rt.run.mark_steps)
+    cdef MarkSteps* following
+    found = []
+    while one != NULL:
+        following = one.next
+        if one.log.n:
+            ends = np.frombuffer((<char*> one.log.ends)[:one.log.n * 8], dtype=np.int64)
+            found.append((names[one.index], one.log.first_serial, ends, one.log.bytes[:one.log.size]))
+        steps_free(&one.log)
+        free(one)
+        one = following
+    return found
+
+
+cdef object failing_row(Runtime* rt, list operators, const Layout* out_layout, schema):
+    """As Run.failing_row."""
+    cdef Chunk* c = rt.egress.failed
+    cdef KernelOwner owner
+    cdef const Layout* layout = out_layout
+    cdef Output* o
+    if c == NULL or c.n != 1 or (rt.egress.failed_operator < 0 and rt.egress.failed_operator != -3):
+        return None
+    if rt.egress.failed_operator >= 0:
+        owner = operators[rt.egress.failed_operator].kernel
+        layout = owner.kernel.input
+    o = output_new(layout, 4, False)
+    if o == NULL or output_append(o, c, 0, 1) < 0:
+        raise MemoryError
+    if o.rows == 0:                                           # more than 2 GiB
+        output_free(o)
+        return None
+    return output_export(o, schema)

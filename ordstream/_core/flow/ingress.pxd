@@ -17,13 +17,16 @@ e) Time punctuations are a pure function of the tuple sequence: before the first
    comes in front of a time punctuation at the same place: what that makes operators emit belongs to the
    next tuple.
 f) Serials begin behind `base`: a run may be the continuation of another one.
+g) A node of several does not look at times: its marks come with its rows, as batches of kind TIME. Such a
+   mark has `mark_serials` of its own, so that each key that it makes an operator emit for can get one
+   (steps.pxd), and counts as emitted like a row.
 Memory ownership: batches belong to the feeding thread's list (runtime.pyx); chunks to the worker that took
 them.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.atomics cimport a64, load_acquire, load_relaxed, load_seq
-from ordstream._core.ground.chunk cimport Chunk, Worker
+from ordstream._core.ground.chunk cimport TIME, Chunk, Worker
 from ordstream._core.ground.spsc cimport Spsc
 from ordstream._core.ground.threads cimport EventCount
 from ordstream._core.flow.exports cimport Exports
@@ -65,6 +68,7 @@ cdef struct Ingress:
     int64_t snapshot_next
     int64_t markers        # snapshot markers so far: the number of the last one
     int64_t base           # the serial in front of the run's first one
+    int64_t marks          # that came with the rows, issued so far
     int64_t marker_every   # tuples between latency markers
     int64_t marker_next    # serial of the next marker
     # open loop: intended send time of each serial - 1, ns after start; NULL: all are there
@@ -107,6 +111,17 @@ cdef inline bint ingress_wakes_feeder(Ingress* g) noexcept nogil:
     """
     return load_seq(&g.feeder_waits) != 0 and (
         ingress_may_feed(g) or load_relaxed(&g.emitted_serial) >= load_relaxed(&g.retires_at))
+
+
+cdef inline int64_t mark_serials() noexcept nogil:
+    """Serials of a mark that came with the rows: one for each key that it makes operators emit for. Of the
+    2**63 that there are, two thousand million marks may use as many."""
+    return <int64_t> 1 << 32
+
+
+cdef inline bint came_with_rows(const Chunk* c) noexcept nogil:
+    """Whether a chunk is such a mark, and has serials left."""
+    return c.kind == TIME and c.first_serial < c.last_serial
 
 
 cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil

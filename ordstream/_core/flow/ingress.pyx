@@ -138,6 +138,35 @@ cdef Chunk* snapshot_marker(Ingress* g, Worker* w, int32_t kind) noexcept nogil:
     return c
 
 
+cdef Chunk* given_mark(Ingress* g, Worker* w, const Batch* b) noexcept nogil:
+    """The time punctuation that came with the rows. NULL: no memory. Under flag."""
+    cdef Chunk* c = punctuation(g, w, TIME)
+    if c == NULL:
+        return NULL
+    c.time = b.time
+    c.first_serial = b.first_serial
+    c.last_serial = b.first_serial + b.rows - 1
+    g.offset = b.rows
+    g.marks += 1
+    store_relaxed(&g.issued_serial, c.last_serial)  # statistic for others; exact under flag
+    return c
+
+
+cdef Chunk* control(Ingress* g, Worker* w, Batch* b) noexcept nogil:
+    """The punctuation of a batch without rows. NULL: no memory. Under flag."""
+    cdef Chunk* c
+    if b.kind == TIME:
+        return given_mark(g, w, b)
+    store_relaxed(&g.ended, 1)
+    c = punctuation(g, w, b.kind) if b.kind != SUSPEND else snapshot_marker(g, w, SUSPEND)
+    if c != NULL and b.kind == FAILURE:
+        c.failure = <Failure*> b.failure
+        b.failure = NULL
+        c.failed_operator = -1
+        c.first_serial = b.first_serial
+    return c
+
+
 cdef Chunk* backwards(Ingress* g, Worker* w, const Batch* b, int64_t serial) noexcept nogil:
     """End a stream whose next row is earlier than the one before it: a FAILURE chunk in that row's place.
     NULL: no memory. Under flag."""
@@ -170,24 +199,18 @@ cdef Chunk* form(Ingress* g, Worker* w) noexcept nogil:
     if load_relaxed(&g.requested) != load_relaxed(&g.served):
         return snapshot_marker(g, w, SNAPSHOT)
     while b == NULL or g.offset >= b.rows:
-        if b != NULL and b.kind != DATA:
+        if b != NULL and b.kind != DATA and b.kind != TIME:
             return NULL                            # the stream has ended
         b = <Batch*> as_pointer(spsc_try_take(&g.arriving))
         if b == NULL:
             return NULL
         g.current = b
         g.offset = 0
-        if b.kind == DATA and g.reader != NULL and spsc_size_approx(&g.arriving) < INGRESS_LOW:
+        if (b.kind == DATA or b.kind == TIME) and g.reader != NULL and (
+                spsc_size_approx(&g.arriving) < INGRESS_LOW):
             g.reader.notify_all()
         if b.kind != DATA:
-            store_relaxed(&g.ended, 1)
-            c = punctuation(g, w, b.kind) if b.kind != SUSPEND else snapshot_marker(g, w, SUSPEND)
-            if c != NULL and b.kind == FAILURE:
-                c.failure = <Failure*> b.failure
-                b.failure = NULL
-                c.failed_operator = -1
-                c.first_serial = b.first_serial
-            return c
+            return control(g, w, b)
     serial = b.first_serial + g.offset
     if g.snapshot_every and serial > g.snapshot_next:
         g.snapshot_next += g.snapshot_every

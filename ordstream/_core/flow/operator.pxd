@@ -47,11 +47,12 @@ cdef struct RunState:
     EventCount* reader     # output, room for input, or the end
     Ingress* ingress
     int32_t workers
-    int32_t steps          # 1: each key of the final flush gets a serial of its own (steps.pxd)
+    int32_t steps          # 1: each key of a flush, or of a mark, gets a serial of its own (steps.pxd)
     int32_t lanes          # 0: the run has one lane
     a64* bytes             # in flight (ChunkPool.bytes)
     int64_t max_bytes      # their cap
     Exports exports        # state on its way out
+    a64 mark_steps         # MarkSteps*, the newest first: what the reading thread did not take yet
     StateBound* bound      # NULL: none
 
 cdef struct Operator:

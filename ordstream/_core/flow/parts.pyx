@@ -1,16 +1,18 @@
 """Processing parts, and completing chunks whose parts are all processed (parts.pxd)."""
 from cpython.ref cimport PyObject, Py_DECREF
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from ordstream._core.flow.assemble cimport merge_flush, merge_parts
 from ordstream._core.flow.delivery cimport (
     expect_release, fail_unit, inherit, operator_send, out_of_memory, send_held, send_or_hold,
 )
 from ordstream._core.flow.exports cimport export_state
+from ordstream._core.flow.ingress cimport came_with_rows
 from ordstream._core.flow.lanes cimport mark_flush
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
 from ordstream._core.flow.state_bound cimport state_too_large
+from ordstream._core.flow.steps cimport MarkSteps, mark_steps_push, steps_free
 from ordstream._core.flow.shedding cimport ShedRows, shed_begin, shed_completed, shed_end, shed_learn
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -281,6 +283,19 @@ cdef inline int16_t lane_of(const Operator* op) noexcept nogil:
     return lane
 
 
+cdef void number_mark(Operator* op, Chunk* c, Chunk* out, MarkSteps* mark) noexcept nogil:
+    """Give what a mark made an operator emit the serials of its steps, and hand the log over. Ownership of
+    `mark`: taken."""
+    cdef int64_t k
+    mark.index = op.index
+    mark.log.first_serial = c.first_serial + 1
+    for k in range(out.n):
+        out.serials[k] = mark.log.first_serial + out.origin[k]
+        out.origin[k] = 0
+    c.first_serial += mark.log.n                              # operators behind go on from there
+    mark_steps_push(&op.run.mark_steps, mark)
+
+
 cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcept nogil:
     """Every bucket has processed the punctuation: send what the buckets emitted, then the punctuation
     itself."""
@@ -290,6 +305,7 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     cdef Failure* failure = first_flush_failure(op, c, &cut, &cut_time)
     cdef int64_t ticket = c.ticket
     cdef bint logged
+    cdef MarkSteps* mark = NULL
     cdef int32_t k
     for k in range(c.nparts):
         if c.parts[k].out != NULL:
@@ -297,8 +313,16 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             break
     if out != NULL:
         logged = op.run.steps != 0 and c.kind == END_OF_STREAM
+        if op.run.steps != 0 and came_with_rows(c):
+            mark = <MarkSteps*> calloc(1, sizeof(MarkSteps))
+            if mark == NULL:
+                out_of_memory(op)
+                return
         out = merge_flush(w, c, op.kernel.output, op.has_views, op.keys, cut, cut_time,
-                          &op.steps if logged else NULL)
+                          &op.steps if logged else &mark.log if mark != NULL else NULL, mark != NULL)
+        if out == NULL and mark != NULL:
+            steps_free(&mark.log)
+            free(mark)
         if out == NULL and load_relaxed(&op.run.stop) != 0:
             drop_failure(failure)
             drop_parts(w, c)
@@ -312,6 +336,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             return
         for k in range(out.n):
             out.serials[k] = c.last_serial
+        if mark != NULL:
+            number_mark(op, c, out, mark)
         if logged:
             for k in range(out.n):
                 out.serials[k] += 1 + out.origin[k]
@@ -329,6 +355,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
     c.nparts = 0
     if failure != NULL:
         failure.slot = -1
+        if mark != NULL:
+            c.last_serial = c.first_serial                    # of the step that failed, if it has a key
         if out == NULL:
             out = chunk_new(w)
             if out == NULL:

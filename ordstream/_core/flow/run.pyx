@@ -14,24 +14,24 @@ from ordstream._core.flow.build cimport (
 )
 from ordstream._core.flow.computed_clock cimport computed_fill
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
-from ordstream._core.flow.figures cimport first_skips, flush_steps, markers, run_figures
+from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, markers, run_figures
+from ordstream._core.flow.figures cimport mark_steps
 from ordstream._core.flow.exports cimport exported_batches, exports_free
-from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed
+from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
 from ordstream._core.flow.runtime cimport (
     Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, worker_loop,
 )
 from ordstream._core.flow.shedding cimport ShedControl
+from ordstream._core.flow.steps cimport mark_steps_free
 from ordstream._core.flow.signals cimport look_for_signals
-from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
     Batch, BatchFormats, batch_converts, batch_drop, batch_free, batch_import, batch_new,
 )
-from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.ground.lent_columns cimport kinds_init, lent_export
-from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport Output, output_free
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.ground.threads cimport now_ns
 
@@ -188,6 +188,14 @@ cdef class Run:
             computed_fill(self.options.clock, b)
         self.put(b, arrived_ns)
 
+    def push_mark(self, int64_t time):
+        """Give the ingress a time punctuation (ingress.pxd, g). Returns how many serials it has."""
+        cdef Batch* b = self.control(TIME)
+        b.rows = mark_serials()
+        b.time = time
+        self.put(b)
+        return b.rows
+
     cdef int put(self, Batch* b, int64_t arrived_ns=0) except -1:
         b.arrived_ns = arrived_ns if arrived_ns else now_ns()
         b.first_serial = self.pushed_rows + 1
@@ -227,21 +235,25 @@ cdef class Run:
             with nogil:
                 self.rt.run.work.notify_all()
 
+    cdef Batch* control(self, int32_t kind) except NULL:
+        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, kind)
+        if b == NULL:
+            raise MemoryError
+        return b
+
     def finish(self, bint suspend=False):
         """The end of the stream; suspend: of the run only. The stream goes on elsewhere, and nothing is
         flushed."""
-        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, SUSPEND if suspend else END_OF_STREAM)
-        if b == NULL:
-            raise MemoryError
+        cdef Batch* b = self.control(SUSPEND if suspend else END_OF_STREAM)
         self.source_ended = True
         self.put(b)
 
     def fail_source(self, exception):
         """An error of the source, in order: what it gave before is processed and delivered first."""
-        cdef Batch* b = batch_new(self.layout_owner.layout.ncols, FAILURE)
         cdef Failure* f = failure_new(-1, FAIL_SOURCE, b"the source failed")
-        if b == NULL or f == NULL:
+        if f == NULL:
             raise MemoryError
+        b = self.control(FAILURE)
         Py_INCREF(exception)
         f.exc = <void*> <PyObject*> exception
         b.failure = f
@@ -497,27 +509,15 @@ cdef class Run:
     def failing_row(self, schema):
         """The failing row as a RecordBatch of `schema` in core types (the operator's input; the output, its
         longest value null, for a row that is too wide for a batch), or None."""
-        cdef Chunk* c = self.rt.egress.failed
-        cdef KernelOwner owner
-        cdef const Layout* layout = &self.out_layout.layout
-        cdef Output* o
-        if c == NULL or c.n != 1 or (self.rt.egress.failed_operator < 0
-                                     and self.rt.egress.failed_operator != -3):
-            return None
-        if self.rt.egress.failed_operator >= 0:
-            owner = self.operators[self.rt.egress.failed_operator].kernel
-            layout = owner.kernel.input
-        o = output_new(layout, 4, False)
-        if o == NULL or output_append(o, c, 0, 1) < 0:
-            raise MemoryError
-        if o.rows == 0:                                       # more than 2 GiB
-            output_free(o)
-            return None
-        return output_export(o, schema)
+        return failing_row(&self.rt, self.operators, &self.out_layout.layout, schema)
 
     def steps(self):
         """As figures.flush_steps."""
         return flush_steps(&self.rt)
+
+    def mark_steps(self):
+        """As figures.mark_steps. The reading thread."""
+        return mark_steps(&self.rt, self.names)
 
     def samples(self):
         """As figures.markers."""
@@ -544,6 +544,7 @@ cdef class Run:
             for i in range(self.rt.n):
                 drain(&self.rt.operators[i], &self.main)
         exports_free(&self.rt.run.exports)
+        mark_steps_free(&self.rt.run.mark_steps)
         self.free_egress()
         self.free_batches()
         ingress_free(&self.rt.ingress)

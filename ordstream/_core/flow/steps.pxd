@@ -1,5 +1,5 @@
-"""Steps of the final flush: the ascending keys at which an operator emitted when the stream ended, as bytes
-that compare like keys.
+"""Steps of the final flush, and of marks that came with the rows: the ascending keys at which an operator
+emitted, as bytes that compare like keys.
 
 A pipeline that is cut over several nodes needs them: what the end of the stream makes a keyed operator emit
 is in ascending key order across all nodes, so a row's place is its operator and its key. A run with steps
@@ -10,6 +10,11 @@ a) Encoding, per key column: 0 for null, else 1 and the value: 8 bytes, most sig
    by 255, ended by two zero bytes.
 b) A log is written once, by the worker that completes the flush, then published. Memory ownership: the
    operator, until the run closes.
+c) What a mark makes an operator emit comes by (time, key), across all nodes too: a step of a mark begins
+   with its time, 8 bytes as a signed integer. Its serials are the mark's own (ingress.pxd, g): behind the
+   first one the steps of the first operator, then those of the next. The logs of all operators and marks lie
+   in one list; the worker that completes a mark in an operator pushes one there before it sends what the
+   mark made. The reading thread takes them, and owns them then.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64
@@ -26,5 +31,15 @@ cdef struct StepLog:
     int64_t size
     int64_t capacity
 
-cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noexcept nogil
+cdef struct MarkSteps:
+    # Steps of one mark in one operator.
+    MarkSteps* next
+    int32_t index          # the operator's position in the core's chain
+    StepLog log            # never `published`: the list is
+
+cdef int steps_append(StepLog* log, const KeySpec* keys, const int64_t* time,
+                      const char* record) noexcept nogil
 cdef void steps_free(StepLog* log) noexcept nogil
+cdef void mark_steps_push(a64* head, MarkSteps* steps) noexcept nogil
+cdef MarkSteps* mark_steps_take(a64* head) noexcept nogil
+cdef void mark_steps_free(a64* head) noexcept nogil

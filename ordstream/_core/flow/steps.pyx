@@ -3,6 +3,9 @@ from libc.math cimport isnan
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
+from ordstream._core.ground.atomics cimport (
+    a64, as_int, as_pointer, cas_acq_rel, exchange_acq_rel, load_relaxed,
+)
 from ordstream._core.ground.chunk cimport PT_F32, PT_F64, PT_U64, PT_VIEW, View
 from ordstream._core.state.keyed_state cimport KeySpec
 
@@ -41,8 +44,10 @@ cdef inline uint64_t ordered_float(uint64_t bits) noexcept nogil:
     return ~bits if bits & SIGN else bits | SIGN
 
 
-cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noexcept nogil:
-    """Add a step with the key of a key record; `keys` NULL: the empty key.
+cdef int steps_append(StepLog* log, const KeySpec* keys, const int64_t* time,
+                      const char* record) noexcept nogil:
+    """Add a step with the key of a key record; `keys` NULL: the empty key; `time`: of a step of a mark, or
+    NULL.
 
     Thread safety: one writer. Ownership: the bytes are copied. Returns: 0, or -1: no memory. Cost: ~2 ns per
     byte of the key.
@@ -61,6 +66,10 @@ cdef int steps_append(StepLog* log, const KeySpec* keys, const char* record) noe
             return -1
         log.ends = <int64_t*> p
         log.room = room
+    if time != NULL:
+        if reserve(log, 8) != 0:
+            return -1
+        put_word(log, <uint64_t> time[0] ^ SIGN)
     if keys != NULL and record != NULL:
         nulls = (<const uint64_t*> record)[0]
         for j in range(keys.ncols):
@@ -101,3 +110,29 @@ cdef void steps_free(StepLog* log) noexcept nogil:
     free(log.bytes)
     log.ends = NULL
     log.bytes = NULL
+
+
+cdef void mark_steps_push(a64* head, MarkSteps* steps) noexcept nogil:
+    """Hand over what a mark made an operator emit for. Any worker. Ownership: the list's."""
+    cdef int64_t first
+    while True:
+        first = load_relaxed(head)
+        steps.next = <MarkSteps*> as_pointer(first)
+        # pairs with exchange_acq_rel in mark_steps_take
+        if cas_acq_rel(head, first, as_int(steps)):
+            return
+
+
+cdef MarkSteps* mark_steps_take(a64* head) noexcept nogil:
+    """All that was handed over, the newest first. The reading thread. Ownership: the caller's."""
+    return <MarkSteps*> as_pointer(exchange_acq_rel(head, 0))  # pairs with cas_acq_rel in mark_steps_push
+
+
+cdef void mark_steps_free(a64* head) noexcept nogil:
+    cdef MarkSteps* steps = mark_steps_take(head)
+    cdef MarkSteps* following
+    while steps != NULL:
+        following = steps.next
+        steps_free(&steps.log)
+        free(steps)
+        steps = following

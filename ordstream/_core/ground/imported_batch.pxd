@@ -12,10 +12,11 @@ cdef struct Batch:
     a64 following          # Batch*: the next one, for the egress; set before that one is pushed
     a64 lent               # output batches that have columns of this one by reference (lent_columns.pxd)
     void* source           # PyObject*: the record batch, owned; touched with the GIL. NULL: control
-    int32_t kind           # ChunkKind: DATA, END_OF_STREAM, FAILURE
+    int32_t kind           # ChunkKind: DATA, TIME, END_OF_STREAM, SUSPEND, FAILURE
     int32_t ncols
     int64_t rows
     int64_t first_serial   # serial of row 0
+    int64_t time           # TIME: its value
     int64_t arrived_ns     # when the batch reached the node
     # memory pinned: the batch's part of its buffers, of all its columns, and what import allocated
     int64_t bytes

@@ -96,7 +96,7 @@ def test_without_operators_there_is_one_empty_fragment():
 
 @pytest.mark.parametrize(
     "option",
-    [{"punctuate": od.every("a", 2)}, {"snapshot_every": 5}, {"arrivals": np.arange(3)}],
+    [{"snapshot_every": 5}, {"arrivals": np.arange(3)}],
 )
 def test_what_does_not_cross_nodes_is_refused(option):
     (name,) = option

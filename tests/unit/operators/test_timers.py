@@ -171,5 +171,3 @@ def test_what_is_refused():
     other = per_key(od.tumbling(10), source=od.Pipeline(pa.schema([*SCHEMA, pa.field("u", pa.int64())])),
                     by=None, time="u")  # fmt: skip
     assert other.plan.operators[-1].clock is not None
-    with pytest.raises(od.PlanError, match="run in one node"):
-        timed().run(rows((1, "a", 1)), processes=2)

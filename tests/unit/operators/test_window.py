@@ -200,9 +200,9 @@ def test_another_punctuation_than_the_clock():
         pipeline.run(schema.empty_table(), punctuate=od.every("u", 3))
 
 
-def test_several_processes_are_refused():
-    with pytest.raises(od.PlanError, match="run in one node"):
-        per_key(od.tumbling(10)).run(rows((1, "a", 1)), processes=2)
+def test_keys_that_move_do_without_a_clock():
+    with pytest.raises(od.PlanError, match="balance= moves keys while their rows come"):
+        per_key(od.tumbling(10)).run(rows((1, "a", 1)), processes=2, balance=od.Mixed())
 
 
 def test_a_source_that_runs_backwards():

@@ -1,0 +1,140 @@
+"""Graphs over nodes: branches, unions and joins of rows that share a key run in several nodes, and give what
+`run_serial` gives, order tags and errors included. Windows and flushes on any branch, chains behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from property.compare import exact_rows, large
+
+import ordstream as od
+from ordstream.errors import OperatorError, PlanError, SourceError
+from ordstream.fragments.fragmenting import fragments_of
+from ordstream.fragments.same_process import run_here
+from ordstream.node.merging import MergedSources
+from ordstream.pipeline.runs import fed
+from ordstream.testing import run_serial
+
+SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())])
+#: Each gives the columns of SCHEMA again, so that any two streams can be united.
+STEPS = (
+    "{p}.filter(od.col('v') > {n})",
+    "{p}.with_columns(v=od.col('v') + {n})",
+    "{p}.select('k', 'j', 'ts', v=60 // (od.col('v') + {n}))",  # fails, for some
+    "{p}.flat_map(twice, schema=SCHEMA)",
+    "{p}.key_by('k').scan(c=od.count()).select('k', 'j', 'ts', v='c')",
+    "{p}.key_by('k', 'j').scan(c=od.sum('v')).select('k', 'j', 'ts', v='c')",
+    "{p}.key_by('k').tail({n} + 1)",
+    "{p}.key_by('j', 'k').lead('v', n={n} + 1).select('k', 'j', 'ts', v='v_lead')",
+    "{p}.key_by('k').window(od.tumbling({n} + 1), time='ts').aggregate(j=od.last('j'), v=od.count())"
+    ".select('k', 'j', ts='end', v='v')",
+    "{p}.key_by('k').window(od.rolling({n} + 1), time='ts').aggregate(c=od.count())"
+    ".select('k', 'j', 'ts', v='c')",
+    "{p}.deduplicate(['k', 'j'], within={n} + 1, time='ts')",
+)
+#: Behind a graph, where its rows are cut again.
+BEHIND = ("{p}.key_by('j').scan(c=od.count())", "{p}.top_k(3, by='v')", "{p}.key_by('v').count()")
+
+
+def twice(row: Any) -> list[Any]:
+    return [tuple(row)] * (1 + row.v % 2 if row.v is not None else 0)
+
+
+def step(draw: Any, p: Any, of: tuple[str, ...]) -> Any:
+    text = draw(st.sampled_from(of)).format(p="p", n=draw(st.integers(0, 4)))
+    return eval(text, {"od": od, "p": p, "twice": twice, "SCHEMA": SCHEMA})
+
+
+def grown(draw: Any, p: Any, depth: int) -> Any:
+    for _ in range(draw(st.integers(0, 2))):
+        p = step(draw, p, STEPS)
+    if depth == 0:
+        return p
+    a, b = (p, p) if draw(st.booleans()) else p.branch(od.col("v") > draw(st.integers(0, 4)))
+    a, b = grown(draw, a, depth - 1), grown(draw, b, depth - 1)
+    if draw(st.integers(0, 2)):
+        return grown(
+            draw, od.union(*draw(st.permutations([a, b, *([a] if draw(st.booleans()) else [])]))), 0
+        )
+    how, reach = draw(st.sampled_from(("inner", "left"))), draw(st.integers(0, 3))
+    joined = a.join_interval(b, on="k", within=(-reach, reach), how=how, time="ts")
+    return grown(draw, joined.select("k", "j", "ts", v="v_right"), 0)
+
+
+@st.composite
+def tables(draw: Any, least: int = 0) -> pa.Table:
+    rows = draw(st.integers(least, 30))
+    steps = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
+    small = st.lists(st.none() | st.integers(0, 3), min_size=rows, max_size=rows)
+    ts, now = [], 0
+    for delta in draw(steps):
+        now += delta
+        ts.append(now)
+    return pa.table([draw(small), draw(small), ts, draw(small)], schema=SCHEMA)
+
+
+def check(pipeline: Any, data: Any, expected: Any, how: Any, **options: Any) -> None:
+    nodes, seed, block_rows, channel_bytes = how
+    failure: Any = None
+    try:
+        found = run_here(
+            pipeline, data, nodes, {"tags": True, **options},
+            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes,
+        )  # fmt: skip
+    except (OperatorError, SourceError) as error:
+        failure = error
+    assert type(failure) is type(expected.error)
+    if isinstance(failure, OperatorError):
+        assert (failure.operator, failure.serial) == (expected.error.operator, expected.error.serial)
+    if failure is not None:
+        return
+    tags = zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)
+    assert list(tags) == expected.tags
+    schema = expected.schema
+    rows = [batch.select(list(range(len(schema)))) for batch in found.batches]
+    assert exact_rows(rows, schema) == exact_rows(expected.table.to_batches(), schema)
+    assert found.report.emitted_through == expected.emitted_through
+
+
+#: Each takes some hundredths of a second.
+FEW = large(max_examples=max(20, settings.default.max_examples // 2))
+HOW = st.tuples(
+    st.sampled_from((1, 2, 4)), st.none() | st.integers(0, 99), st.sampled_from((1, 5)),
+    st.sampled_from((None, 1)),
+)  # fmt: skip
+
+
+@FEW
+@given(st.data(), tables(), HOW)
+def test_graphs_with_one_key(data, table, how):
+    pipeline = grown(data.draw, od.Pipeline(SCHEMA), data.draw(st.integers(1, 2)))
+    if data.draw(st.booleans()):
+        pipeline = step(data.draw, pipeline, BEHIND)
+    punctuate = od.every("ts", 3) if data.draw(st.booleans()) else None
+    try:
+        expected = run_serial(pipeline, table, time_punctuation=punctuate)
+        fragments = fragments_of(pipeline.plan)
+    except PlanError:
+        assume(False)  # tests/unit/fragments/test_graph_cut.py says which are cut
+    assert any(fragment.plan.is_graph for fragment in fragments) or not pipeline.plan.is_graph
+    workers = data.draw(st.sampled_from((0, 0, 2)))
+    check(pipeline, table, expected, how, punctuate=punctuate, workers=workers, chunk_rows=data.draw(
+        st.sampled_from((None, 1, 3))))  # fmt: skip
+
+
+@FEW
+@given(st.data(), tables(), tables(), HOW)
+def test_two_sources_that_share_a_key(data, left, right, how):
+    a, b = (od.Pipeline(SCHEMA, source=name) for name in "ab")
+    pipeline = grown(data.draw, a, 0).join_asof(grown(data.draw, b, 0), on="k", time="ts")
+    sources = {"a": left, "b": right}
+    try:
+        expected = run_serial(pipeline, sources, merge_by="ts")
+        plan, merged = fed(pipeline.plan, sources, "ts")
+        assert isinstance(merged, MergedSources)
+        check(od.Pipeline.of(plan), merged, expected, how)
+    except PlanError:
+        assume(False)

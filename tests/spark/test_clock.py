@@ -1,0 +1,59 @@
+"""Windows and sessions that a clock closes, over nodes in Spark: the whole output in order, and its tags."""
+
+import pytest
+from spark_tools import SOURCE, rows_of, stream, write_files
+
+import ordstream as od
+from ordstream.reference.run_serial import run_serial
+
+pytest.importorskip("pyspark")
+
+from ordstream.spark import apply, explain
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3_000
+
+
+def windows():
+    """Two keys, so that rows which a mark causes cross a cut, and find windows that the same mark closes."""
+    made = od.Pipeline(SOURCE).key_by("user").window(od.hopping(40, every=20), time="ts")
+    counted = made.aggregate(n=od.count(), item=od.last("item"), emit="both")
+    return counted.key_by("item").count().key_by("item").head(200)
+
+
+@pytest.fixture(scope="module")
+def frame(spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clock")
+    write_files(folder, stream(range(ROWS)), [700, 2_000], ["a", "b", "c"])
+    return spark.read.parquet(str(folder))
+
+
+@pytest.mark.parametrize(("tags", "nodes"), [(True, 3), (False, 2)])
+def test_windows_over_nodes_are_those_of_a_sequential_run(frame, tags, nodes):
+    expected = run_serial(windows(), stream(range(ROWS)))
+    found = apply(windows(), frame, order_by="ts", nodes=nodes, tags=tags).toArrow()
+    if tags:
+        seen = zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)
+        assert list(seen) == expected.tags
+        found = found.drop(["_serial", "_index"])
+    assert rows_of(found) == rows_of(expected.table)
+
+
+def test_sessions_by_punctuations_keep_the_order_of_each_key(frame):
+    every = od.every("ts", 50)
+    pipeline = od.Pipeline(SOURCE).filter(od.col("n") >= 0).key_by("user").sessionize(time="ts", timeout=7)
+    expected = run_serial(pipeline, stream(range(ROWS)), time_punctuation=every)
+    found = apply(pipeline, frame, order_by="ts", nodes=2, punctuate=every, order="by_key").toArrow()
+    by_user = [
+        [row for row in rows_of(table) if row[0] == user]
+        for table in (found, expected.table)
+        for user in range(5)
+    ]
+    assert by_user[:5] == by_user[5:]
+
+
+def test_a_clock_needs_rows_that_are_sorted_by_it(spark, frame):
+    with pytest.raises(od.PlanError, match="order_by begins with its column, 'ts', ascending"):
+        apply(windows(), frame, order_by=["user", "ts"], nodes=2)
+    assert explain(windows(), spark, order_by="ts", nodes=2).count("cut: rows to nodes by hash of") == 2

@@ -1,0 +1,75 @@
+"""Which graphs are cut, by which key, and what `explain` says of those that are not."""
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.errors import PlanError
+from ordstream.fragments.fragmenting import fragments_of
+
+P = od.Pipeline(pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())]))
+HIT, MISS = P.branch(od.col("v") > 1)
+
+
+def count(pipeline, *key):
+    return pipeline.key_by(*key).scan(c=od.count())
+
+
+def shown(pipeline):
+    """(key, number of operators) of each fragment."""
+    return [
+        (None if f.key is None else tuple(f.source.names[at] for at in f.key), len(f.operators))
+        for f in fragments_of(pipeline.plan)
+    ]
+
+
+def test_a_graph_without_state_runs_anywhere():
+    assert shown(od.union(HIT, MISS)) == [(None, 2)]
+    assert shown(od.union(HIT, MISS).filter(od.col("v") > 2).top_k(2, by="v")) == [(None, 3), ((), 1)]
+
+
+def test_states_that_share_a_key_column_and_a_join_behind_a_stateless_part():
+    assert shown(od.union(count(HIT, "k"), count(MISS, "k", "j"))) == [(None, 0), (("k",), 4)]
+    assert shown(HIT.join_interval(MISS, on="k", within=(0, 3), time="ts")) == [(None, 2), (("k",), 1)]
+
+
+def test_functions_in_front_run_where_there_is_room():
+    front = P.map(lambda row: tuple(row), schema=P.schema)
+    a, b = front.branch(od.col("v") > 1)
+    assert shown(od.union(count(a, "j"), count(b, "j"))) == [(None, 1), (("j",), 4)]
+
+
+def test_a_chain_behind_is_cut_as_a_chain():
+    made = count(od.union(count(HIT, "k").select("k", "j"), MISS.select("k", "j")), "j")
+    assert shown(made) == [(None, 0), (("k",), 5), (("j",), 1)]
+
+
+def test_positions_ascend_where_rows_are_copied():
+    twice = od.union(count(P, "k").select("k", "v"), P.select("k", "v"))
+    first, graph, behind = fragments_of(count(twice, "v").plan)
+    assert first.first == 0
+    assert behind.first == graph.first + len(graph.operators)
+    assert len(graph.operators) == 5  # with the copies
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "why"),
+    [
+        (od.union(count(HIT, "k"), count(MISS, "j")), "no column of the source is in the keys of all of"),
+        (od.union(HIT.top_k(2, by="v", name="top"), MISS), "top has one state for all rows"),
+        (
+            od.union(HIT, MISS.select("k", "j", "ts", v=od.col("v") * 2)).join_asof(
+                count(MISS.select("j", "ts", k=od.col("v") + 1), "k"), on="k", time="ts", name="asof"
+            ),
+            "has no column of the source in its key",
+        ),
+        (
+            P.map(lambda row: tuple(row), schema=P.schema, on_error="dead_letter").side_output(),
+            "rows of a second output tell serials",
+        ),
+    ],
+)
+def test_why_a_graph_is_not_cut(pipeline, why):
+    with pytest.raises(PlanError, match=why):
+        fragments_of(pipeline.plan)
+    assert why in pipeline.explain(processes=2).split("\n")[0]
