@@ -56,7 +56,7 @@ class Run:
         self.balancing, tables = balancing_of({1: RandomMoves(seed, nodes)}, fragments, nodes, interval)
         topology = Topology(fragments, nodes, options, tables=tables)
         self.here = SameProcess(seed)
-        blocks = blocks_of(topology, TABLE, None, 10, lambda: None, own_thread=False)
+        blocks = blocks_of(PIPELINE.plan, topology, TABLE, None, 10, lambda: None, own_thread=False)
         self.batches = []
         for batch in self.here.run(topology, blocks, PIPELINE.schema, False, None, None, self.balancing):
             self.batches.append(batch)
