@@ -27,6 +27,12 @@ def options_of(way: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in way.items() if name not in ("rows", "most")}
 
 
+def without_clock(pipeline: od.Pipeline) -> od.Pipeline:
+    """The pipeline, whose last operator forgets at its key's next row: a segment knows no time in front."""
+    plan = pipeline.plan
+    return od.Pipeline.of(plan.replaced([*plan.operators[:-1], plan.operators[-1].with_clock(None)]))
+
+
 def goes_on_anywhere(
     draw: Any,
     table: pa.Table,

@@ -1,6 +1,6 @@
 """The state of joins by time on the move: a stream that is cut three times and goes on anywhere gives what
-an uninterrupted run gives; keys that were removed are as if they had never come. The time is a computed
-column, so that no clock forgets rows: runs with a clock are cut in test_joins.
+an uninterrupted run gives; keys that were removed are as if they had never come. No clock forgets rows: runs
+with a clock are cut in test_joins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.drawn_clocks import SCHEMA, tables
 from property.drawn_states import KEYS
-from property.moved_state import goes_on_anywhere, removed_keys_never_came
+from property.moved_state import goes_on_anywhere, removed_keys_never_came, without_clock
 from state_runs import Segment
 
 import ordstream as od
@@ -36,9 +36,9 @@ def joined(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
     if draw(st.booleans()):
         how = draw(st.sampled_from(["inner", "left"]))
         span = draw(st.sampled_from(SPANS))
-        return keyed._join_interval(sides, span, how, on_error="skip", name="join")
+        return without_clock(keyed._join_interval(sides, span, how, on_error="skip", name="join"))
     tolerance = draw(st.sampled_from([None, 0, 2, 2**40]))
-    return keyed._join_asof(sides, tolerance, on_error="skip", name="join")
+    return without_clock(keyed._join_asof(sides, tolerance, on_error="skip", name="join"))
 
 
 @settings(max_examples=25, deadline=None)
@@ -62,7 +62,7 @@ LANE = pa.table({
 def lane_join(method: str, *arguments: Any) -> od.Pipeline:
     keyed = od.Pipeline(LANE.schema).with_columns(t=od.col("t") + 0).key_by("k")
     sides = Sides("r", ("t", "t"), {"left": "s"}, {"right": "s", "at": "t"})
-    return getattr(keyed, method)(sides, *arguments, name="join")
+    return without_clock(getattr(keyed, method)(sides, *arguments, name="join"))
 
 
 @pytest.mark.parametrize(

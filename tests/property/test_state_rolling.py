@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.drawn_clocks import SCHEMA, of, tables
 from property.drawn_states import AGGREGATIONS, CONDITION, KEYS
-from property.moved_state import goes_on_anywhere, removed_keys_never_came
+from property.moved_state import goes_on_anywhere, removed_keys_never_came, without_clock
 
 import ordstream as od
 
@@ -24,12 +24,6 @@ MORE = {
     "sum_o": od.sum("o", where=CONDITION),
 }
 CALLS = AGGREGATIONS | MORE
-
-
-def without_clock(pipeline: od.Pipeline) -> od.Pipeline:
-    """The pipeline, whose window closes at its key's next row."""
-    plan = pipeline.plan
-    return od.Pipeline.of(plan.replaced([*plan.operators[:-1], plan.operators[-1].with_clock(None)]))
 
 
 @st.composite

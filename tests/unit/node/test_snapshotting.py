@@ -281,11 +281,11 @@ def test_a_disk_that_fails_ends_the_stream_and_loses_nothing(tmp_path, monkeypat
     written = []
     write = od.Checkpoint.write
 
-    def failing(self, snapshot):
+    def failing(self, snapshot, **more):
         if len(written) == 2:
             raise od.CheckpointError("no space left on the disk")
         written.append(snapshot.serial)
-        return write(self, snapshot)
+        return write(self, snapshot, **more)
 
     monkeypatch.setattr(od.Checkpoint, "write", failing)
     read = []
