@@ -37,12 +37,14 @@ sys.path.append(str(Path(__file__).resolve().parent / "rivals"))
 
 from python_jobs import library
 
+import ordstream as od
 from ordstream.commands.engines import Job, by_sql
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.whole_file import write_whole
 from ordstream.lab.evaluation.machine import about
 from ordstream.tpcxbb import DataFolder, Sizes, batch, generate_clicks
-from ordstream.tpcxbb.queries import QUERIES
+from ordstream.tpcxbb.queries import QUERIES, SideTables
+from ordstream.tpcxbb.schema import SALES_STREAM
 
 RESULTS = ROOT / "bench" / "results"
 LOOP = "loop"
@@ -159,6 +161,23 @@ class Loop:
         return found
 
 
+def q1_that_forgets(tables: SideTables, *, limit: int, window_seconds: int, **_: Any) -> od.Pipeline:
+    """Query 1 with windows that are forgotten when they close, as its loop forgets them."""
+    in_category = od.col("item").lookup(tables.categories).is_not_null()
+    return (
+        od.Pipeline(SALES_STREAM)
+        .select("ts", "ticket", "item", where=in_category)
+        .key_by("ticket")
+        .pair_up("item", carry=["ts"], left="item1", right="item2")
+        .key_by("item1", "item2")
+        .window(od.tumbling(window_seconds), time="ts")
+        .aggregate(count=od.count())
+        .top_k(limit, by="count", window="start", rank="rank")
+        .select("item1", "item2", "count", "rank", window=od.col("start") // window_seconds)
+        .select("item1", "item2", "window", "count", "rank")
+    )
+
+
 def bodies(name: str, folder: DataFolder) -> tuple[int, dict[str, Callable[[], Any]]]:
     """Rows of a query's table and the ways to answer it, each compared with DuckDB's answer."""
     query = QUERIES[name]
@@ -166,15 +185,17 @@ def bodies(name: str, folder: DataFolder) -> tuple[int, dict[str, Callable[[], A
     pipeline, expected = job.pipeline(), by_sql(job).answer
     table = pa.Table.from_batches(list(folder.stream(query.source))).combine_chunks()
 
-    def node(workers: int) -> Callable[[], Any]:
-        return lambda: pipeline.run(table, workers=workers, emit="final")
+    def node(pipeline: od.Pipeline, workers: int, **options: Any) -> Callable[[], Any]:
+        return lambda: pipeline.run(table, workers=workers, **options)
 
     loop = Loop(name, table, job)
     found: dict[str, Callable[[], Any]] = {LOOP: loop}
-    found |= {
-        f"{workers} worker{'s' if workers > 1 else ''}": node(workers)
-        for workers in sorted({1, allowed_cpus()})
-    }
+    numbers = sorted({1, allowed_cpus()})
+    shown = {workers: f"{workers} worker{'s' if workers > 1 else ''}" for workers in numbers}
+    found |= {shown[workers]: node(pipeline, workers, emit="final") for workers in numbers}
+    if name == "q1":
+        forgets = q1_that_forgets(job.folder.side_tables(), **job.parameters)
+        found |= {f"{shown[workers]}, forgets": node(forgets, workers) for workers in numbers}
     for way, body in found.items():
         given = body()
         if way == LOOP:

@@ -482,13 +482,13 @@ class Operator:
         """
         return None
 
-    def grows(self) -> tuple[int, frozenset[int]] | None:
+    def grows(self) -> tuple[int | None, frozenset[int]] | None:
         """(output column, output columns): the first never falls among tuples that are equal in the
-        others. None: not known.
+        others; None in its place: there are no two such tuples. None: not known.
         """
         return None
 
-    def given_growing(self, growing: tuple[int, frozenset[int]]) -> Self:
+    def given_growing(self, growing: tuple[int | None, frozenset[int]]) -> Self:
         """The operator as it may be where `growing` is what the one in front says of its output."""
         return self
 

@@ -137,9 +137,11 @@ class TopK(Operator):
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")
 
-    def given_growing(self, growing: tuple[int, frozenset[int]]) -> Self:
-        column, key = growing
-        return self.changed(by_grows=True) if self.by == column and key == set(self.ranked_key) else self
+    def given_growing(self, growing: tuple[int | None, frozenset[int]]) -> Self:
+        column, among = growing
+        # what is kept is of one window
+        own = {*self.ranked_key} if self.window is None else {*self.ranked_key, self.window}
+        return self.changed(by_grows=True) if column in (None, self.by) and among <= own else self
 
     def best_wanted(self) -> tuple[int, int] | None:
         # Another order of the key's columns would break ties otherwise.

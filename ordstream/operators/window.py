@@ -165,6 +165,10 @@ class Window(Operator):
             return [f"{name!r} is not the clock: a window closes at its key's next row, or at the end"]
         return [f"closed by {clock_text(self.clock)}, at multiples of {self.window.marks}"]
 
+    def grows(self) -> tuple[int | None, frozenset[int]] | None:
+        # A window is given once when it closes: its key and start tell it.
+        return (None, frozenset(range(len(self.key) + 1))) if self.emit == "close" else None
+
     def final(self) -> Operator:
         raise PlanError(
             f"emit='final': {self.name!r} forgets a window when it is closed, so nothing is left to say at "

@@ -15,5 +15,3 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil
 cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layout,
                   int32_t slot) noexcept nogil
-cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil
-cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil

@@ -4,6 +4,7 @@ from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.state.keyed_state cimport KeySpec, key_compare
 from ordstream._core.flow.steps cimport StepLog, steps_append
+from ordstream._core.ground.slot_values cimport scatter
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
 
@@ -133,42 +134,6 @@ cdef uint64_t order_prefix(const KeySpec* keys, const char* record) noexcept nog
     elif type >= PT_I8 and type <= PT_I64:
         word ^= (<uint64_t> 1) << 63
     return word
-
-
-cdef void gather(char* out, const char* data, const int32_t* slots, int64_t n, int32_t width) noexcept nogil:
-    """out[i] = data[slots[i]] for values of `width` bytes."""
-    cdef int64_t i
-    if width == 8:
-        for i in range(n):
-            (<int64_t*> out)[i] = (<const int64_t*> data)[slots[i]]
-    elif width == 4:
-        for i in range(n):
-            (<int32_t*> out)[i] = (<const int32_t*> data)[slots[i]]
-    elif width == 1:
-        for i in range(n):
-            out[i] = data[slots[i]]
-    else:
-        for i in range(n):
-            memcpy(out + i * width, data + <int64_t> slots[i] * width, width)
-
-
-cdef void scatter(char* out, const char* data, const int32_t* to, int64_t n, int32_t width) noexcept nogil:
-    """out[to[i]] = data[i]."""
-    cdef int64_t i
-    if width == 0:
-        return
-    if width == 8:
-        for i in range(n):
-            (<int64_t*> out)[to[i]] = (<const int64_t*> data)[i]
-    elif width == 4:
-        for i in range(n):
-            (<int32_t*> out)[to[i]] = (<const int32_t*> data)[i]
-    elif width == 1:
-        for i in range(n):
-            out[to[i]] = data[i]
-    else:
-        for i in range(n):
-            memcpy(out + <int64_t> to[i] * width, data + i * width, width)
 
 
 cdef int assign_serials(Worker* w, Chunk* out, const Chunk* source) noexcept nogil:

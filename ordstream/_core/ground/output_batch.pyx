@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport add_acq_rel, add_relaxed
 from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Chunk, Column, Layout, View, slot_serial
+from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.widths cimport WIDTHS
 
 
@@ -432,39 +433,19 @@ cdef int64_t output_column(Output* o, int32_t j, const Column* col, const int32_
     Cost: a memcpy, or ~0.5 ns per value, ~2 ns per string or list.
     """
     cdef OutputColumn* oc = &o.cols[j]
-    cdef int64_t width = o.layout.width[j]
-    cdef const char* src = col.data
-    cdef char* to = oc.data + base * width
-    cdef int64_t i
     if o.layout.type[j] == PT_VIEW or o.layout.type[j] == PT_LIST:
         n = output_views(o, j, col, sel, n, base)
         if n <= 0:
             return n
-    elif sel == NULL:
-        memcpy(to, src, n * width)
-    elif width == 8:
-        for i in range(n):
-            (<int64_t*> to)[i] = (<const int64_t*> src)[sel[i]]
-    elif width == 4:
-        for i in range(n):
-            (<int32_t*> to)[i] = (<const int32_t*> src)[sel[i]]
-    elif width == 1:
-        for i in range(n):
-            to[i] = src[sel[i]]
     else:
-        for i in range(n):
-            memcpy(to + i * width, src + <int64_t> sel[i] * width, width)
+        gather(oc.data + base * o.layout.width[j], col.data, sel, n, o.layout.width[j])
     if col.valid != NULL:
         if oc.valid == NULL:
             oc.valid = <uint8_t*> taken(o, NULL, 0, o.capacity + 8)
             if oc.valid == NULL:
                 return -1
             memset(oc.valid, 1, base)
-        if sel == NULL:
-            memcpy(oc.valid + base, col.valid, n)
-        else:
-            for i in range(n):
-                oc.valid[base + i] = col.valid[sel[i]]
+        gather(<char*> oc.valid + base, <const char*> col.valid, sel, n, 1)
     elif oc.valid != NULL:
         memset(oc.valid + base, 1, n)
     return n

@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.kernel cimport Kernel, KernelOwner
 from ordstream._core.state.keyed_state cimport KeySpec
-from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
+from ordstream._core.state.python_state cimport Callbacks, State
 from ordstream._core.state.python_values cimport RowReader, RowWriter
 from ordstream._core.state.struct_rows cimport StructFields
 
@@ -64,7 +64,6 @@ cdef struct CompiledContext:
 
 cdef class CompiledStates(Callbacks):
     # States as records: `load` makes a State of a record's bytes, `save` writes it back.
-    cdef StateSpec spec
     cdef object dtype          # numpy structured dtype of a user state
     cdef int32_t liveness
     cdef State state_of(self, bytes record)

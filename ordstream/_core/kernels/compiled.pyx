@@ -15,7 +15,7 @@ from ordstream._core.ground.kernel cimport (
 from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_lookup
-from ordstream._core.state.python_state cimport Callbacks, State, StateSpec
+from ordstream._core.state.python_state cimport Callbacks, State, StateSpec, fields_of
 from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
 from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.state.struct_rows cimport FIELDS
@@ -414,7 +414,7 @@ cdef class CompiledStates(Callbacks):
         return self.state_of((record + self.liveness)[:self.dtype.itemsize])
 
     cdef int save(self, void* bucket, char* record, object state) except -1:
-        cdef bytes data = np.array([tuple((<State> state).values)], self.dtype).tobytes()
+        cdef bytes data = np.array([tuple(fields_of(<State> state))], self.dtype).tobytes()
         memcpy(record + self.liveness, <const char*> data, len(data))
         return 0
 

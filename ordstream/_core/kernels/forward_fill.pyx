@@ -14,13 +14,13 @@ processed by several workers and can't share its arena, so with strings every pa
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
-from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, PT_LIST, PT_VIEW, Chunk, Column, Failure, Layout, LayoutOwner, View, Worker,
     chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
+from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,

@@ -13,7 +13,6 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.arrow cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
     DATA, FAIL_MEMORY, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, ChunkPool, Column, Layout, LayoutOwner,
@@ -22,6 +21,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, owner_setup
+from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_equals, key_hash,

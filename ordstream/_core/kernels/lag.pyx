@@ -14,12 +14,12 @@ So the values of a part are written to memory of its own, and the last worker mo
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from ordstream._core.flow.assemble cimport scatter
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, LayoutOwner, Part, Worker, chunk_alloc, failure_set,
 )
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
+from ordstream._core.ground.slot_values cimport scatter
 from ordstream._core.state.keyed_bucket cimport (
     Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket,
 )

@@ -9,8 +9,9 @@ from ordstream._core.ground.chunk cimport (
     Chunk, Column, Worker, chunk_alloc, chunk_reserve, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, skip_is_first, skip_note_error
+from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.kernels.python_functions cimport PythonKernel
-from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, gather
+from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter
 
 import sysconfig
 
@@ -266,7 +267,7 @@ cdef class BatchKernel(PythonKernel):
                 if held.data[j] == NULL:
                     raise AssertionError("numpy.empty gave another array than it was asked for")
                 held.arrays[j] = array
-            gather(<char*> held.data[j], &c.cols[j], rows, n, reader.width)
+            gather(<char*> held.data[j], c.cols[j].data, rows, n, reader.width)
             columns[self.names[j]] = array
         result = self.fn(columns)
         if type(result) is not dict and not isinstance(result, dict):

@@ -2,13 +2,13 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_new, chunk_reserve,
     chunk_set_valid, row_slot, scratch_alloc,
 )
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, owner_setup
+from ordstream._core.ground.slot_values cimport gather
 
 cdef extern from "list_ops.hpp" namespace "ord" nogil:
     int64_t sort_distinct(void* v, int type, int64_t n)

@@ -4,8 +4,8 @@ Inline only: there is no module of this name at run time.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
-from ordstream._core.flow.assemble cimport gather
 from ordstream._core.ground.chunk cimport Chunk, Column, Worker, chunk_set_valid
+from ordstream._core.ground.slot_values cimport gather
 
 
 cdef inline int pass_column(Worker* w, Chunk* out, int32_t column, int32_t width, const Column* source,

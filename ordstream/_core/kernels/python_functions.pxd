@@ -21,7 +21,7 @@ from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.ground.rejections cimport Rejections
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
-from ordstream._core.state.python_state cimport Callbacks, Emitter, StateSpec
+from ordstream._core.state.python_state cimport Callbacks, Emitter
 from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.ground.threads cimport SPIN_LIMIT, cpu_pause, cpu_yield
 from ordstream._core.state.python_values cimport RowWriter
@@ -84,7 +84,6 @@ cdef class FlatKernel(PythonKernel):
     pass
 
 cdef class PythonStates(Callbacks):
-    cdef StateSpec spec        # declared state, or None
     cdef object codec
     cdef object init
     cdef object new_state(self)

@@ -16,7 +16,9 @@ from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
 )
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
-from ordstream._core.state.python_state cimport Callbacks, Emitter, State, StateSpec
+from ordstream._core.state.python_state cimport (
+    Callbacks, Emitter, State, StateSpec, field_of, fields_of, put_fields,
+)
 from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.state.python_values cimport KeyReader, RowWriter, exception_set
 from ordstream._core.state.row_cursor cimport RowCursor, RowShape
@@ -341,7 +343,7 @@ cdef class PythonStates(Callbacks):
 
     cdef object new_state(self):
         if self.spec is not None:
-            return self.spec.new_state(list(self.spec.zeros))
+            return self.spec.new()
         return self.init()
 
     cdef object load(self, void* bucket, char* record):
@@ -356,14 +358,14 @@ cdef class PythonStates(Callbacks):
     cdef object preserve(self, object state):
         """What `restore` needs: the values of a declared state, else a second state."""
         if self.spec is not None:
-            return list((<State> state).values)
+            return fields_of(<State> state)
         if self.codec is not None:
             return self.codec.decode(self.codec.encode(state))
         return copy.deepcopy(state)
 
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
         if self.spec is not None:
-            (<State> state).values = copied
+            put_fields(<State> state, copied)
         else:
             (<list> (<PythonBucket*> bucket).states)[(<int64_t*> record)[0] - 1] = copied
         return 0
@@ -475,7 +477,7 @@ cdef class ProcessKernel(KernelOwner):
                     before = self.states.preserve(state)
             else:
                 state = self.states.new_state()
-            timer = None if self.timers is None else (<State> state).values[self.timers.field]
+            timer = None if self.timers is None else field_of(<State> state, self.timers.field)
             result = self.fn(row, state, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
@@ -492,6 +494,8 @@ cdef class ProcessKernel(KernelOwner):
         except BaseException as error:
             out.n = start
             out.slots = start
+            if self.states.spec is not None:
+                self.states.spec.tell_fields(error)
             if position and before is not None:
                 self.states.restore(b, <char*> record, states[position - 1], before)
             if (left == 0 or not isinstance(error, Exception) or isinstance(error, Cancelled)

@@ -10,7 +10,7 @@ from ordstream._core.state.keyed_rows cimport (
     KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
 )
 from ordstream._core.state.keyed_state cimport key_read, keyed_record, keyed_state
-from ordstream._core.state.python_state cimport State, StateSpec
+from ordstream._core.state.python_state cimport State, StateSpec, fields_of
 from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, KeyReader, exception_set
 
 import pyarrow as pa
@@ -88,7 +88,7 @@ cdef class PythonRows:
                     if self.spec is None:
                         values = [self.encoded(k, record, states[position - 1])]
                     else:
-                        values = (<State> states[position - 1]).values
+                        values = fields_of(<State> states[position - 1])
                     for j in range(<int32_t> len(values)):
                         if self.gathered[j]:
                             (<list> columns[j]).append(values[j])

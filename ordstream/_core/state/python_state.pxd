@@ -19,13 +19,21 @@ cdef class StateSpec:
     cdef int32_t* kinds              # what may be stored without a conversion: FastKind per field; owned
     cdef int64_t* lows
     cdef int64_t* highs
+    cdef object states               # class of its states
+    cdef Py_ssize_t* slots           # where each field lies in a state; owned
     cdef State new_state(self, list values)
     cdef State state_of(self, list values)
+    cdef str no_field(self, object name)
+    cdef int tell_fields(self, object error) except -1
 
 cdef class State:
-    # As ordstream.ground.declared_state.DeclaredState, with values by position.
+    # As ordstream.ground.declared_state.DeclaredState, with a slot per field (`StateSpec.states`).
     cdef StateSpec spec
-    cdef list values
+
+cdef object field_of(State state, Py_ssize_t i)
+cdef list fields_of(State state)
+cdef int put_field(State state, Py_ssize_t i, object value) except -1
+cdef int put_fields(State state, list values) except -1
 
 cdef class Emitter:
     # The `emit` of one kernel call. Dead (raises) once the call is over.
@@ -46,6 +54,7 @@ cdef class Callbacks:
     cdef KeyReader keys
     cdef int64_t fan_out             # bound of emits per call, -1: none
     cdef bint steps_fail             # whatever the policy for rows
+    cdef StateSpec spec              # declared state, or None
     cdef Emitter emitter(self, Kernel* k, Worker* w, Chunk* out)
     cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
     cdef int save(self, void* bucket, char* record, object state) except -1

@@ -11,6 +11,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note_error
 from ordstream._core.ground.kernel_tools cimport flush_reserve
 from ordstream._core.state.keyed_state cimport KeyedState, key_copy, keyed_record
+from ordstream._core.state.object_slots cimport Py_XDECREF, ord_put, ord_slot, slot_of
 from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.state.python_values cimport exception_set
 from ordstream._core.state.sorted_records cimport sorted_records
@@ -21,6 +22,7 @@ from ordstream.ground.types import integer_range, is_list, is_string, storage_ty
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject*)
+    bint PyObject_IS_GC(PyObject*)
 
 cdef enum FastKind:
     FAST_NONE = 0
@@ -47,13 +49,15 @@ cdef class StateSpec:
         self.kinds = <int32_t*> calloc(n + 1, sizeof(int32_t))
         self.lows = <int64_t*> calloc(n + 1, sizeof(int64_t))
         self.highs = <int64_t*> calloc(n + 1, sizeof(int64_t))
-        if self.kinds == NULL or self.lows == NULL or self.highs == NULL:
+        self.slots = <Py_ssize_t*> calloc(n + 1, sizeof(Py_ssize_t))
+        if self.kinds == NULL or self.lows == NULL or self.highs == NULL or self.slots == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         free(self.kinds)
         free(self.lows)
         free(self.highs)
+        free(self.slots)
 
     def __init__(self, schema, storage=False):
         cdef int32_t i
@@ -63,6 +67,11 @@ cdef class StateSpec:
         self.types = [storage_type(f.type) if storage else f.type for f in schema]
         self.zeros = [zero_of(t) for t in self.types]
         self.lists = [i for i, t in enumerate(self.types) if is_list(t)]
+        slots = [name if is_plain(name) else hidden_slot(i, self.index) for i, name in enumerate(self.names)]
+        odd = {"__getattr__": field_by_name} if slots != self.names else {}
+        self.states = type("State", (State,), {"__slots__": slots, **odd})
+        for i, name in enumerate(slots):
+            self.slots[i] = slot_of(self.states, name)
         for i, t in enumerate(self.types):
             if pat.is_integer(t) and not pat.is_uint64(t):
                 self.kinds[i] = FAST_INT
@@ -82,20 +91,75 @@ cdef class StateSpec:
         return self.new_state(values)
 
     cdef State new_state(self, list values):
-        """A state of these values, one per field, in a list of its own.
+        """A state of these values, one per field.
 
         Scalars and tuples of them make no circles of references, so the garbage collector need not look at
         a state: it would look again and again at those of all keys.
         """
-        cdef State state = State.__new__(State)
+        cdef State state = self.states()
+        if PyObject_IS_GC(<PyObject*> state):
+            PyObject_GC_UnTrack(<PyObject*> state)
         state.spec = self
-        PyObject_GC_UnTrack(<PyObject*> values)
-        state.values = values
+        put_fields(state, values)
         return state
 
     def new(self):
         """The state of a new key."""
-        return self.new_state(list(self.zeros))
+        return self.new_state(self.zeros)
+
+    cdef str no_field(self, object name):
+        return f"the declared state has no field {name!r}; it has: {', '.join(self.names)}"
+
+    cdef int tell_fields(self, object error) except -1:
+        """Say which fields there are where a function asked for another one: a class with slots can't."""
+        if type(error) is AttributeError and type(error.obj) is self.states and error.name not in self.index:
+            error.args = (self.no_field(error.name),)
+        return 0
+
+
+def is_plain(name):
+    """Whether a slot can have the name of a field."""
+    return name.isidentifier() and not name.startswith("__")
+
+
+def hidden_slot(i, names):
+    """The slot of a field whose name no slot can have."""
+    name = f"field_{i}"
+    while name in names:
+        name += "_"
+    return name
+
+
+def field_by_name(State state, name):
+    """`__getattr__` where some fields have hidden slots."""
+    position = state.spec.index.get(name)
+    if position is None:
+        raise AttributeError(state.spec.no_field(name))
+    return field_of(state, position)
+
+
+cdef object field_of(State state, Py_ssize_t i):
+    """The value of a field."""
+    return <object> ord_slot(<PyObject*> state, state.spec.slots[i])[0]
+
+
+cdef list fields_of(State state):
+    """All values, in a new list."""
+    return [field_of(state, i) for i in range(len(state.spec.names))]
+
+
+cdef int put_field(State state, Py_ssize_t i, object value) except -1:
+    """Replace a value by one that is known to fit."""
+    Py_XDECREF(ord_put(ord_slot(<PyObject*> state, state.spec.slots[i]), <PyObject*> value))
+    return 0
+
+
+cdef int put_fields(State state, list values) except -1:
+    """Replace all values."""
+    cdef Py_ssize_t i
+    for i in range(len(values)):
+        put_field(state, i, values[i])
+    return 0
 
 
 @cython.no_gc
@@ -103,18 +167,10 @@ cdef class State:
     """State of one key with declared fields: the meaning is DeclaredState's
     (ordstream/ground/declared_state.py), this is the fast one.
 
-    An int, float, bool or str of exactly the field's kind is stored as it is; everything else goes through
-    `to_storage`.
+    Each StateSpec has a class of its own below this one, with a slot per field: Python reads a slot as fast
+    as a local variable. An int, float, bool or str of exactly the field's kind is stored as it is;
+    everything else goes through `to_storage`.
     """
-
-    def __getattribute__(self, name):
-        position = self.spec.index.get(name)
-        if position is None:
-            if name[:2] == "__":
-                return object.__getattribute__(self, name)
-            raise AttributeError(f"the declared state has no field {name!r}; it has: "
-                                 f"{', '.join(self.spec.names)}")
-        return self.values[<Py_ssize_t> position]
 
     def __setattr__(self, name, value):
         cdef Py_ssize_t i
@@ -123,29 +179,31 @@ cdef class State:
         cdef int overflow = 0
         position = self.spec.index.get(name)
         if position is None:
-            raise AttributeError(f"the declared state has no field {name!r}; it has: "
-                                 f"{', '.join(self.spec.names)}")
+            raise AttributeError(self.spec.no_field(name))
         i = position
         kind = self.spec.kinds[i]
         if type(value) is int:
             if kind == FAST_INT:
                 v = PyLong_AsLongLongAndOverflow(value, &overflow)
                 if not overflow and self.spec.lows[i] <= v <= self.spec.highs[i]:
-                    self.values[i] = value
+                    put_field(self, i, value)
                     return
         elif (type(value) is float and kind == FAST_FLOAT) or (type(value) is bool and kind == FAST_BOOL):
-            self.values[i] = value
+            put_field(self, i, value)
             return
         elif type(value) is str and kind == FAST_STR and value.isascii():
-            self.values[i] = value
+            put_field(self, i, value)
             return
-        self.values[i] = state_value(value, self.spec.types[i], name)
+        put_field(self, i, state_value(value, self.spec.types[i], name))
+
+    def __delattr__(self, name):
+        raise AttributeError(f"fields of the declared state always have a value: {name!r} can't be deleted")
 
     def __dir__(self):
         return list(self.spec.names)
 
     def __repr__(self):
-        fields = [f"{name}={value!r}" for name, value in zip(self.spec.names, self.values)]
+        fields = [f"{name}={value!r}" for name, value in zip(self.spec.names, fields_of(self))]
         return f"State({', '.join(fields)})"
 
 
@@ -285,6 +343,8 @@ cdef class Callbacks:
         except BaseException as error:
             out.n = start
             out.slots = start
+            if self.spec is not None:
+                self.spec.tell_fields(error)
             if skips and isinstance(error, Exception):
                 self.restore(bucket, user, state, before)
                 add_relaxed(&k.skipped, 1)           # statistic; no partner

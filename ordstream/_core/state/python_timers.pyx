@@ -6,7 +6,9 @@ from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.state.keyed_state cimport key_compare, keyed_record, keyed_state
 from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.python_rows cimport PythonBucket
-from ordstream._core.state.python_state cimport Callbacks, Emitter, State, callback_failed
+from ordstream._core.state.python_state cimport (
+    Callbacks, Emitter, State, callback_failed, field_of, put_field,
+)
 from ordstream._core.state.row_values cimport row_null, value_at
 
 import heapq
@@ -44,17 +46,17 @@ cdef class Timers:
 
     cdef int64_t due(self, State state) except? -1:
         """Time of a state's timer; 0: there is none."""
-        value = state.values[self.field]
+        value = field_of(state, self.field)
         return value if type(value) is int else to_storage(value, self.type, self.name)
 
     cdef int64_t armed(self, State state, object before, const Chunk* c, int32_t slot) except? -1:
         """Time of the timer that a function has set; 0: it set none. ValueError where it is not behind the
         row's time."""
         cdef int64_t at
-        if state.values[self.field] is before:
+        if field_of(state, self.field) is before:
             return 0
         at = self.due(state)
-        if at == 0 or state.values[self.field] == before:
+        if at == 0 or field_of(state, self.field) == before:
             return 0
         if row_null(c, self.clock, slot):
             raise ValueError("a timer is set at a row whose time is null")
@@ -153,7 +155,7 @@ cdef class Timers:
         for one in due:
             if stop_asked(w):
                 return True
-            one.state.values[self.field] = self.zero
+            put_field(one.state, self.field, self.zero)
             if not states.one_key(k, w, b, &b.keyed if k.kind == PS else NULL, one.record, punctuation, out,
                                   emit, callback, f, one.at):
                 return False

@@ -62,5 +62,4 @@ cdef class KeyReader:
     cdef list types
     cdef object key(self, const KeySpec* spec, const char* record)
 
-cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

@@ -13,6 +13,7 @@ from ordstream._core.ground.chunk cimport (
     PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.keyed_state cimport KeySpec
+from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.widths cimport WIDTHS
 
 import numpy as np
@@ -138,7 +139,7 @@ cdef class ColumnReader:
         cdef bytearray storage = bytearray(<int64_t> n * self.width)
         cdef bytearray mask
         valid = None
-        gather(PyByteArray_AS_STRING(storage), col, rows, n, self.width)
+        gather(PyByteArray_AS_STRING(storage), col.data, rows, n, self.width)
         if col.valid != NULL:
             mask = bytearray(n)
             for i in range(n):
@@ -182,7 +183,7 @@ cdef class ColumnReader:
         if self.kind == PT_VIEW or self.kind == PT_LIST:
             return self.arrow_views(col, rows, n, valid)
         data = PyBytes_FromStringAndSize(NULL, <int64_t> n * WIDTHS[self.kind])
-        gather(PyBytes_AS_STRING(data), col, rows, n, WIDTHS[self.kind])
+        gather(PyBytes_AS_STRING(data), col.data, rows, n, WIDTHS[self.kind])
         if self.kind == PT_BOOL:
             bits = bytes((n + 7) // 8)
             mask = PyBytes_AS_STRING(bits)
@@ -233,25 +234,6 @@ cdef class ColumnReader:
             values = self.element.arrow(&flat, NULL, <int32_t> at[n])
             array = pa.Array.from_buffers(big, n, [valid, pa.py_buffer(offsets)], children=[values])
         return array if big == self.type else array.cast(self.type)
-
-
-cdef void gather(char* to, const Column* col, const int32_t* rows, int32_t n, int32_t width) noexcept nogil:
-    """Copy the values of rows (NULL: 0..n-1) side by side. Cost: a memcpy, or ~0.5 ns per row."""
-    cdef int32_t i
-    if rows == NULL:
-        memcpy(to, col.data, <size_t> n * width)
-    elif width == 8:
-        for i in range(n):
-            (<int64_t*> to)[i] = (<const int64_t*> col.data)[rows[i]]
-    elif width == 4:
-        for i in range(n):
-            (<int32_t*> to)[i] = (<const int32_t*> col.data)[rows[i]]
-    elif width == 1:
-        for i in range(n):
-            to[i] = col.data[rows[i]]
-    else:
-        for i in range(n):
-            memcpy(to + <int64_t> i * width, col.data + <int64_t> rows[i] * width, width)
 
 
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1:

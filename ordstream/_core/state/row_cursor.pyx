@@ -4,6 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t
 from ordstream._core.ground.chunk cimport Chunk, Column
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.object_slots cimport Py_XDECREF, ord_put, ord_slot, slot_of
 from ordstream._core.state.python_values cimport ColumnReader, RowReader
 
 import sys
@@ -13,29 +14,13 @@ from ordstream.ground.columns_read import columns_read, slotted_rows
 
 cdef extern from *:
     """
-    #include <structmember.h>
     static PyObject* ord_new_row(PyObject* type, Py_ssize_t n) {
         return ((PyTypeObject*) type)->tp_alloc((PyTypeObject*) type, n);
     }
-    // Where a slot lies in the objects of a class; 0: it is none.
-    static Py_ssize_t ord_slot_of(PyObject* descriptor) {
-        if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return 0;
-        return ((PyMemberDescrObject*) descriptor)->d_member->offset;
-    }
     static inline PyObject** ord_items(PyObject* tuple) { return ((PyTupleObject*) tuple)->ob_item; }
-    // Puts a value into a slot or item, with a reference of its own; returns what was there, or NULL.
-    static inline PyObject* ord_put(PyObject** at, PyObject* value) {
-        PyObject* before = *at;
-        Py_INCREF(value);
-        *at = value;
-        return before;
-    }
     """
     PyObject* ord_new_row(PyObject* type, Py_ssize_t n) except NULL
-    Py_ssize_t ord_slot_of(object descriptor)
-    PyObject* ord_put(PyObject** at, PyObject* value)
     Py_ssize_t Py_REFCNT(PyObject*)
-    void Py_XDECREF(PyObject*)
     PyObject** ord_items(PyObject* tuple)
 
 cdef enum:
@@ -68,9 +53,7 @@ cdef class RowShape:
         self.places = sorted(read)
         self.slotted = True
         for w, j in enumerate(self.places):
-            self.slots[w] = ord_slot_of(getattr(self.row_class, schema.names[j]))
-            if self.slots[w] == 0:
-                raise AssertionError(f"column {schema.names[j]!r} has no slot")
+            self.slots[w] = slot_of(self.row_class, schema.names[j])
 
     cdef RowCursor over(self, Chunk* c, const int32_t* rows, int32_t n):
         """A cursor in front of the first of n rows. Borrows the chunk and `rows` (NULL: slots 0..n-1)."""
@@ -139,7 +122,7 @@ cdef class RowCursor:
         items = ord_items(row)
         for w in range(n):
             if self.shape.slotted:
-                items = <PyObject**> (<char*> row + self.shape.slots[w])
+                items = ord_slot(row, self.shape.slots[w])
             Py_XDECREF(ord_put(items, PyList_GET_ITEM(<list> PyList_GET_ITEM(self.columns, w), k)))
             items += 1
         return row
@@ -155,6 +138,8 @@ cdef class RowCursor:
 
     cdef object at_or_none(self, int32_t i):
         """`at`; None where the row can't be read: `RowShape.row` then has the error."""
+        if not self.alone and i < self.behind:               # of the block that was read
+            return <object> self.made(i - self.first)
         try:
             return self.at(i)
         except Exception:

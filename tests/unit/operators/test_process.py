@@ -218,8 +218,50 @@ def test_state_object():
     state = seen[0]
     assert repr(state) == "State(n=0, total=0)"
     assert dir(state) == ["n", "total"]
+    assert not hasattr(state, "x")
     with pytest.raises(AttributeError, match="no field 'x'; it has: n, total"):
-        _ = state.x
+        state.x = 1
+    with pytest.raises(AttributeError, match="'n' can't be deleted"):
+        del state.n
+    assert state.n == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unknown_field_of_the_state_is_told_with_those_that_there_are(workers):
+    def wrong(row, state, emit):
+        emit(state.x, 1)
+
+    def late(key, state, emit):
+        emit(state.sum, 1)
+
+    for name, fn, more in [("x", wrong, {}), ("sum", lambda row, state, emit: None, {"on_flush": late})]:
+        pipeline = od.Pipeline(SOURCE).process(fn, schema=OUTPUT, state=STATE, **more)
+        with pytest.raises(od.OperatorError, match=f"no field '{name}'; it has: n, total"):
+            pipeline.run(CLICKS, workers=workers)
+
+
+def test_fields_whose_names_no_slot_can_have():
+    """They are read and written as others are."""
+    names = {"two words": int, "a-b": str, "field_0": int, "class": float, "größe": int}
+
+    def step(row, state, emit):
+        for name, kind in names.items():
+            setattr(state, name, kind(getattr(state, name)) + kind(1))
+        emit(*[getattr(state, name) for name in names])
+
+    pipeline = od.Pipeline(SOURCE).key_by("k").process(step, schema=dict(names), state=dict(names))
+    kernel = door(pipeline)
+    rows = kernel.process(CLICKS)[0]
+    assert kernel.failure is None
+    assert rows == run_serial(pipeline, CLICKS).rows
+    assert {row[1] for row in rows} > {"1", "11"}
+
+    def wrong(row, state, emit):
+        emit(state.x, 1)
+
+    failing = od.Pipeline(SOURCE).process(wrong, schema=OUTPUT, state=dict(names))
+    with pytest.raises(od.OperatorError, match="no field 'x'; it has: two words, a-b, field_0, class"):
+        failing.run(CLICKS, workers=0)
 
 
 def test_state_size_is_reported():

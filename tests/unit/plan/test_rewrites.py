@@ -26,6 +26,8 @@ START = od.Pipeline(ROWS.schema)
 LAST = {"a": od.last("t", where=od.col("v") == 0), "b": od.last("t", where=od.col("v") == 3)}
 SESSIONS = START.key_by("k").sessionize("t", 3, aggregate=LAST)
 
+TUMBLING = START.key_by("k").window(od.tumbling(50), time="t").aggregate(n=od.count(), least=od.min("v"))
+
 #: Pipelines that a rewrite changes.
 CHANGED = {
     "best_of_each_bucket": [
@@ -35,6 +37,9 @@ CHANGED = {
     "growing": [
         START.key_by("k").count().top_k(2, "count", emit="updates"),
         START.key_by("v").count().top_k(1, "count"),
+        TUMBLING.top_k(2, "least", window="start"),
+        TUMBLING.top_k(1, "n", window="start", emit="updates"),
+        TUMBLING.top_k(2, "least", window="start", key="k", rank="r"),
     ],
     "needed_columns": [
         SESSIONS.select("k", "b"),
@@ -80,6 +85,15 @@ def test_the_output_is_the_same_without_it(
                 rows = [tuple(row.values()) for row in table.to_pylist()]
                 assert [row[:-2] for row in rows] == expected.rows
                 assert [row[-2:] for row in rows] == expected.tags
+
+
+@pytest.mark.parametrize("emit", ["updates", "both"])
+def test_windows_that_are_shown_more_than_once_may_fall(emit: Any) -> None:
+    windows = START.key_by("k").window(od.tumbling(50), time="t").aggregate(least=od.min("v"), emit=emit)
+    (top,) = rewritten(windows.top_k(2, "least", window="start").plan).operators[-1:]
+    assert not top.by_grows
+    (top,) = rewritten(TUMBLING.top_k(2, "n", window="end", key=["k"]).plan).operators[-1:]
+    assert not top.by_grows  # of one end, but that is nothing that the windows say
 
 
 def test_a_failing_row_shows_the_same_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
