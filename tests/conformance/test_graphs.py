@@ -491,3 +491,11 @@ def test_the_report_counts_the_rows_of_all_lanes():
         ("branch_2", 2000, 1000),
         ("union_4", 4996, 4996),
     ]
+
+
+def test_rows_that_a_branch_skips_are_counted():
+    data = pa.table({"x": list(range(20))})
+    hit, miss = od.Pipeline(data.schema).branch(20 // (od.col("x") % 5) > 5, on_error="skip", name="by")
+    result = od.union(hit, miss).run(data, workers=0)
+    assert result.table["x"].to_pylist() == [x for x in range(20) if x % 5]
+    assert {o.name: o.skipped for o in result.report.operators}["by"] == 4

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.state.keyed_state cimport KeySpec, key_compare
+from ordstream._core.state.ranking cimport OrdRanked, ord_sort_as_words
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.slot_values cimport scatter
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
@@ -102,7 +103,8 @@ cdef extern from *:
                         const void*, int (*)(void*) noexcept nogil, void*) noexcept nogil
 
 cdef enum:
-    RADIX_ROWS = 512           # flushes of at least this many rows are sorted by radix
+    WORD_ROWS = 16             # flushes of at least this many rows are sorted as words, if they fit
+    RADIX_ROWS = 512           # and from here on by radix
 
 
 cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
@@ -357,9 +359,36 @@ cdef inline int64_t flush_rows(Worker* w, const Chunk* c, const KeySpec* keys, c
     return total
 
 
+cdef bint sort_as_words(Worker* w, const KeySpec* keys, OrdFlushRow* rows, int64_t total) noexcept nogil:
+    """sort_flush where time, key and index fit into one word, which takes no comparison of keys. False:
+    they don't, or there is no memory; rows are as they were."""
+    cdef OrdRanked* words
+    cdef OrdFlushRow* sorted_
+    cdef int64_t i
+    arena_reset(&w.scratch, w.pool)
+    words = <OrdRanked*> scratch_alloc(w, total * <int64_t> (sizeof(OrdRanked) + sizeof(OrdFlushRow)))
+    if words == NULL:
+        return False
+    for i in range(total):
+        if rows[i].key == NULL:
+            return False
+        words[i].rank = ~rows[i].time                         # larger ranks go first
+        words[i].key = rows[i].key
+        words[i].slot = i
+    if not ord_sort_as_words(words, total, total, keys):
+        return False
+    sorted_ = <OrdFlushRow*> (words + total)
+    for i in range(total):
+        sorted_[i] = rows[words[i].slot]
+    memcpy(rows, sorted_, <size_t> total * sizeof(OrdFlushRow))
+    return True
+
+
 cdef inline bint sort_flush(Worker* w, const KeySpec* keys, OrdFlushRow* rows, int64_t total) noexcept nogil:
     """By (time, key, emission index). False: no memory, or the run was stopped."""
     cdef OrdFlushRow* spare = NULL
+    if WORD_ROWS <= total < RADIX_ROWS and keys != NULL and sort_as_words(w, keys, rows, total):
+        return True
     if total >= RADIX_ROWS:
         arena_reset(&w.scratch, w.pool)
         spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))

@@ -188,30 +188,35 @@ inline uint64_t* sort_words(uint64_t* v, uint64_t* other, int64_t n, int64_t k, 
 
 }  // namespace ord
 
+// Sort v[0..n), n > 1, as plain words: larger rank first, then smaller key, then smaller slot (>= 0); v[0..k)
+// then has the slots. False: they fit into no word, or there is no memory; ranks are then words that ascend
+// as (larger rank, smaller key) does.
+template <class Spec>
+bool ord_sort_as_words(OrdRanked* v, int64_t n, int64_t k, const Spec* keys) {
+    int used;
+    uint64_t last = 0;
+    for (int64_t i = 0; i < n; i++) last |= static_cast<uint64_t>(v[i].slot);
+    const bool exact = ord::words_of(v, n, keys, &used);
+    const int slot_bits = ord::bits_of(last);
+    if (!exact || used + slot_bits >= 64) return false;
+    uint64_t* words = static_cast<uint64_t*>(std::malloc(static_cast<size_t>(n) * 16));
+    if (words == nullptr) return false;
+    for (int64_t i = 0; i < n; i++)
+        words[i] = static_cast<uint64_t>(v[i].rank) << slot_bits | static_cast<uint64_t>(v[i].slot);
+    const uint64_t* sorted = ord::sort_words(words, words + n, n, k, slot_bits, used);
+    const uint64_t mask = (uint64_t(1) << slot_bits) - 1;
+    for (int64_t i = 0; i < k; i++) v[i].slot = static_cast<int64_t>(sorted[i] & mask);
+    std::free(words);
+    return true;
+}
+
 // The first k of v[0..n) in order: v[0..k) has their slots (>= 0), all else in v is undefined afterwards.
 // Keys are different. A heap of k is the fastest way to a few of many, and the slowest to most of them.
 // Cost: ~10 ns per entry of 30 bits, else O(n log k) comparisons.
 template <class Spec>
 void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const Spec* keys,
                      int (*compare)(const Spec*, const char*, const char*)) {
-    if (n < 2) return;
-    uint64_t last = 0;
-    for (int64_t i = 0; i < n; i++) last |= static_cast<uint64_t>(v[i].slot);
-    int used;
-    const bool exact = ord::words_of(v, n, keys, &used);
-    const int slot_bits = ord::bits_of(last);
-    if (exact && used + slot_bits < 64) {
-        uint64_t* words = static_cast<uint64_t*>(std::malloc(static_cast<size_t>(n) * 16));
-        if (words != nullptr) {
-            for (int64_t i = 0; i < n; i++)
-                words[i] = static_cast<uint64_t>(v[i].rank) << slot_bits | static_cast<uint64_t>(v[i].slot);
-            const uint64_t* sorted = ord::sort_words(words, words + n, n, k, slot_bits, used);
-            const uint64_t mask = (uint64_t(1) << slot_bits) - 1;
-            for (int64_t i = 0; i < k; i++) v[i].slot = static_cast<int64_t>(sorted[i] & mask);
-            std::free(words);
-            return;
-        }
-    }
+    if (n < 2 || ord_sort_as_words(v, n, k, keys)) return;
     const auto better = [keys, compare](const OrdRanked& a, const OrdRanked& b) {
         return a.rank != b.rank ? static_cast<uint64_t>(a.rank) < static_cast<uint64_t>(b.rank)
             : compare(keys, a.key, b.key) < 0;

@@ -18,7 +18,10 @@ cdef extern from "ranking.hpp" nogil:
     # key_compare.
     void ord_sort_ranked(OrdRanked* v, int64_t n, int64_t k, const KeySpec* keys,
                          int (*compare)(const KeySpec*, const char*, const char*) noexcept nogil)
-    # The same for a flush: False where stops(context) said so meanwhile, and nothing in v means anything.
+    # All of v[0..n), n > 1, with equal keys by slot. False: not in words; slots are as they were.
+    bint ord_sort_as_words(OrdRanked* v, int64_t n, int64_t k, const KeySpec* keys)
+    # As ord_sort_ranked, for a flush: False where stops(context) said so meanwhile, and nothing in v means
+    # anything.
     bint ord_sort_ranked_unless(OrdRanked* v, int64_t n, int64_t k, const KeySpec* keys,
                                 int (*compare)(const KeySpec*, const char*, const char*) noexcept nogil,
                                 int (*stops)(void*) noexcept nogil, void* context)

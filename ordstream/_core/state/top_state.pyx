@@ -8,8 +8,8 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport (
-    KeyedState, KeyEntry, key_compare, key_hash_row, key_read, keyed_bytes, keyed_free, keyed_init,
-    keyed_init_for, keyed_record, keyed_upsert,
+    FIRST_CAPACITY, FIRST_RECORDS, KeyedState, KeyEntry, key_compare, key_hash_row, key_read, keyed_bytes,
+    keyed_free, keyed_init, keyed_init_for, keyed_record, keyed_upsert,
 )
 from ordstream._core.state.ordered_places cimport (
     ord_places_erase, ord_places_free, ord_places_insert, ord_places_new,
@@ -269,11 +269,11 @@ cdef int compare_slots(const void* bucket, int64_t a, int64_t b) noexcept nogil:
     return key_compare(t.keyed.keys, keyed_record(&t.keyed, a), keyed_record(&t.keyed, b))
 
 
-cdef int start(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Start with an empty list. 0, or -1: no memory."""
+cdef int start(const TopContext* x, TopBucket* b, int64_t capacity, int64_t reserved) noexcept nogil:
+    """Start with an empty list, a map of these sizes. 0, or -1: no memory."""
     b.threshold = INT64_MIN
     b.size = 0
-    if keyed_init(&b.keyed, x.keys, x.state_size, &b.blocks.pool) != 0:
+    if keyed_init_for(&b.keyed, x.keys, x.state_size, &b.blocks.pool, capacity, reserved) != 0:
         return -1
     if x.updates and not x.grows:
         b.places = ord_places_new(compare_slots, b)
@@ -292,9 +292,15 @@ cdef void forget(TopBucket* b) noexcept nogil:
 
 
 cdef int next_window(const TopContext* x, TopBucket* b) noexcept nogil:
-    """Forget all keys and rows, and start with an empty list. 0, or -1: no memory."""
+    """Forget all keys and rows, and start with an empty list, with room for as many keys: the next window is
+    about as large. 0, or -1: no memory."""
+    cdef int64_t capacity = b.keyed.capacity
+    cdef int64_t reserved = b.keyed.reserved
+    if 8 * b.keyed.count < reserved:                          # it was much smaller
+        capacity = FIRST_CAPACITY
+        reserved = FIRST_RECORDS
     forget(b)
-    return start(x, b)
+    return start(x, b, capacity, reserved)
 
 
 cdef int begin_anew(const TopContext* x, TopBucket* b) noexcept nogil:
@@ -332,7 +338,7 @@ cdef void* top_new(Kernel* k, int32_t bucket) noexcept nogil:
     cdef TopBucket* b = <TopBucket*> calloc(1, sizeof(TopBucket))
     if b == NULL:
         return NULL
-    if start(x, b) != 0:
+    if start(x, b, FIRST_CAPACITY, FIRST_RECORDS) != 0:
         top_free(k, b)
         return NULL
     return b

@@ -246,3 +246,20 @@ def test_zeros_and_nans_are_one_value_each():
     data = pa.table({"x": [0.0, -0.0, math.nan, -math.nan, 1.0]})
     found = od.Pipeline(data.schema).aggregate(n=od.count_distinct("x"), emit="final").run(data).table
     assert found["n"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "session"])
+def test_windows_that_rows_close_give_their_values_back(kind):
+    """No mark closes them: their column is not the clock."""
+    kinds = {"tumbling": od.tumbling(10), "hopping": od.hopping(10, every=5), "session": od.session(4)}
+    source, made = {"k": pa.int64(), "n": pa.int64()}, {"k": int, "at": int, "s": str}
+    rows = od.Pipeline(source).map(lambda row: (row.k, row.n * 20, f"{row.n:0500}"), schema=made)
+    calls = {"d": od.count_distinct("s"), "m": od.max("s"), "name": "kept"}
+    pipeline = rows.key_by("k").window(kinds[kind], time="at").aggregate(**calls)
+    held = []
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        for turn in range(3):
+            n = range(turn * 100, turn * 100 + 100)
+            segment.push(pa.table({"k": [i % 4 for i in n], "n": list(n)}))
+            held.append(segment.bytes("kept"))
+    assert held[2] < held[1] + 2_000

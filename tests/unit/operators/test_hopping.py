@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+from property.compare import agree, run_core
 from state_runs import Segment
 from unit.operators.test_window import SCHEMA, both, close_to, generated, per_key, rows
 
@@ -143,3 +146,23 @@ def test_durations():
     )  # fmt: skip
     assert "hopping 300000 every 60000" in pipeline.explain()
     assert pipeline.schema.field("start").type == pa.timestamp("ms")
+
+
+@pytest.mark.parametrize("keys", ["k", "u", "f", ["k", "f"], ["f", "s"], "s"], ids=str)
+def test_many_windows_that_one_mark_closes_come_by_time_then_key(keys):
+    """16 to 511 of them are sorted as words, where time and key fit into one."""
+    n = 120
+    data = pa.table({
+        "ts": pa.array([-40 + i // 8 for i in range(n)] + [90]),
+        "k": pa.array([None if i % 29 == 0 else i * 7919 % 41 - 20 for i in range(n)] + [None], pa.int32()),
+        "u": pa.array([2**64 - 1 - i * 31 % 50 for i in range(n)] + [0], pa.uint64()),
+        "f": pa.array([[-0.0, 1.5, math.nan, -math.inf, None, 2.0][i % 6] for i in range(n)] + [0.0]),
+        "s": pa.array([f"key {i * 31 % 50}" for i in range(n)] + [""]),
+    })  # fmt: skip
+    given = od.Pipeline(data.schema).key_by(*([keys] if isinstance(keys, str) else keys))
+    pipeline = given.window(od.hopping(20, every=5), time="ts").aggregate(n=od.count())
+    expected = run_serial(pipeline, data)
+    serials = [serial for serial, _ in expected.tags]
+    assert any(16 <= serials.count(one) < 512 for one in set(serials))
+    for way in ({"workers": 0, "chunk_rows": 7, "buckets": 1}, {"workers": 2, "buckets": 3}):
+        agree(pipeline, expected, run_core(pipeline, data, **way))

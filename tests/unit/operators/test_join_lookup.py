@@ -254,3 +254,14 @@ def test_the_answers_of_polars_and_duckdb(how, on):
     connection.register("data", data)
     connection.register("table", table)
     assert found.equals(connection.sql(query).to_arrow_table().cast(found.schema))
+
+
+@pytest.mark.parametrize("key", [pa.int64(), pa.int32()], ids=str)
+def test_keys_of_one_hash_are_told_apart(key):
+    """Of so many keys some share all 32 bits of the hash that the index keeps: about nine pairs."""
+    n = 200_000
+    table = pa.table({"k": pa.array(np.arange(n) * 2, key), "v": pa.array(np.arange(n))})
+    others = pa.table({"k": pa.array(np.arange(n) * 2 + 1, key)})
+    assert od.Pipeline(others.schema).join_lookup(table, "k").run(others, workers=1).table.num_rows == 0
+    found = od.Pipeline(others.schema).join_lookup(table, "k").run(table.select(["k"]), workers=1).table
+    assert found["v"].to_pylist() == list(range(n))

@@ -308,3 +308,24 @@ def test_random_against_the_reference():
                 .process(total, schema=OUTPUT, state=STATE, on_flush=flush, on_error=on_error)
             )
             check_serial(pipeline, data)
+
+
+def test_the_end_sorts_what_many_keys_emit_by_key_then_as_emitted():
+    def last(key, state, emit):
+        emit(key, state.n)
+        emit(key, -key)
+
+    def count(row, state, emit):
+        state.n += 1
+
+    data = pa.table({"k": [i * 37 % 101 - 50 for i in range(300)]})
+    fields = {"k": int, "n": int}
+    pipeline = od.Pipeline(data.schema).key_by("k").process(
+        count, schema=fields, state={"n": int}, on_flush=last
+    )  # fmt: skip
+    expected = run_serial(pipeline, data).rows
+    assert len(expected) == 202
+    assert expected[:4] == [(-50, 3), (-50, 50), (-49, 3), (-49, 49)]
+    for workers, buckets in ((0, 1), (2, 5)):
+        found = pipeline.run(data, workers=workers, buckets=buckets).table
+        assert list(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == expected

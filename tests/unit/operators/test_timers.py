@@ -171,3 +171,16 @@ def test_what_is_refused():
     other = per_key(od.tumbling(10), source=od.Pipeline(pa.schema([*SCHEMA, pa.field("u", pa.int64())])),
                     by=None, time="u")  # fmt: skip
     assert other.plan.operators[-1].clock is not None
+
+
+def test_of_timers_at_one_time_the_smaller_keys_come_before_one_that_fails():
+    def fails(key, state, at, emit):
+        if key == "b":
+            raise ValueError("no")
+        emit(key, at, state.n)
+
+    data = rows((0, "c", 5), (0, "b", 5), (0, "a", 5), (9, "z", 0))
+    expected = run_serial(timed(on_timer=fails), data)
+    assert expected.rows == [("a", 5, 1)]
+    for way in ({"workers": 0, "chunk_rows": 1}, {"workers": 2, "buckets": 3}, {"workers": 0, "buckets": 1}):
+        agree(timed(on_timer=fails), expected, run_core(timed(on_timer=fails), data, **way))

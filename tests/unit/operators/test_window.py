@@ -68,6 +68,20 @@ def test_a_session_closes_at_the_first_multiple_of_its_timeout_that_is_too_late(
     assert serials == [4, 6]  # the mark 10 is more than 5 after 4
 
 
+@pytest.mark.parametrize("kind", [od.tumbling(10), od.session(3)], ids=["tumbling", "session"])
+def test_a_sum_begins_anew_in_the_window_that_a_row_opens(kind):
+    schema = pa.schema([*SCHEMA, pa.field("half", pa.int64())])
+    source = od.Pipeline(SCHEMA).map(lambda row: (*row, row.ts // 2), schema=schema)
+    large = 2**63 - 1
+    data = rows((0, "a", large), (40, "a", large), (41, "a", -1), (42, "a", 2))
+    pipeline = per_key(kind, source=source, time="half", s=od.sum("x"))
+    expected = run_serial(pipeline, data)
+    assert expected.rows == [("a", 0, 0 if kind == od.session(3) else 10, large)]
+    assert "overflow" in str(expected.error)
+    for way in ({"workers": 0, "chunk_rows": 1}, {"workers": 1}):
+        agree(pipeline, expected, run_core(pipeline, data, **way))
+
+
 def test_windows_on_another_column_close_at_the_keys_next_row():
     schema = pa.schema([*SCHEMA, pa.field("half", pa.int64())])
     source = od.Pipeline(SCHEMA).map(lambda row: (*row, row.ts // 2), schema=schema)
