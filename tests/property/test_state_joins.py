@@ -104,3 +104,21 @@ def test_of_a_later_one_only_the_last_right_row_is_taken_in():
         assert state.schema.equals(segment.stages["join"][1].state_schema())
         with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
             segment.install({"join": state})
+
+
+def test_rows_of_a_side_that_do_not_ascend_by_time_are_refused():
+    built = lane_join("_join_interval", (0, 9))
+    rows = {"r": [False, False], "k": [1, 1], "t": [5, 6], "s": ["a", "b"]}
+    with Segment(built, workers=0) as segment:
+        segment.push(pa.table(rows, schema=LANE.schema))
+        state = segment.state()["join"]
+    (row,) = state.to_pylist()
+    half = len(row["left_values"]) // 2
+    turned = {**row, "left_values": row["left_values"][half:] + row["left_values"][:half]}
+    for given, refused in ((turned, True), (row, False)):
+        with Segment(built, workers=0) as segment:
+            if refused:
+                with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
+                    segment.install({"join": pa.Table.from_pylist([given], state.schema)})
+            else:
+                segment.install({"join": pa.Table.from_pylist([given], state.schema)})

@@ -283,3 +283,20 @@ def test_what_is_refused():
             pipeline.run(generated(), processes=2)
         with pytest.raises(od.PlanError, match="emit='final': 'window_"):
             pipeline.run(generated(), emit="final")
+
+
+def test_times_of_a_batch_that_is_computed_in_several_blocks():
+    """Of 4,096 rows each: values, nulls and what can't be computed lie elsewhere in each of them."""
+    n = 9_000
+    lacking = [i % 7 == 0 if i < 4_096 else i % 11 == 0 for i in range(n)]
+    data = pa.table([
+        pa.array([None if lacks else i for i, lacks in enumerate(lacking)], pa.int64()),
+        [f"k{i % 3}" for i in range(n)],
+        [0 if lacks or i % 13 == 5 else 1 for i, lacks in enumerate(lacking)],
+    ], schema=SCHEMA)  # fmt: skip
+    source = od.Pipeline(SCHEMA).with_columns(t=od.col("ts") * (4 // od.col("x")), on_error="skip")
+    pipeline = per_key(od.tumbling(200), source=source.filter(od.col("t").is_not_null()), time="t")
+    expected = run_serial(pipeline, data)
+    assert len(expected.rows) == 3 * n * 4 // 200
+    assert len(expected.skipped) > n // 13
+    agree(pipeline, expected, run_core(pipeline, data, workers=0))

@@ -148,6 +148,27 @@ def test_a_state_that_is_none_is_refused():
             segment.install({name: pa.Table.from_pylist(bad, state.schema)})
 
 
+@pytest.mark.parametrize("kind", [od.tumbling(9), od.hopping(12, every=5)], ids=str)
+def test_values_of_windows_that_no_state_has_are_refused(kind):
+    window = od.Pipeline(SCHEMA).key_by("k").window(kind, time="ts")
+    pipeline = window.aggregate(s=od.max("s"), n=od.count_distinct("x"), name="w")
+    with Segment(pipeline, workers=0) as segment:
+        segment.push(table(30))
+        state = segment.state_of("w")
+    good = next(row for row in state.to_pylist() if row["n.values"])
+    # of hopping windows eight bytes say how many follow: here none, of one window more
+    for made, message in ((b"\1", "cut off|too many"), (b"\0" * 8, "too many"))[: 1 + bool(kind.every)]:
+        with Segment(pipeline, workers=0) as segment:
+            bad = pa.Table.from_pylist([{**good, "n.values": good["n.values"] + made}], state.schema)
+            empty = segment.bytes("w")
+            with pytest.raises(od.PlanError, match=message):
+                segment.install({"w": bad})
+            assert segment.state_of("w").num_rows == 0
+            assert segment.bytes("w") < empty + 2_000
+            segment.install({"w": pa.Table.from_pylist([good], state.schema)})
+            assert segment.state_of("w").to_pylist() == [good]
+
+
 def test_what_is_not_defined():
     keyed = od.Pipeline(SCHEMA).key_by("k")
     for call, message in (

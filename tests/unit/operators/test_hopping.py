@@ -166,3 +166,18 @@ def test_many_windows_that_one_mark_closes_come_by_time_then_key(keys):
     assert any(16 <= serials.count(one) < 512 for one in set(serials))
     for way in ({"workers": 0, "chunk_rows": 7, "buckets": 1}, {"workers": 2, "buckets": 3}):
         agree(pipeline, expected, run_core(pipeline, data, **way))
+
+
+@pytest.mark.parametrize("change", [{"start": 1}, {"start": -5}, {"last": 40}], ids=str)
+def test_windows_that_the_latest_tuple_is_not_in_are_refused(change):
+    pipeline = per_key(od.hopping(10, every=5), s=od.sum("x"))
+    with Segment(pipeline, workers=0) as segment:
+        segment.push(rows((7, "a", 1)))
+        (name,) = segment.stages
+        state = segment.state_of(name)
+    (good,) = state.to_pylist()
+    assert (good["start"], good["last"]) == (0, 7)
+    with Segment(pipeline, workers=0) as segment:
+        with pytest.raises(od.PlanError, match="the latest tuple is not in the windows"):
+            segment.install({name: pa.Table.from_pylist([{**good, **change}], state.schema)})
+        assert segment.state_of(name).num_rows == 0

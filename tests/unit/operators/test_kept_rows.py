@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from state_runs import Segment
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -217,3 +218,14 @@ def test_the_running_mean_is_duckdbs(many):
         "select avg(x) over (partition by k order by row rows unbounded preceding) a from many order by row"
     ).arrow()
     assert np.allclose(found.to_numpy(), pa.table(wanted)["a"].to_numpy(), rtol=1e-12)
+
+
+def test_bytes_of_rows_that_others_replace_are_given_back():
+    data = {"k": [0] * 100, "s": ["x" * (10 if i % 2 else 3_000) for i in range(100)]}
+    pipeline = od.Pipeline({"k": int, "s": str}).key_by("k").tail(3, name="last")
+    held = []
+    with Segment(pipeline, workers=0) as segment:
+        for _ in range(3):
+            segment.push(pa.table(data))
+            held.append(segment.bytes("last"))
+    assert max(held) < 20_000  # three rows and what their blocks are too large

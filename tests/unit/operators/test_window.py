@@ -68,6 +68,19 @@ def test_a_session_closes_at_the_first_multiple_of_its_timeout_that_is_too_late(
     assert serials == [4, 6]  # the mark 10 is more than 5 after 4
 
 
+@pytest.mark.parametrize("closed", ["left", "neither"])
+def test_rows_that_wait_to_be_seen_overflow_when_they_are(closed):
+    data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1), (3, "a", 5))
+    keyed = od.Pipeline(SCHEMA).key_by("k")
+    pipeline = keyed.window(od.rolling(9, closed=closed), time="ts").aggregate(s=od.sum("x"))
+    assert run_serial(pipeline, data).error is None
+    data = rows((0, "a", 2**63 - 1), (1, "a", 1), (2, "a", 1), (3, "a", 5))
+    expected = run_serial(pipeline, data)
+    assert len(expected.rows) == 2
+    for way in ({"workers": 0, "chunk_rows": 1}, {"workers": 1}):
+        agree(pipeline, expected, run_core(pipeline, data, **way))
+
+
 @pytest.mark.parametrize("kind", [od.tumbling(10), od.session(3)], ids=["tumbling", "session"])
 def test_a_sum_begins_anew_in_the_window_that_a_row_opens(kind):
     schema = pa.schema([*SCHEMA, pa.field("half", pa.int64())])
