@@ -115,10 +115,10 @@ def test_rows_of_a_side_that_do_not_ascend_by_time_are_refused():
     (row,) = state.to_pylist()
     half = len(row["left_values"]) // 2
     turned = {**row, "left_values": row["left_values"][half:] + row["left_values"][:half]}
-    for given, refused in ((turned, True), (row, False)):
+    for one, refused in ((turned, True), (row, False)):
         with Segment(built, workers=0) as segment:
             if refused:
                 with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
-                    segment.install({"join": pa.Table.from_pylist([given], state.schema)})
+                    segment.install({"join": pa.Table.from_pylist([one], state.schema)})
             else:
-                segment.install({"join": pa.Table.from_pylist([given], state.schema)})
+                segment.install({"join": pa.Table.from_pylist([one], state.schema)})

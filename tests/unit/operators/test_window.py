@@ -70,7 +70,7 @@ def test_a_session_closes_at_the_first_multiple_of_its_timeout_that_is_too_late(
 
 @pytest.mark.parametrize("closed", ["left", "neither"])
 def test_rows_that_wait_to_be_seen_overflow_when_they_are(closed):
-    data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1), (3, "a", 5))
+    data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1))
     keyed = od.Pipeline(SCHEMA).key_by("k")
     pipeline = keyed.window(od.rolling(9, closed=closed), time="ts").aggregate(s=od.sum("x"))
     assert run_serial(pipeline, data).error is None
