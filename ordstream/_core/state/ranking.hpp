@@ -188,9 +188,9 @@ inline uint64_t* sort_words(uint64_t* v, uint64_t* other, int64_t n, int64_t k, 
 
 }  // namespace ord
 
-// Sort v[0..n), n > 1, as plain words: larger rank first, then smaller key, then smaller slot (>= 0); v[0..k)
-// then has the slots. False: they fit into no word, or there is no memory; ranks are then words that ascend
-// as (larger rank, smaller key) does.
+// Sort v[0..n), n > 1, as plain words: larger rank first, then smaller key, then smaller slot (>= 0);
+// v[0..k) then has the slots. False: they fit into no word, or there is no memory; ranks are then words that
+// ascend as (larger rank, smaller key) does.
 template <class Spec>
 bool ord_sort_as_words(OrdRanked* v, int64_t n, int64_t k, const Spec* keys) {
     int used;
