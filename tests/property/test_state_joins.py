@@ -106,19 +106,18 @@ def test_of_a_later_one_only_the_last_right_row_is_taken_in():
             segment.install({"join": state})
 
 
-def test_rows_of_a_side_that_do_not_ascend_by_time_are_refused():
+def test_rows_of_a_side_that_do_not_ascend_or_are_too_many_are_refused():
     built = lane_join("_join_interval", (0, 9))
     rows = {"r": [False, False], "k": [1, 1], "t": [5, 6], "s": ["a", "b"]}
     with Segment(built, workers=0) as segment:
         segment.push(pa.table(rows, schema=LANE.schema))
         state = segment.state()["join"]
     (row,) = state.to_pylist()
-    half = len(row["left_values"]) // 2
-    turned = {**row, "left_values": row["left_values"][half:] + row["left_values"][:half]}
-    for one, refused in ((turned, True), (row, False)):
-        with Segment(built, workers=0) as segment:
-            if refused:
-                with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
-                    segment.install({"join": pa.Table.from_pylist([one], state.schema)})
-            else:
-                segment.install({"join": pa.Table.from_pylist([one], state.schema)})
+    good = row["left_values"]
+    turned = good[len(good) // 2 :] + good[: len(good) // 2]
+    with Segment(built, workers=0) as segment:
+        for bad in (turned, good + b"\0", good + good[: len(good) // 2]):
+            with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
+                segment.install({"join": pa.Table.from_pylist([{**row, "left_values": bad}], state.schema)})
+        segment.install({"join": state})
+        assert segment.state()["join"].equals(state)

@@ -68,6 +68,34 @@ def test_a_session_closes_at_the_first_multiple_of_its_timeout_that_is_too_late(
     assert serials == [4, 6]  # the mark 10 is more than 5 after 4
 
 
+@pytest.mark.parametrize("time", [2**63 - 2, -(2**63) + 1], ids=["behind", "before"])
+def test_a_window_that_no_time_can_tell_is_an_error(time):
+    schema = pa.schema([*SCHEMA, pa.field("when", pa.int64())])
+    source = od.Pipeline(SCHEMA).map(lambda row: (*row, row.x), schema=schema)
+    pipeline = per_key(od.tumbling(10), source=source, time="when")
+    for one in (time, time // 10 * 10 - 20 if time > 0 else time // 10 * 10 + 20):
+        data = rows((0, "a", one))
+        expected = run_serial(pipeline, data)
+        assert (expected.error is None) == (one != time)
+        agree(pipeline, expected, run_core(pipeline, data, workers=0))
+
+
+@pytest.mark.parametrize("kind", [od.tumbling(10), od.hopping(10, every=10), od.session(10)], ids=str)
+def test_a_mark_closes_a_window_that_came_in_as_state(kind):
+    """The bucket had nothing left, and knew it."""
+    pipeline = per_key(kind, source=od.Pipeline(SCHEMA).filter(od.col("x") > 0), n=od.count(), name="w")
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        segment.push(rows((41, "b", 1)))
+        state = segment.state_of("w")
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        segment.push(rows((1, "a", 1), (39, "z", -1)))
+        assert segment.state_of("w").num_rows == 0
+        segment.install({"w": state})
+        segment.push(rows((80, "z", -1)))
+        found = [row["k"] for batch in segment.batches for row in batch.to_pylist()]
+    assert found == ["a", "b"]
+
+
 @pytest.mark.parametrize("closed", ["left", "neither"])
 def test_rows_that_wait_to_be_seen_overflow_when_they_are(closed):
     data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1))
