@@ -300,3 +300,12 @@ def test_times_of_a_batch_that_is_computed_in_several_blocks():
     assert len(expected.rows) == 3 * n * 4 // 200
     assert len(expected.skipped) > n // 13
     agree(pipeline, expected, run_core(pipeline, data, workers=0))
+
+
+def test_several_columns_of_one_step_make_a_time():
+    source = od.Pipeline(SCHEMA).with_columns(t=od.col("ts") * 2, u=od.col("ts") + 1)
+    pipeline = per_key(od.tumbling(30), source=source.with_columns(w=od.col("t") + od.col("u")), time="w")
+    assert isinstance(pipeline.plan.operators[-1].clock, ComputedClock)
+    found, serials = both(pipeline, rows((1, "a", 1), (2, "b", 1), (25, "c", 1), (40, "a", 1)))
+    assert found == [("a", 0, 30, 1), ("b", 0, 30, 1), ("c", 60, 90, 1), ("a", 120, 150, 1)]
+    assert serials[:3] == [3, 3, 4]

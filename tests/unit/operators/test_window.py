@@ -96,6 +96,20 @@ def test_a_mark_closes_a_window_that_came_in_as_state(kind):
     assert found == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "kind", [od.tumbling(10), od.hopping(10, every=10), od.session(10), od.rolling(10)], ids=str
+)
+def test_marks_forget_keys_that_come_when_nothing_was_left(kind):
+    keyed = od.Pipeline(SCHEMA).filter(od.col("x") > 0).key_by("k")
+    pipeline = keyed.window(kind, time="ts").aggregate(n=od.count(), name="w")
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        for time in (1, 101, 201):
+            segment.push(rows((time, "a", 1)))
+            assert segment.state_of("w").num_rows == 1
+            segment.push(rows((time + 50, "z", -1)))
+            assert segment.state_of("w").num_rows == 0
+
+
 @pytest.mark.parametrize("closed", ["left", "neither"])
 def test_rows_that_wait_to_be_seen_overflow_when_they_are(closed):
     data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1))
