@@ -181,3 +181,10 @@ def test_windows_that_the_latest_tuple_is_not_in_are_refused(change):
         with pytest.raises(od.PlanError, match="the latest tuple is not in the windows"):
             segment.install({name: pa.Table.from_pylist([{**good, **change}], state.schema)})
         assert segment.state_of(name).num_rows == 0
+
+
+def test_what_a_closed_window_summed_is_not_in_the_next_one():
+    large = 2**63 - 1
+    data = rows((-1, "a", large), (1, "a", 0), (6, "a", 1))
+    found, _ = both(per_key(od.hopping(10, every=5), s=od.sum("x")), data)
+    assert found[-2:] == [("a", 0, 10, 1), ("a", 5, 15, 1)]

@@ -184,3 +184,15 @@ def test_of_timers_at_one_time_the_smaller_keys_come_before_one_that_fails():
     assert expected.rows == [("a", 5, 1)]
     for way in ({"workers": 0, "chunk_rows": 1}, {"workers": 2, "buckets": 3}, {"workers": 0, "buckets": 1}):
         agree(timed(on_timer=fails), expected, run_core(timed(on_timer=fails), data, **way))
+
+
+def test_a_timer_that_fails_and_is_skipped_leaves_the_state_as_it_was():
+    def spoils(key, state, at, emit):
+        state.n += 100
+        emit(key, at, state.n)
+        if at == 5:
+            raise ValueError("no")
+
+    data = rows((0, "a", 5), (9, "z", 0), (10, "a", 5), (20, "z", 0))
+    found, _ = both(timed(on_timer=spoils, on_error="skip"), data)
+    assert found == [("a", 15, 102)]

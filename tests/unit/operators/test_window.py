@@ -110,6 +110,23 @@ def test_marks_forget_keys_that_come_when_nothing_was_left(kind):
             assert segment.state_of("w").num_rows == 0
 
 
+def test_windows_of_all_keys_together():
+    found, _ = both(per_key(od.tumbling(10), by=None), rows((1, "a", 1), (12, "b", 1), (33, "c", 1)))
+    assert found == [(0, 10, 1), (10, 20, 1), (30, 40, 1)]
+
+
+def test_a_session_that_ends_before_it_begins_is_no_state():
+    pipeline = per_key(od.session(10), n=od.count(), name="w")
+    with Segment(pipeline, workers=0) as segment:
+        segment.push(rows((5, "a", 1)))
+        (good,) = segment.state_of("w").to_pylist()
+        schema = segment.state_of("w").schema
+    with Segment(pipeline, workers=0) as segment:
+        with pytest.raises(od.PlanError, match="its latest tuple is outside"):
+            segment.install({"w": pa.Table.from_pylist([{**good, "last": 4}], schema)})
+        assert segment.state_of("w").num_rows == 0
+
+
 @pytest.mark.parametrize("closed", ["left", "neither"])
 def test_rows_that_wait_to_be_seen_overflow_when_they_are(closed):
     data = rows((0, "a", 2**63 - 1), (1, "a", 1), (1, "a", -1), (2, "a", 1))
