@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SourceError
@@ -126,12 +127,8 @@ class Feeder:
                 self._rows += batch.num_rows
             except TypeError as error:
                 what, index = error.args
-                if pat.is_decimal(batch.schema.types[index]):
-                    what = (
-                        "a decimal of more than 64 bits in its smallest unit: cast the column to more "
-                        "digits than 19 to have it carried"
-                    )
-                self.core.fail_source(SourceError(f"column {self._names[index]!r} has {what}"))
+                text = unread(batch.column(index), self._before + self._rows + 1) or what
+                self.core.fail_source(SourceError(f"column {self._names[index]!r} has {text}"))
             except Exception as error:
                 self.core.fail_source(error)
         return False
@@ -169,3 +166,25 @@ class Feeder:
             with self.lock:
                 if not self.closed:
                     self.core.cancel()
+
+
+def unread(column: pa.Array, serial: int) -> str | None:
+    """What a column has that the core does not read, and what to do; None: nothing that is known here.
+    serial: of its first row.
+    """
+    if pat.is_decimal(column.type):
+        return (
+            "a decimal of more than 64 bits in its smallest unit: cast the column to more digits than 19 to "
+            "have it carried"
+        )
+    if not (pat.is_list(column.type) or pat.is_large_list(column.type)):
+        return None
+    lists = (column[row : row + 1] for row in range(len(column)))
+    missing = (pc.is_null(pc.list_flatten(one)) for one in lists)
+    at = next((row for row, nulls in enumerate(missing) if pc.any(nulls).as_py()), None)
+    if at is None:
+        return None
+    return (
+        f"a null inside the list of tuple {serial + at}: lists are read without null elements; give them a "
+        "value, or leave them out, before the run"
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
 from ordstream.ground.ordercheck import runs_backwards, stored
-from ordstream.ground.types import is_string, storage_type
+from ordstream.ground.types import is_string, storage_type, storage_values
 from ordstream.ground.user_code import place_of
 from ordstream.operators.operator import Operator
 from ordstream.plan.clock import clock_needed_by, with_clock_column
@@ -88,7 +88,10 @@ def failure(
         row = None
         if failed is not None and position is not None:
             batch = core.failing_row(core_arrow.core_schema(failed.input))
-            row = None if batch is None else complete(shown_row(batch), position, serial)
+            if batch is not None:
+                row = complete(shown_row(batch), position, serial)
+                if cause is None and code in CAUSES and code != EARLIER and not failed.is_python:
+                    message = in_words(failed, batch, CAUSES[code]) or message
         if isinstance(cause, MemoryError):
             cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
             return cause
@@ -104,6 +107,18 @@ def failure(
             cause = CAUSES.get(code, RuntimeError)(message)
     error.__cause__ = cause
     return error
+
+
+def in_words(operator: Operator, row: pa.RecordBatch, wanted: type[Exception]) -> str | None:
+    """What the operator's reference says of a row that the kernel refused with a code: it names columns and
+    values. None where it takes the row, which then fails by the state (a sum that overflows).
+    """
+    values = tuple(storage_values(column)[0] for column in row.columns)
+    try:
+        operator.reference().process(values)
+    except Exception as error:  # of any kind: of a row alone a reference may know too little
+        return told(error) if type(error) is wanted else None
+    return None
 
 
 def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:
