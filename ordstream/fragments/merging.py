@@ -85,7 +85,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
-        self._marked = 0
+        self._marked = b"", 0  # the last one
         self.awaited = [0.0] * senders  # seconds, per sender
         self.notes: deque[bytes] = deque()  # messages of senders, for the node
         self.rows_at_once = MERGED_ROWS
@@ -128,10 +128,10 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def mark(self, number: int, tag: bytes) -> None:
         """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
-        sends one of those, and the first who does counts. Numbers and tags ascend.
+        sends one of those, and the first who does counts. Tags ascend; and numbers, of one tag.
         """
-        if number > self._marked and not self._dropping:
-            self._marked = number
+        if (tag, number) > self._marked and not self._dropping:
+            self._marked = tag, number
             self._marks.append((number, tag))
             self.events += 1
 

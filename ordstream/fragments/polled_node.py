@@ -12,9 +12,10 @@ import pyarrow as pa
 from ordstream.errors import OperatorError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
+from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.fragments.time_marks import PLACE, TimeMark
+from ordstream.fragments.time_marks import TimeMark, place_of
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
@@ -267,7 +268,8 @@ class PolledNode(FragmentNode):
         else:
             low = min(self._merge.low, self._flushes)
             if self._merge.marks:  # what it makes operators emit is not less than its place
-                low = min(low, self._merge.marks[0][1][:PLACE])
+                number, tag = self._merge.marks[0]
+                low = min(low, place_of(tag) if kind_of(number) in (TIME, REORDERED) else tag)
         return max(self._sent, low)
 
 

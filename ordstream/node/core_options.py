@@ -85,6 +85,8 @@ class CoreOptions:
     """Tuples from one latency marker to the next; 0: none."""
     snapshot_every: int
     """Tuples from one snapshot marker to the next; 0: none."""
+    tells_marks_of: int
+    """The operator whose marks leave the node, by its place in the chain; -1: none do."""
     snapshots: bool
     """Snapshot markers take the state along, and the reader is told where they stand."""
     begin: Snapshot
@@ -115,6 +117,7 @@ def core_options(
     overloads: bool,
     begin: Snapshot,
     snapshot_rows: int,
+    tells_marks_of: int = -1,
 ) -> CoreOptions:
     """The options of a run.
 
@@ -130,6 +133,8 @@ def core_options(
     begin : Snapshot
     snapshot_rows : int
         Tuples from one snapshot to the next; 0: not by tuples.
+    tells_marks_of : int
+        As of CoreOptions.
     """
     column: int | None = None
     computed = None
@@ -162,6 +167,7 @@ def core_options(
         steps=settings.steps,
         marker_every=settings.marker_every,
         snapshot_every=snapshot_rows or settings.snapshot_every or 0,
+        tells_marks_of=tells_marks_of,
         snapshots=settings.keeps_state,
         begin=begin,
         time_column=column,

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pat
 
-from ordstream.errors import PlanError, SourceError
+from ordstream.errors import PlanError
+from ordstream.node.source import unread_column
 from ordstream.node.source_marks import SourceMark
 from ordstream.node.worker_threads import join, start
 
@@ -113,7 +113,7 @@ class Feeder:
                 return False
             if isinstance(batch, SourceMark):
                 self._pinned.append((self._before + self._rows + 1, batch))
-                self._rows += self.core.push_mark(batch.time)
+                self._rows += self.core.push_mark(batch.time, batch.clock)
                 return True
             if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
                 self.core.fail_source(
@@ -125,13 +125,7 @@ class Feeder:
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
-                what, index = error.args
-                if pat.is_decimal(batch.schema.types[index]):
-                    what = (
-                        "a decimal of more than 64 bits in its smallest unit: cast the column to more "
-                        "digits than 19 to have it carried"
-                    )
-                self.core.fail_source(SourceError(f"column {self._names[index]!r} has {what}"))
+                self.core.fail_source(unread_column(batch.schema, self._names, error))
             except Exception as error:
                 self.core.fail_source(error)
         return False

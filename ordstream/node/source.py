@@ -207,6 +207,19 @@ def _advice(data: Any) -> str:
     )
 
 
+def unread_column(schema: pa.Schema, names: Sequence[str], error: TypeError) -> SourceError:
+    """The error for a column of a batch that the core does not read. `names`: of the columns; `error`: what
+    the core said, and the column's index.
+    """
+    what, index = error.args
+    if pat.is_decimal(schema.field(index).type):
+        what = (
+            "a decimal of more than 64 bits in its smallest unit: cast the column to more digits than 19 to "
+            "have it carried"
+        )
+    return SourceError(f"column {names[index]!r} has {what}")
+
+
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly the columns of `schema`, by name."""
     if batch.schema.equals(schema):

@@ -19,6 +19,7 @@ from ordstream._core.flow.figures cimport mark_steps
 from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
+from ordstream._core.flow.left_marks cimport left_marks_taken
 from ordstream._core.flow.runtime cimport (
     Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, worker_loop,
 )
@@ -188,11 +189,13 @@ cdef class Run:
             computed_fill(self.options.clock, b)
         self.put(b, arrived_ns)
 
-    def push_mark(self, int64_t time):
-        """Give the ingress a time punctuation (ingress.pxd, g). Returns how many serials it has."""
+    def push_mark(self, int64_t time, int32_t maker):
+        """Give the ingress a time punctuation (ingress.pxd, g); `maker`: whose clock it is, as
+        CoreOperator.marks_of. Returns how many serials it has."""
         cdef Batch* b = self.control(TIME)
         b.rows = mark_serials()
         b.time = time
+        b.maker = maker
         self.put(b)
         return b.rows
 
@@ -518,6 +521,10 @@ cdef class Run:
     def mark_steps(self):
         """As figures.mark_steps. The reading thread."""
         return mark_steps(&self.rt, self.names)
+
+    def left_marks(self):
+        """As left_marks.left_marks_taken. The reading thread."""
+        return left_marks_taken(&self.rt.egress.left_marks)
 
     def samples(self):
         """As figures.markers."""
