@@ -101,7 +101,6 @@ class LiveNode:
         self.shifts: dict[int, Any] = {}
         self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
-        self._marked = b"", 0  # the last marker of the merge that was handed on, or is to be
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
         self._events = 0  # beside those of `merge` and `out`
@@ -159,10 +158,7 @@ class LiveNode:
 
     def _hand_on_marks(self) -> None:
         """Tell receivers of markers before the rows behind them; those were not taken yet."""
-        for number, tag in self.merge.marks:
-            if (tag, number) <= self._marked:
-                continue
-            self._marked = tag, number
+        for number, tag in self.merge.new_marks():
             kind, last = kind_of(number), self.fragment + 1 == self._topology.last_edge
             if kind in self._hears:
                 if last or (kind == REORDERED and self._moves_clock):

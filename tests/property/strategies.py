@@ -493,6 +493,11 @@ BUILTIN += (
     "join_interval",
     "join_asof",
 )
+#: What makes clocks, and what goes by them.
+CLOCKED = (
+    *("computed_time", "computed_time", "reorder", "reorder", "window", "window", "window", "rolling"),
+    *("filter", "rename", "scan"),
+)
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (

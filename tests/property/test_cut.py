@@ -87,6 +87,12 @@ def test_chains_of_states(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)
 
 
+@WIDE
+@given(s.cases(vocabulary=s.CLOCKED, most=6), NODES, BLOCKS, TURNS)
+def test_clocks_that_are_computed_and_that_leave_reorder(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
+
+
 @LARGE
 @given(s.answers(), NODES, BLOCKS, TURNS)
 def test_answers_that_are_combined_in_each_node_first(case, nodes, block_rows, turns):

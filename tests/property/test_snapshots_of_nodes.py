@@ -103,6 +103,12 @@ def test_parts_of_a_stream_of_all_operators(case, data):
 
 
 @LARGE
+@given(s.cases(vocabulary=s.CLOCKED), st.data())
+def test_parts_of_a_stream_with_clocks(case, data):
+    check_parts(case, data)
+
+
+@LARGE
 @given(s.cases(vocabulary=s.BUILTIN, most=4), NODES, HOW, st.data())
 def test_markers_in_a_stream_that_goes_on(case, nodes, how, data):
     """Asked for at any time; each snapshot gives the rest, over nodes and in one, behind any output."""

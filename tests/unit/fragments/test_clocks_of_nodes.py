@@ -25,8 +25,15 @@ WAYS = (
     (1, None, 1000, None, {}),
     (2, 3, 7, 1, {}),
     (3, None, 50, 200, {"chunk_rows": 5, "workers": 2}),
-    (3, 11, 1, None, {"chunk_rows": 1}),
+    (3, 11, 4, None, {"chunk_rows": 1}),
 )
+
+
+ROWS = 140
+
+
+def drawn(jitter=0):
+    return generated(ROWS, jitter=jitter)
 
 
 def over_nodes(pipeline, data, least=2):
@@ -56,7 +63,7 @@ def reordered(source=None, slack=8, **options):
 @pytest.mark.parametrize("kind", [od.tumbling(6), od.hopping(8, every=4), od.session(3)])
 def test_windows_by_a_computed_clock(kind):
     pipeline = per_key(kind, source=computed(), emit="both", n=od.count(), s=od.sum("x"))
-    assert over_nodes(pipeline.key_by("n").scan(m=od.count()), generated(), least=3).rows
+    assert over_nodes(pipeline.key_by("n").scan(m=od.count()), drawn(), least=3).rows
 
 
 def test_a_computed_clock_closes_windows_of_keys_in_other_nodes():
@@ -100,7 +107,7 @@ def test_of_two_clocks_of_branches_the_column_s_closes_over_nodes_too():
     a = low.with_columns(t=od.col("ts")).key_by("k").window(od.rolling(5), time="t").aggregate(n=od.count())
     b = made.key_by("k").window(od.rolling(5), time="t").aggregate(n=od.count())
     pipeline = per_key(od.tumbling(7), source=od.union(a, b), by="x", time="ts")
-    over_nodes(pipeline, generated())
+    over_nodes(pipeline, drawn())
 
 
 # ---------------------------------------------------------------------------------------------- reorder
@@ -109,13 +116,14 @@ def test_of_two_clocks_of_branches_the_column_s_closes_over_nodes_too():
 @pytest.mark.parametrize("late", ["drop", "adjust"])
 @pytest.mark.parametrize("kind", [od.tumbling(6), od.hopping(8, every=4), od.session(3)])
 def test_windows_behind_reorder(kind, late):
-    data = generated(jitter=12)
+    data = drawn(jitter=12)
     source = reordered(late=late).filter(od.col("x") > 2)
     pipeline = per_key(kind, source=source, emit="both", n=od.count(), s=od.sum("x"))
     assert over_nodes(pipeline, data).rows
-    # a second cut: what a mark makes one window emit reaches another one in front of the next mark
-    behind = per_key(od.tumbling(12), source=pipeline.key_by("n").scan(m=od.count()), by="n", time="start")
-    assert over_nodes(behind, data, least=4).rows
+    # a second cut, behind the windows and in front of them
+    assert over_nodes(pipeline.key_by("n").scan(m=od.count()), data, least=4).rows
+    rolls = source.key_by("x").window(od.rolling(5), time="ts").aggregate(r=od.count())
+    assert over_nodes(per_key(kind, source=rolls, n=od.count(), s=od.sum("r")), data, least=4).rows
 
 
 def test_rows_that_one_tuple_lets_go_have_marks_among_them():
@@ -138,7 +146,7 @@ def test_marks_without_rows_between_them():
 def test_windows_in_front_of_reorder_and_behind_have_their_own_clocks():
     schema = pa.schema([*SCHEMA, pa.field("at", pa.int64())])
     rng = random.Random(5)
-    made = generated().append_column("at", pa.array([i - rng.randrange(9) for i in range(400)]))
+    made = drawn().append_column("at", pa.array([i - rng.randrange(9) for i in range(ROWS)]))
     front = per_key(od.tumbling(5), source=od.Pipeline(schema), emit="both", at=od.last("at"), n=od.count())
     behind = per_key(od.tumbling(7), source=front.reorder("at", slack=9, late="drop"), time="at", m=od.sum("n"))
     assert over_nodes(behind, made, least=4).rows  # also those that the end of the stream lets go
@@ -148,18 +156,18 @@ def test_a_reorder_behind_another_has_its_own_clock():
     one = per_key(od.tumbling(5), source=reordered(late="adjust"), emit="both", n=od.count())
     two = one.with_columns(at=od.col("end") - od.col("n") * 3).reorder("at", slack=9, late="drop")
     pipeline = per_key(od.hopping(10, every=5), source=two, by="n", time="at", emit="both", m=od.count())
-    assert over_nodes(pipeline, generated(jitter=9), least=5).rows
+    assert over_nodes(pipeline, drawn(jitter=9), least=5).rows
 
 
 def test_a_window_without_key_beside_the_reorder_and_one_behind():
     alone = per_key(od.tumbling(6), source=reordered(), by=None, n=od.count(), k=od.last("k"))
     pipeline = per_key(od.tumbling(9), source=reordered().filter(od.col("x") > 1))
     for one in (alone.key_by("k").scan(m=od.count()), pipeline):
-        assert over_nodes(one, generated(jitter=6)).rows
+        assert over_nodes(one, drawn(jitter=6)).rows
 
 
 def test_timers_and_errors_behind_reorder():
-    data = generated(jitter=6)
+    data = drawn(jitter=6)
     assert over_nodes(timed(source=reordered(), every=4), data).rows
     failing = reordered(slack=2, late="drop").with_columns(x=10 // (od.col("x") - 3))
     assert over_nodes(per_key(od.tumbling(3), source=failing), data).error is not None
@@ -167,12 +175,12 @@ def test_timers_and_errors_behind_reorder():
 
 
 def test_more_marks_than_rows_of_a_chunk():
-    n = 9_000
+    n = 300
     data = pa.table([pa.array(range(n)), pa.array(["a", "b", "c"] * (n // 3)), pa.array([1] * n)], schema=SCHEMA)
     for source in (reordered(slack=1), reordered(slack=1).with_columns(x=od.col("x") + 1)):
         pipeline = per_key(od.tumbling(1), source=source, s=od.sum("x"))
         for workers in (0, 2):
-            found = run_here(pipeline, data, 3, {"tags": True, "chunk_rows": 4096, "workers": workers}).table
+            found = run_here(pipeline, data, 3, {"tags": True, "chunk_rows": 512, "workers": workers}).table
             assert found["start"].to_pylist() == list(range(n))
             assert found["_serial"].to_pylist() == [min(t + 3, n) for t in range(n)]
 
@@ -183,7 +191,7 @@ def test_more_marks_than_rows_of_a_chunk():
 @pytest.mark.parametrize("source", [computed(), reordered(late="drop")], ids=["computed", "reorder"])
 def test_a_run_goes_on_in_other_nodes(source):
     pipeline = per_key(od.tumbling(10), source=source, emit="both", n=od.count())
-    data = generated(jitter=0 if source.plan.operators[0].op != "reorder" else 12)
+    data = drawn(jitter=0 if source.plan.operators[0].op != "reorder" else 12)
     expected = run_serial(pipeline, data)
     batches, snapshot = [], None
     cuts = [0, len(data) // 7, len(data) // 2, len(data) - 3, len(data)]
@@ -203,12 +211,11 @@ def test_a_run_goes_on_in_other_nodes(source):
 
 
 def test_processes():
-    data = generated(jitter=6)
-    one = per_key(od.tumbling(10), source=computed(reordered()).select("ts", "k", "x"))
-    two = per_key(od.tumbling(10), source=reordered().with_columns(x=od.col("x") + 1))
-    pipeline = od.Pipeline(SCHEMA).with_columns(t=od.col("ts") // 2)
-    three = per_key(od.tumbling(5), source=pipeline, time="t")
-    for made, table in ((one, data), (two, data), (three, generated())):
+    data = drawn(jitter=6)
+    one = per_key(od.tumbling(10), source=reordered().with_columns(x=od.col("x") + 1))
+    halved = od.Pipeline(SCHEMA).with_columns(t=od.col("ts") // 2)
+    two = per_key(od.tumbling(5), source=halved, time="t")
+    for made, table in ((one, data), (two, drawn())):
         expected = run_serial(made, table)
         found = made.run(table, processes=2, tags=True)
         agree(made, expected, outcome_of(made, found.batches, report=found.report), reports=False)
@@ -217,4 +224,4 @@ def test_processes():
 def test_what_is_refused():
     behind = per_key(od.tumbling(7), source=reordered())
     with pytest.raises(od.PlanError, match="a mark of the clock has to find all keys in their places"):
-        behind.run(generated(), processes=2, balance=od.Mixed())
+        behind.run(drawn(), processes=2, balance=od.Mixed())
