@@ -58,6 +58,7 @@ class Chain(Windows, RowOperators, Joins):
     pipeline: Any
     texts: list[str] = field(default_factory=list)
     clocks: frozenset[str] = frozenset()  # columns that ascend
+    latest: str = ""  # of what was computed, or put in order, last
     rejected: list[Chain] | None = None  # second outputs, where operators may have some
 
     @property
@@ -77,7 +78,9 @@ class Chain(Windows, RowOperators, Joins):
         return self.pick(["", "", ", on_error='skip'"])
 
     def time(self, able: list[str]) -> str:
-        """One of some columns, mostly one that ascends."""
+        """One of some columns, mostly one that ascends, or the latest clock."""
+        if self.latest in able and self.draw(st.integers(0, 4)):
+            return self.latest
         clocks = [name for name in able if name in self.clocks]
         return self.pick(clocks if clocks and self.draw(st.integers(0, 9)) else able)
 
@@ -493,11 +496,6 @@ BUILTIN += (
     "join_interval",
     "join_asof",
 )
-#: What makes clocks, and what goes by them.
-CLOCKED = (
-    *("computed_time", "computed_time", "reorder", "reorder", "window", "window", "window", "rolling"),
-    *("filter", "rename", "scan"),
-)
 PYTHON = ("filter_function", "map", "misfit", "flat_map", "map_batches", "process", "process")
 COMPILED = ("compiled_rows", "compiled_process")
 FAILING = (
@@ -591,6 +589,21 @@ def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) ->
     table = draw(tables(schema, clocks=ascending))
     given = agreed(chain.pipeline, draw(options(schema, ascending)))
     return Case(chain, draw(batches(table)), given, draw(st.booleans()))
+
+
+@st.composite
+def clocked(draw: Any) -> Case:
+    """A case with a window by a time that was computed, or that leaves `reorder`, where there is one."""
+    schema = draw(schemas())
+    ascending = draw(clocks(schema))
+    chain = Chain(draw, od.Pipeline(schema), clocks=ascending)
+    steps = (("filter", "scan"), ("computed_time", "reorder"), ("filter", "rolling"), ("window",),
+             ("scan", "window", "reorder", "count"))  # fmt: skip
+    for names in steps:
+        if len(names) != 2 or "reorder" in names or draw(st.booleans()):
+            getattr(chain, draw(st.sampled_from(names)))()
+    given = agreed(chain.pipeline, draw(options(schema, ascending)))
+    return Case(chain, draw(batches(draw(tables(schema, clocks=ascending)))), given, draw(st.booleans()))
 
 
 @st.composite

@@ -88,7 +88,7 @@ def test_chains_of_states(case, nodes, block_rows, turns):
 
 
 @WIDE
-@given(s.cases(vocabulary=s.CLOCKED, most=6), NODES, BLOCKS, TURNS)
+@given(s.clocked(), NODES, BLOCKS, TURNS)
 def test_clocks_that_are_computed_and_that_leave_reorder(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)
 

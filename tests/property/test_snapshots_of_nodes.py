@@ -103,7 +103,7 @@ def test_parts_of_a_stream_of_all_operators(case, data):
 
 
 @LARGE
-@given(s.cases(vocabulary=s.CLOCKED), st.data())
+@given(s.clocked(), st.data())
 def test_parts_of_a_stream_with_clocks(case, data):
     check_parts(case, data)
 
