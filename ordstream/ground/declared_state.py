@@ -4,8 +4,8 @@ A field is a scalar or a list of scalars, some of which may be None. A list is r
 changed behind the state's back, so a field always holds values of its type. A new one is assigned, such as
 `(*state.last, x)[-3:]`.
 
-As rows, the state has a column for each scalar, and two for each list: lists in the core have no nulls and no
-strings (`stored_fields`).
+As rows, the state has a column for each scalar, and two for each list: lists in the core have no nulls and
+no strings (`stored_fields`).
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ def _marks(found: pa.Table, field: pa.Field, period: int, needed_by: str) -> Mar
     count = int(pc.sum(found["rows"]).as_py() or 0)
     seen = found.filter(found["serial"].is_valid()).sort_by("serial")
     serials, times = seen["serial"].to_numpy(), seen["time"].to_numpy()
-    befores = np.array(seen["before"].fill_null(_NONE))
-    befores[1:] = np.maximum(befores[1:], times[:-1])
+    in_front = np.concatenate([np.full(min(1, len(times)), _NONE), times[:-1]])
+    befores = np.maximum(seen["before"].fill_null(_NONE).to_numpy(), in_front)
     falls = np.flatnonzero(times < befores)
     if len(falls):
         at = int(falls[0])

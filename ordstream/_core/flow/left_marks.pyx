@@ -16,7 +16,8 @@ cdef int left_mark_put(a64* head, int64_t serial, int64_t index, int64_t time) n
     while True:
         first = load_relaxed(head)
         mark.next = <LeftMark*> as_pointer(first)
-        if cas_acq_rel(head, first, as_int(mark)):            # pairs with exchange_acq_rel in left_marks_taken
+        # pairs with exchange_acq_rel in left_marks_taken
+        if cas_acq_rel(head, first, as_int(mark)):
             return 0
 
 

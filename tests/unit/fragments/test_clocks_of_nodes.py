@@ -1,5 +1,5 @@
-"""Clocks that are computed, and that leave `reorder`, over several nodes: the windows and timers of one node, in
-values, order and tags.
+"""Clocks that are computed, and that leave `reorder`, over several nodes: the windows and timers of one
+node, in values, order and tags.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def test_a_computed_clock_that_runs_backwards():
     source = od.Pipeline(SCHEMA).with_columns(t=od.col("ts") - od.col("x"))
     pipeline, data = per_key(od.tumbling(10), source=source, time="t"), rows((5, "a", 1), (6, "a", 4))
     error = over_nodes(pipeline, data).error
-    assert "tuple 2 of the source: column 't' runs backwards: 2 after 4; the clock of 'window_2'" in str(error)
+    assert "tuple 2 of the source: column 't' runs backwards: 2 after 4; the clock of 'window_2'" in str(
+        error
+    )
 
 
 def test_strings_days_and_empty_blocks():
@@ -94,7 +96,9 @@ def test_strings_days_and_empty_blocks():
     days = pa.array([1, 2, 3, 4, 40, 41], pa.int32()).cast(pa.date32())
     data = pa.table([pa.array(texts, pa.large_string()), list("aabbcc"), days], schema=schema)
     upper = od.Pipeline(schema).with_columns(n=od.col("s").str.upper())
-    by_text = upper.with_columns(n=od.col("n").str.length().cast(pa.int16())).filter(od.col("s").is_not_null())
+    by_text = upper.with_columns(n=od.col("n").str.length().cast(pa.int16())).filter(
+        od.col("s").is_not_null()
+    )
     assert over_nodes(per_key(od.tumbling(3), source=by_text, time="n"), data).rows
     by_day = od.Pipeline(schema).with_columns(m=od.col("d").dt.truncate("1w"))
     assert len(over_nodes(per_key(od.tumbling("7d"), source=by_day, time="m"), data).rows) == 4
@@ -135,7 +139,7 @@ def test_rows_that_one_tuple_lets_go_have_marks_among_them():
 
 
 def test_marks_without_rows_between_them():
-    """What a filter in the node of the reorder drops moves the clock all the same: several marks at one place."""
+    """What a filter in the node of the reorder drops moves the clock: several marks at one place."""
     source = reordered(slack=0).filter(od.col("x") > 0)
     pipeline = per_key(od.session(1), source=source)
     data = rows((-9, "a", 1), (-5, "z", -1), (-3, "b", 1), (0, "z", -1), (8, "z", -1), (9, "c", 1))
@@ -148,7 +152,9 @@ def test_windows_in_front_of_reorder_and_behind_have_their_own_clocks():
     rng = random.Random(5)
     made = drawn().append_column("at", pa.array([i - rng.randrange(9) for i in range(ROWS)]))
     front = per_key(od.tumbling(5), source=od.Pipeline(schema), emit="both", at=od.last("at"), n=od.count())
-    behind = per_key(od.tumbling(7), source=front.reorder("at", slack=9, late="drop"), time="at", m=od.sum("n"))
+    behind = per_key(
+        od.tumbling(7), source=front.reorder("at", slack=9, late="drop"), time="at", m=od.sum("n")
+    )
     assert over_nodes(behind, made, least=4).rows  # also those that the end of the stream lets go
 
 
@@ -176,7 +182,9 @@ def test_timers_and_errors_behind_reorder():
 
 def test_more_marks_than_rows_of_a_chunk():
     n = 300
-    data = pa.table([pa.array(range(n)), pa.array(["a", "b", "c"] * (n // 3)), pa.array([1] * n)], schema=SCHEMA)
+    data = pa.table(
+        [pa.array(range(n)), pa.array(["a", "b", "c"] * (n // 3)), pa.array([1] * n)], schema=SCHEMA
+    )
     for source in (reordered(slack=1), reordered(slack=1).with_columns(x=od.col("x") + 1)):
         pipeline = per_key(od.tumbling(1), source=source, s=od.sum("x"))
         for workers in (0, 2):
