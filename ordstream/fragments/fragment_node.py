@@ -26,13 +26,11 @@ from ordstream.fragments.time_marks import (
     POSITION_BYTES,
     TimeMark,
     marks_leave,
-    placed_at,
 )
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
     OrderTag,
-    behind_outputs,
     check_ascending,
     source_serial,
     step_keys,
@@ -120,7 +118,6 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._route = route
         # where marks leave, outputs are counted from 1 (`ordertags.behind_outputs`)
         self._leaves = int(marks_leave(fragment))
-        self._left: list[tuple[bytes, int]] = []  # causes and times of marks that left the core
         self._widens = fragment.widens or bool(self._leaves)
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
@@ -360,26 +357,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         assert place is not None
         return place[:-POSITION_BYTES]
 
-    # ----------------------------------------------------------------------------------- marks that leave
-
     def _note_left(self) -> None:
         """Place the marks that have left the core, while the tags of the rows that show them are here."""
-        if not self._leaves:
-            return
-        for serial, outputs, time in self._stream.left_marks():
-            tag = self._step_tag(serial)
-            if tag is None:
-                tag = self._flush_tag(serial) if serial > self._taken else self._tag_of(serial)
-            assert tag is not None
-            self._left.append((behind_outputs(tag, outputs, time), time))
-
-    def left_marks(self, position: int) -> list[bytes]:
-        """Tags of the marks that its operators have made since the last call, in order, among the rows for
-        the fragment whose first operator is at `position`. All that are in front of rows that it gave.
-        """
-        self._note_left()
-        found, self._left = self._left, []
-        return [placed_at(cause, time, position) for cause, time in found]
 
     # ---------------------------------------------------------------------------------------- around
 

@@ -42,10 +42,6 @@ class CoreOperators:
     kernels: dict[str, Any] = field(default_factory=dict)
     rejecting: set[str] = field(default_factory=set)
 
-    def leaving_marks(self) -> int:
-        """Place in the chain of the operator whose marks leave the node; -1: none do."""
-        return next((place for place, one in self.stateful.values() if one.marks_leave), -1)
-
     def late(self) -> dict[str, int]:
         """Tuples, by operator, that came too late and got a later time."""
         found = {name: getattr(kernel, "adjusted", 0) for name, kernel in self.kernels.items()}

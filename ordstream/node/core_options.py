@@ -117,7 +117,6 @@ def core_options(
     overloads: bool,
     begin: Snapshot,
     snapshot_rows: int,
-    tells_marks_of: int = -1,
 ) -> CoreOptions:
     """The options of a run.
 
@@ -133,8 +132,6 @@ def core_options(
     begin : Snapshot
     snapshot_rows : int
         Tuples from one snapshot to the next; 0: not by tuples.
-    tells_marks_of : int
-        As of CoreOptions.
     """
     column: int | None = None
     computed = None
@@ -142,6 +139,7 @@ def core_options(
         made = clock[0]
         column = made if isinstance(made, int) else len(physical.plan.source)
         computed = None if isinstance(made, int) else ComputedColumn(made)
+    chain = enumerate(physical.operators, int(physical.split is not None))
     return CoreOptions(
         workers=workers,
         adaptive=isinstance(settings.workers, str),
@@ -167,7 +165,7 @@ def core_options(
         steps=settings.steps,
         marker_every=settings.marker_every,
         snapshot_every=snapshot_rows or settings.snapshot_every or 0,
-        tells_marks_of=tells_marks_of,
+        tells_marks_of=next((place for place, one in chain if one.operator.marks_leave), -1),
         snapshots=settings.keeps_state,
         begin=begin,
         time_column=column,

@@ -215,7 +215,6 @@ class Stream(Reader):
                 overloads=self._overloads,
                 begin=begin,
                 snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,
-                tells_marks_of=self._made.leaving_marks(),
             ),
         )
 
@@ -431,11 +430,6 @@ class Stream(Reader):
         """As `Steps.marks`."""
         with self._feeder.lock:
             return self._steps.marks()
-
-    def left_marks(self) -> list[tuple[int, int, int]]:
-        """As `Steps.left`."""
-        with self._feeder.lock:
-            return self._steps.left()
 
     def first_skips(self) -> dict[str, tuple[int, bool]]:
         """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped;

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ordstream._core.flow.figures import left_marks
+
 Step = tuple[int, npt.NDArray[np.int64], bytes]
 """First serial, where each key ends in the bytes, and these."""
 
@@ -52,7 +54,7 @@ class Steps:
         all rows that were taken or settled, and not given before. The reading thread only.
         """
         if self._core is not None:
-            return self._core.left_marks()  # type: ignore[no-any-return]
+            return left_marks(self._core)
         found, self._left = self._left, []
         return found
 

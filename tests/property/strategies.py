@@ -592,21 +592,6 @@ def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) ->
 
 
 @st.composite
-def clocked(draw: Any) -> Case:
-    """A case with a window by a time that was computed, or that leaves `reorder`, where there is one."""
-    schema = draw(schemas())
-    ascending = draw(clocks(schema))
-    chain = Chain(draw, od.Pipeline(schema), clocks=ascending)
-    steps = (("filter", "scan"), ("computed_time", "reorder"), ("filter", "rolling"), ("window",),
-             ("scan", "window", "reorder", "count"))  # fmt: skip
-    for names in steps:
-        if len(names) != 2 or "reorder" in names or draw(st.booleans()):
-            getattr(chain, draw(st.sampled_from(names)))()
-    given = agreed(chain.pipeline, draw(options(schema, ascending)))
-    return Case(chain, draw(batches(draw(tables(schema, clocks=ascending)))), given, draw(st.booleans()))
-
-
-@st.composite
 def answers(draw: Any, most: int = 3) -> Case:
     """A case whose last operator has no key and an answer at the end of the stream."""
     case = draw(cases(vocabulary=BUILTIN, most=most))

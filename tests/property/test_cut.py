@@ -22,6 +22,7 @@ from property.compare import (
     outcome_of,
     run_reference,
 )
+from property.drawn_clocked import clocked
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments import fragmenting
@@ -88,7 +89,7 @@ def test_chains_of_states(case, nodes, block_rows, turns):
 
 
 @WIDE
-@given(s.clocked(), NODES, BLOCKS, TURNS)
+@given(clocked(), NODES, BLOCKS, TURNS)
 def test_clocks_that_are_computed_and_that_leave_reorder(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)
 

@@ -1,7 +1,6 @@
 """One run of a chain of kernels, as a Python object: what ordstream/node/node.py drives.
 
-The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired
-input. It never waits with the GIL held.
+The feeding and reading thread is the caller's, and never waits with the GIL held.
 """
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
@@ -14,12 +13,11 @@ from ordstream._core.flow.build cimport (
 )
 from ordstream._core.flow.computed_clock cimport computed_fill
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
-from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, markers, run_figures
-from ordstream._core.flow.figures cimport mark_steps
+from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, mark_steps, markers
+from ordstream._core.flow.figures cimport run_figures
 from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
-from ordstream._core.flow.left_marks cimport left_marks_taken
 from ordstream._core.flow.runtime cimport (
     Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, worker_loop,
 )
@@ -190,8 +188,7 @@ cdef class Run:
         self.put(b, arrived_ns)
 
     def push_mark(self, int64_t time, int32_t maker):
-        """Give the ingress a time punctuation (ingress.pxd, g); `maker`: whose clock it is, as
-        CoreOperator.marks_of. Returns how many serials it has."""
+        """Give the ingress a mark of a clock (CoreOperator.marks_of). Returns how many serials it has."""
         cdef Batch* b = self.control(TIME)
         b.rows = mark_serials()
         b.time = time
@@ -521,10 +518,6 @@ cdef class Run:
     def mark_steps(self):
         """As figures.mark_steps. The reading thread."""
         return mark_steps(&self.rt, self.names)
-
-    def left_marks(self):
-        """As left_marks.left_marks_taken. The reading thread."""
-        return left_marks_taken(&self.rt.egress.left_marks)
 
     def samples(self):
         """As figures.markers."""
