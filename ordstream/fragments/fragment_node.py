@@ -21,13 +21,17 @@ import pyarrow as pa
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.time_marks import MARK_SERIALS, TimeMark, of_mark
+from ordstream.fragments.time_marks import (
+    MARK_SERIALS,
+    POSITION_BYTES,
+    TimeMark,
+    marks_leave,
+)
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
     OrderTag,
     check_ascending,
-    in_front,
     source_serial,
     step_keys,
     step_tags,
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from ordstream.node.node import Stream
 
 Int64s = npt.NDArray[np.int64]
+INDEX_BYTES = 4  # at the end of a tag
 
 
 class _Arrived(NamedTuple):
@@ -63,6 +68,13 @@ class _MarkSteps(NamedTuple):
     @property
     def last(self) -> int:
         return self.first + len(self.keys) - 1
+
+
+def _step_tag(position: int, keys: pa.Array, at: int, cause: bytes = AT_END) -> bytes:
+    """The tag of one of an operator's steps, in front of all its outputs; `cause`: as of `step_tags`."""
+    tags = step_tags(position, keys.slice(at, 1).cast(pa.binary()), np.zeros(1, np.int64), cause)
+    found: bytes = tags[0].as_py()[:-INDEX_BYTES]
+    return found
 
 
 class _Stopped(SourceError):
@@ -104,7 +116,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self.fragment = fragment
         self._rows = rows
         self._route = route
-        self._widens = fragment.widens
+        # where marks leave, outputs are counted from 1 (`ordertags.behind_outputs`)
+        self._leaves = int(marks_leave(fragment))
+        self._widens = fragment.widens or bool(self._leaves)
         self._taken = 0  # rows so far: the serial of the last one
         self._last: bytes | None = None
         # of the last output, with what the end of the stream causes counted as outputs of the last row
@@ -156,6 +170,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         check_ascending(tags, self._last, self._taken)
 
     def _forget(self, serial: int) -> None:
+        self._note_left()
         if self._tags and self._tags[0].last <= serial:
             self._place_skips()
         while self._tags and self._tags[0].last <= serial:
@@ -223,7 +238,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             for position, first, keys in self._steps(int(serials[-1])):
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
                 taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
-                parts.append(step_tags(position, taken, index[low:high]))
+                parts.append(step_tags(position, taken, index[low:high] + self._leaves))
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _ordinary_tags(self, serials: Int64s, index: Int64s) -> Iterator[pa.Array]:
@@ -236,9 +251,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             if start < low:
                 yield self._row_tags(serials[start:low], index[start:low])
             keys = steps.keys.take(pa.array(serials[low:high] - steps.first)).cast(pa.binary())
-            cause = self._tag_of(steps.first)
-            assert cause is not None
-            yield step_tags(steps.position, keys, index[low:high], cause[: len(in_front(1))])
+            yield step_tags(steps.position, keys, index[low:high] + self._leaves, self._cause_of(steps))
             start = high
         if start < len(serials):
             yield self._row_tags(serials[start:], index[start:])
@@ -258,7 +271,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _row_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tags of outputs of rows."""
         tags = self._tags_at(serials)
-        return with_index(tags, index) if self._widens else tags
+        return with_index(tags, index + self._leaves) if self._widens else tags
 
     def _tags_at(self, serials: Int64s) -> pa.Array:
         """The tags of rows that were taken, by their serials here, ascending; no mark is among them."""
@@ -296,13 +309,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             tag = self._tag_of(error.serial)
             tag = self._step_tag(error.serial) or tag
         if error.row is not None:
-            for position, first, keys in self._steps(error.serial):
-                if first <= error.serial < first + len(keys):
-                    one = np.zeros(1, dtype=np.int64)
-                    tag = step_tags(position, keys.slice(error.serial - first, 1).cast(pa.binary()), one)[
-                        0
-                    ].as_py()[:-4]
-        if tag is None or (error.row is None and not of_mark(tag)):
+            tag = self._flush_tag(error.serial) or tag
+        if tag is None or (error.row is None and not self._is_mark(error.serial)):
             position = next(
                 (
                     k
@@ -329,13 +337,28 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _step_tag(self, serial: int) -> bytes | None:
         """The tag of the step of a mark with this serial, in front of all its outputs; None: it is none."""
         for steps in self._steps_of_marks(np.array([serial])):
-            key = steps.keys.slice(serial - steps.first, 1).cast(pa.binary())
-            cause = self._tag_of(serial)
-            assert cause is not None
-            at = step_tags(steps.position, key, np.zeros(1, np.int64), cause[: len(in_front(1))])
-            found: bytes = at[0].as_py()[:-4]
-            return found
+            return _step_tag(steps.position, steps.keys, serial - steps.first, self._cause_of(steps))
         return None
+
+    def _flush_tag(self, serial: int) -> bytes | None:
+        """The same of a step of the final flush."""
+        for position, first, keys in self._steps(serial):
+            if first <= serial < first + len(keys):
+                return _step_tag(position, keys, serial - first)
+        return None
+
+    def _is_mark(self, serial: int) -> bool:
+        """Whether a serial is one of a mark that came."""
+        return any(one.first <= serial <= one.last and isinstance(one.tags, bytes) for one in self._tags)
+
+    def _cause_of(self, steps: _MarkSteps) -> bytes:
+        """As `TimeMark.cause`, of the mark with these steps."""
+        place = self._tag_of(steps.first)
+        assert place is not None
+        return place[:-POSITION_BYTES]
+
+    def _note_left(self) -> None:
+        """Place the marks that have left the core, while the tags of the rows that show them are here."""
 
     # ---------------------------------------------------------------------------------------- around
 

@@ -21,9 +21,9 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.graph_cut import graph_part
-from ordstream.operators.clocks import clock_name
+from ordstream.fragments.time_marks import reordered_across, with_leaving_marks
 from ordstream.operators.operator import Operator
-from ordstream.plan.clock import clock_of
+from ordstream.plan.clock import clock_of, with_clocks
 from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
 from ordstream.plan.rejections import check_taken
@@ -44,17 +44,12 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     Raises
     ------
     PlanError
-        It is a graph that is not cut; it sheds where it may not, and there would be several fragments; its
-        clock is computed; or an operator reads serials.
+        It is a graph that is not cut; it sheds where it may not, and there would be several fragments; or an
+        operator reads serials.
     """
-    plan = with_one_source(plan)
+    # the clocks of the whole plan: a part of it may want another one
+    plan = with_clocks(with_one_source(plan))
     fragments = _of_graph(plan) if plan.is_graph else _of_line(plan, 0, None, None)
-    clock = clock_of(plan, None)
-    if clock is not None and not isinstance(clock[0], int):
-        raise PlanError(
-            f"the clock {clock_name(clock[0], plan.source)!r} is computed: its marks don't go to several "
-            "nodes; run in one node, or compute the column in front of the pipeline"
-        )
     shed = sheds(plan)
     if shed and len(fragments) > 1 and (plan.is_graph or not may_shed):
         raise PlanError(
@@ -65,7 +60,7 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     if by_serial is not None:
         why = "tuples are chosen by their serials, which several nodes count each for itself"
         raise PlanError(f"{by_serial}: {why}; run in one node")
-    return tuple(fragments)
+    return with_leaving_marks(fragments)
 
 
 def _of_graph(plan: Plan) -> list[Fragment]:
@@ -193,7 +188,7 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
 
 def check_no_clock(plan: Plan, punctuate: Any, where: str) -> None:
     """PlanError for a run with a clock, in what gives no marks to several nodes."""
-    if clock_of(plan, punctuate) is not None:
+    if clock_of(plan, punctuate) is not None or reordered_across(fragments_of(plan)):
         raise PlanError(
             f"windows, timers and punctuate= can't be combined with {where}: their marks are not taken to "
             "several nodes there; run in one node"

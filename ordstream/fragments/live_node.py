@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -12,15 +13,23 @@ from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome
-from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, TIME, kind_of
+from ordstream.fragments.mark_kinds import MOVE, REORDERED, REPORT, SNAPSHOT, TIME, kind_of, numbered
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.proactive import TimedNode
 from ordstream.fragments.shedding import SheddingNode, sheds
-from ordstream.fragments.time_marks import TimeMark, hears_marks, moved
+from ordstream.fragments.time_marks import (
+    TimeMark,
+    hears_marks,
+    hears_reordered,
+    marks_leave,
+    moved,
+    moves_clock,
+)
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import tags_of
+from ordstream.plan.clock import REORDERED_MARKS, SOURCE_MARKS
 
 if TYPE_CHECKING:
     from ordstream.fragments.moving import MovingOperators
@@ -85,11 +94,13 @@ class LiveNode:
             self._operators = SheddingNode(of, self.merge, options, live=topology.live)
         else:
             self._operators = PolledNode(of, self.merge, options, states)
-        self._hears_marks = hears_marks(of, options.get("punctuate"))
+        self._hears = {TIME: hears_marks(of, options.get("punctuate")), REORDERED: hears_reordered(of)}
+        self._moves_clock, self._makes_marks = moves_clock(of), marks_leave(of)
+        # (tag, number) of markers that receivers hear of between those that this node makes
+        self._to_hand_on: list[tuple[bytes, int]] = []
         self.shifts: dict[int, Any] = {}
         self.said: deque[Any] = deque()
         self.taken: deque[NodeState] = deque()
-        self._marked = 0  # the last marker that the receivers know of
         self._cut: bytes | None = None  # where the output ends, once it is over
         self._failed: OperatorError | None = None
         self._events = 0  # beside those of `merge` and `out`
@@ -119,6 +130,7 @@ class LiveNode:
         if self.out.blocked:
             return progressed
         if self._cut is not None:
+            self._tell_marks(self._cut)
             self.out.end(self._cut)
             self._end()
             return True
@@ -132,8 +144,11 @@ class LiveNode:
             self._over(min(self.merge.cut or END, error.order_tag))
             return True
         if batch is not None:
+            self._tell_marks(tags_of(batch)[-1].as_py())
             self.out.offer(batch, 0 if self._route is None else self._route(batch, tags_of(batch)))
-        self.out.set_low(self._operators.low())
+        low = self._operators.low()
+        self._tell_marks(low)
+        self.out.set_low(low)
         if self.merge.marks:
             did |= self._pass_mark()
         if self.fragment in self._topology.tables:
@@ -143,14 +158,31 @@ class LiveNode:
 
     def _hand_on_marks(self) -> None:
         """Tell receivers of markers before the rows behind them; those were not taken yet."""
-        for number, tag in self.merge.marks:
-            if number <= self._marked:
-                continue
-            self._marked = number
-            if kind_of(number) != TIME:
+        for number, tag in self.merge.new_marks():
+            kind, last = kind_of(number), self.fragment + 1 == self._topology.last_edge
+            if kind in self._hears:
+                if last or (kind == REORDERED and self._moves_clock):
+                    continue
+                tag = moved(tag, self._behind)
+            if self._makes_marks:
+                heappush(self._to_hand_on, (tag, number))
+            else:
                 self.out.mark(number, tag)
-            elif self.fragment + 1 < self._topology.last_edge:
-                self.out.mark(number, moved(tag, self._topology.fragments[self.fragment + 1].first))
+
+    @property
+    def _behind(self) -> int:
+        """Position of the first operator of the next fragment."""
+        return self._topology.fragments[self.fragment + 1].first
+
+    def _tell_marks(self, through: bytes) -> None:
+        """Tell receivers of the markers up to a tag: its own are known by now, and all come in order."""
+        if not self._makes_marks:
+            return
+        for tag in cast(PolledNode, self._operators).left_marks(self._behind):
+            heappush(self._to_hand_on, (tag, numbered(0, REORDERED)))
+        while self._to_hand_on and self._to_hand_on[0][0] <= through:
+            tag, number = heappop(self._to_hand_on)
+            self.out.mark(number, tag)
 
     def _pass_mark(self) -> bool:
         """Take the state at a marker; whether there is one that all rows in front of are here."""
@@ -158,9 +190,10 @@ class LiveNode:
         if number is None:
             return False
         kind = kind_of(number)
-        if kind == TIME:
-            if self._hears_marks:
-                cast(PolledNode, self._operators).take_mark(TimeMark.at(self.merge.marks[0][1]))
+        if kind in self._hears:
+            if self._hears[kind]:
+                clock = SOURCE_MARKS if kind == TIME else REORDERED_MARKS
+                cast(PolledNode, self._operators).take_mark(TimeMark.at(self.merge.marks[0][1], clock))
             self.merge.pass_mark()
             return True
         if kind == MOVE and number not in self.shifts:

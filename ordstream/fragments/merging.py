@@ -85,7 +85,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
-        self._marked = 0
+        self._new_marks: deque[tuple[int, bytes]] = deque()  # of these, those that nobody has asked for yet
+        self._marked = b"", 0  # the last one
         self.awaited = [0.0] * senders  # seconds, per sender
         self.notes: deque[bytes] = deque()  # messages of senders, for the node
         self.rows_at_once = MERGED_ROWS
@@ -128,11 +129,12 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def mark(self, number: int, tag: bytes) -> None:
         """A marker stands in front of every row of this tag or a greater one. Each sender says so before it
-        sends one of those, and the first who does counts. Numbers and tags ascend.
+        sends one of those, and the first who does counts. Tags ascend; and numbers, of one tag.
         """
-        if number > self._marked and not self._dropping:
-            self._marked = number
+        if (tag, number) > self._marked and not self._dropping:
+            self._marked = tag, number
             self._marks.append((number, tag))
+            self._new_marks.append((number, tag))
             self.events += 1
 
     # ------------------------------------------------------------------------------------ to the node
@@ -141,6 +143,11 @@ class TagMerge(Iterator[pa.RecordBatch]):
     def marks(self) -> Sequence[tuple[int, bytes]]:
         """(number, tag) of the markers that rows were not handed on up to, or the node did not pass yet."""
         return self._marks
+
+    def new_marks(self) -> Iterator[tuple[int, bytes]]:
+        """Those of `marks` that came since the last call."""
+        while self._new_marks:
+            yield self._new_marks.popleft()
 
     @property
     def at_mark(self) -> int | None:
@@ -152,7 +159,9 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def pass_mark(self) -> None:
         """Go on behind the marker."""
-        self._marks.popleft()
+        passed = self._marks.popleft()
+        if self._new_marks and self._new_marks[0] == passed:
+            self._new_marks.popleft()
         self.events += 1  # rows, or the end, may stand behind it
 
     @property
@@ -275,6 +284,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """Take no more rows: what is here and what comes is dropped. Returns whether anything was here."""
         self._dropping = True
         self._marks.clear()
+        self._new_marks.clear()
         dropped = False
         for sender, inbox in enumerate(self._inboxes):
             size = sum(item.size for item in inbox.queue)

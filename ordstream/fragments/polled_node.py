@@ -12,10 +12,11 @@ import pyarrow as pa
 from ordstream.errors import OperatorError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.fragment_node import FragmentNode, _Stopped
+from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.fragments.time_marks import PLACE, TimeMark
-from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
+from ordstream.fragments.time_marks import TimeMark, place_of, placed_at
+from ordstream.ground.ordertags import AT_END, TAG, OrderTag, behind_outputs, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -60,6 +61,7 @@ class PolledNode(FragmentNode):
         self._fitted: deque[pa.RecordBatch | TimeMark] = deque()  # on their way into the core
         self._input_over = False
         self._was_idle = True
+        self._left: list[tuple[bytes, int]] = []  # causes and times of marks that left the core
         self._sent = b""  # behind the last output's tag
         self._fed = 0  # rows that the core got in this step
         self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
@@ -237,6 +239,22 @@ class PolledNode(FragmentNode):
         self._sent = behind(tags[-1].as_py())
         return pa.RecordBatch.from_arrays([*taken.columns, tags], schema=self._given_schema), True
 
+    def _note_left(self) -> None:
+        for serial, outputs, at in self._polled.left_marks() if self._leaves else ():
+            tag = self._step_tag(serial)
+            if tag is None:
+                tag = self._flush_tag(serial) if serial > self._taken else self._tag_of(serial)
+            assert tag is not None
+            self._left.append((behind_outputs(tag, outputs, at), at))
+
+    def left_marks(self, position: int) -> list[bytes]:
+        """Tags of the marks that its operators have made since the last call, in order, among the rows for
+        the fragment whose first operator is at `position`. All that are in front of rows that it gave.
+        """
+        self._note_left()
+        found, self._left = self._left, []
+        return [placed_at(cause, at, position) for cause, at in found]
+
     def idle(self) -> bool:
         """All rows that were taken in have given their outputs."""
         return not self._fitted and self._stream.settled() >= self._taken
@@ -267,7 +285,8 @@ class PolledNode(FragmentNode):
         else:
             low = min(self._merge.low, self._flushes)
             if self._merge.marks:  # what it makes operators emit is not less than its place
-                low = min(low, self._merge.marks[0][1][:PLACE])
+                number, tag = self._merge.marks[0]
+                low = min(low, place_of(tag) if kind_of(number) in (TIME, REORDERED) else tag)
         return max(self._sent, low)
 
 

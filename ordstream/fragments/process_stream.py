@@ -92,7 +92,7 @@ class ProcessStream(Reader):
 
             of_nodes["snapshots"] = True  # so that the state of a key can leave its node
             channel_bytes = channel_bytes or CHANNEL_BYTES
-        refuse_moves(tables, pipeline.plan, options.get("punctuate"))
+        refuse_moves(tables, fragments, pipeline.plan, options.get("punctuate"))
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
         check_sheds(fragments, of_nodes, groupings, keeps_state="snapshots" in of_nodes)

@@ -206,7 +206,7 @@ def run_here(
     balancing, tables = balancing_of(balance, cut, n, interval)
     if tables:
         of_nodes["snapshots"] = True
-    refuse_moves(tables, pipeline.plan, options.get("punctuate"))
+    refuse_moves(tables, cut, pipeline.plan, options.get("punctuate"))
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
     check_sheds(cut, of_nodes, groupings, keeps_state="snapshots" in of_nodes)

@@ -1,38 +1,45 @@
-"""Marks of the clock between nodes. The caller looks at the source's times where it gives serials; each mark
-goes to every node, through every node in front of it, and stands in the order: behind the rows that it made
-operators in front emit, and in front of the tuple that shows it.
+"""Marks of the clocks between nodes. The caller looks at the source's times where it gives serials; each
+mark goes to every node, through every node in front of it, and stands in the order: behind the rows that it
+made operators in front emit, and in front of the tuple that shows it. Marks of a `reorder` come from its
+node, and go to every node behind.
 
-A mark stands at a tag: `ordertags.in_front` of the tuple, then the position of the receiving fragment's
-first operator in 2 bytes, then its time in 8.
+A mark stands at a tag: `ordertags.in_front` of the tuple, or `ordertags.behind_outputs`, then the position
+of the receiving fragment's first operator in 2 bytes, then its time in 8.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.fragments.clock_times import ClockTimes
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.merging import Tags
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.ground.ordertags import MARK, ORDINARY, in_front, tags_of
-from ordstream.ground.types import storage_array
+from ordstream.ground.ordertags import in_front, tags_of
 from ordstream.node.source_marks import SourceMark
 from ordstream.operators.punctuation import Every
-from ordstream.plan.clock import clock_needed_by, clock_of, takes_marks
+from ordstream.plan.clock import (
+    SOURCE_MARKS,
+    clock_needed_by,
+    clock_of,
+    reordered_elsewhere,
+    takes_marks,
+)
 from ordstream.plan.plan import Plan
 
 #: Of each mark in a node (`_core/flow/ingress.pxd`, mark_serials).
 MARK_SERIALS = 1 << 32
-HEAD = len(in_front(1))
-#: Bytes in front of the time.
-PLACE = HEAD + 2
+#: Bytes of a mark's time, and of the position in front of it.
+TIME_BYTES = 8
+POSITION_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -48,26 +55,38 @@ class TimeMark(SourceMark):
     place: bytes
 
     @classmethod
-    def at(cls, tag: bytes) -> TimeMark:
-        """The mark that stands at a tag."""
-        return cls(int.from_bytes(tag[PLACE : PLACE + 8], "big", signed=True), tag[:PLACE])
+    def at(cls, tag: bytes, clock: int = SOURCE_MARKS) -> TimeMark:
+        """The mark of a clock that stands at a tag."""
+        time = int.from_bytes(tag[-TIME_BYTES:], "big", signed=True)
+        return cls(time, place_of(tag), clock=clock)
+
+    @property
+    def cause(self) -> bytes:
+        """Its place, whichever operators it goes to."""
+        return self.place[:-POSITION_BYTES]
 
 
 def mark_tag(serial: int, time: int, position: int, range_: int = 0) -> bytes:
     """Where the mark stands that a tuple shows, among the rows for the fragment whose first operator is at
     `position`; `range_`: as of `in_front`.
     """
-    return in_front(serial, range_) + position.to_bytes(2, "big") + time.to_bytes(8, "big", signed=True)
+    return placed_at(in_front(serial, range_), time, position)
+
+
+def placed_at(cause: bytes, time: int, position: int) -> bytes:
+    """The tag of a mark with this cause (`TimeMark.cause`)."""
+    return cause + position.to_bytes(POSITION_BYTES, "big") + time.to_bytes(TIME_BYTES, "big", signed=True)
+
+
+def place_of(tag: bytes) -> bytes:
+    """A mark's tag without its time."""
+    return tag[:-TIME_BYTES]
 
 
 def moved(tag: bytes, position: int) -> bytes:
     """The same mark among the rows for another fragment."""
-    return tag[:HEAD] + position.to_bytes(2, "big") + tag[PLACE:]
-
-
-def of_mark(tag: bytes) -> bool:
-    """Whether a mark, or what it made an operator emit, has this tag."""
-    return tag[:1] == ORDINARY and tag[9:HEAD] == MARK
+    place, time = place_of(tag), tag[-TIME_BYTES:]
+    return place[:-POSITION_BYTES] + position.to_bytes(POSITION_BYTES, "big") + time
 
 
 def source_clock(plan: Plan, punctuate: Every | None, latest: int | None) -> SourceClock | None:
@@ -107,9 +126,53 @@ def hears_marks(fragment: Fragment, punctuate: Every | None) -> bool:
     return any(one.stateful and takes_marks(one, punctuate) for one in fragment.operators)
 
 
-def refuse_moves(tables: Any, plan: Plan, punctuate: Every | None) -> None:
+def hears_reordered(fragment: Fragment) -> bool:
+    """Whether an operator of a fragment goes by the clock of a `reorder` in another one."""
+    return bool(reordered_elsewhere(fragment.plan))
+
+
+def marks_leave(fragment: Fragment) -> bool:
+    """Whether an operator of a fragment moves a clock that another fragment goes by."""
+    return any(operator.marks_leave for operator in fragment.operators)
+
+
+def moves_clock(fragment: Fragment) -> bool:
+    """Whether a fragment has an operator behind which there is another clock than in front."""
+    return any(operator.clock_made() is not None for operator in fragment.operators)
+
+
+def with_leaving_marks(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
+    """The fragments in which each operator that moves a clock knows what other fragments want of it."""
+    periods: dict[str, int] = {}
+    for fragment in fragments:
+        for name, period in reordered_elsewhere(fragment.plan).items():
+            periods[name] = math.gcd(periods.get(name, 0), period)
+    if not periods:
+        return tuple(fragments)
+    return tuple(
+        replace(fragment, plan=fragment.plan.replaced([
+            one.with_marks_left(periods[one.name]) if one.name in periods else one
+            for one in fragment.operators
+        ]))
+        for fragment in fragments
+    )  # fmt: skip
+
+
+def reordered_across(fragments: Sequence[Fragment]) -> str:
+    """Why a run can't be spread where no marks of a `reorder` go from node to node; "": it can."""
+    for fragment in fragments:
+        for operator in fragment.operators:
+            if operator.marks_leave:
+                return (
+                    f"the clock that leaves {operator.name!r} closes what other nodes keep, and its marks "
+                    "go from node to node with processes= only: run in one node"
+                )
+    return ""
+
+
+def refuse_moves(tables: Any, fragments: Sequence[Fragment], plan: Plan, punctuate: Every | None) -> None:
     """PlanError where keys would move between nodes that a clock's marks reach."""
-    if tables and clock_of(plan, punctuate) is not None:
+    if tables and (clock_of(plan, punctuate) is not None or any(map(marks_leave, fragments))):
         raise PlanError(
             "balance= moves keys while their rows come, and a mark of the clock has to find all keys in "
             "their places: leave balance= out, or the windows and timers that a clock closes"
@@ -136,8 +199,8 @@ class SourceClock:
     def __init__(self, plan: Plan, punctuate: Every | None, latest: int | None = None) -> None:
         told = clock_of(plan, punctuate)
         assert told is not None
-        self._column, self._period = told
-        self._field, self._needed_by = plan.source.field(told[0]), clock_needed_by(plan)
+        clock, self._period = told
+        self._times, self._needed_by = ClockTimes(clock, plan.source), clock_needed_by(plan)
         self.latest = latest
 
     def take(
@@ -150,14 +213,13 @@ class SourceClock:
         list of (int, int)
             Serial of the tuple that shows a mark, and its time.
         (int, SourceError) or None
-            A row, from 0, that is earlier than the one before it, and what is wrong with it: the clock has
-            taken the rows in front of it.
+            A row, from 0, that is earlier than the one before it, or whose columns can't be read, and what
+            is wrong with it: the clock has taken the rows in front of it.
         """
-        column = rows.column(self._column)
-        places = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        times: npt.NDArray[np.int64] = (
-            storage_array(column.drop_null()).to_numpy(zero_copy_only=False).astype(np.int64)
-        )
+        try:
+            places, times = self._times(rows)
+        except SourceError as error:
+            return [], (0, error)
         if not len(times):
             return [], None
         began = self.latest is None
@@ -165,7 +227,7 @@ class SourceClock:
         falls, failed = np.flatnonzero(times < before), None
         if len(falls):
             at = int(falls[0])
-            text = runs_backwards(self._field, int(times[at]), int(before[at]), self._needed_by)
+            text = runs_backwards(self._times.field, int(times[at]), int(before[at]), self._needed_by)
             row = int(places[at])
             failed = row, SourceError(f"tuple {first + row} of the source: {text}")
             times, before = times[:at], before[:at]

@@ -1,11 +1,16 @@
 """The declared state of a key, as the functions of `process` see it: fields with types, which are checked.
 
-A field is a scalar or a list of scalars. A list is read as a tuple: it can't be changed behind the state's
-back, so a field always holds values of its type. A new one is assigned, such as `(*state.last, x)[-3:]`.
+A field is a scalar or a list of scalars, some of which may be None. A list is read as a tuple: it can't be
+changed behind the state's back, so a field always holds values of its type. A new one is assigned, such as
+`(*state.last, x)[-3:]`.
+
+As rows, the state has a column for each scalar, and two for each list: lists in the core have no nulls and
+no strings (`stored_fields`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -64,16 +69,13 @@ def state_value(value: Any, type_: pa.DataType, name: str) -> Any:
     Raises
     ------
     TypeError, OverflowError, ValueError
-        The value does not fit (`to_storage`), it is None, or a list with None in it.
+        The value does not fit (`to_storage`), or it is None.
     """
     if value is None:
         raise TypeError(f"state field {name!r} is {type_} and can't be None; use a flag field")
     stored = to_storage(value, type_, f"state.{name}")
-    if not is_list(type_):
-        return to_python(stored, type_)
-    if None in stored:
-        raise TypeError(f"state field {name!r} is {type_} and can't have None in it; leave it out")
-    return tuple(to_python(stored, type_))
+    found = to_python(stored, type_)
+    return tuple(found) if is_list(type_) else found
 
 
 def zero_of(type_: pa.DataType) -> Any:
@@ -99,19 +101,95 @@ def state_schema(fields: Any, where: str, *, lists: bool = True) -> pa.Schema:
     SchemaError
         A field of a decimal or unsupported type, or a list where there can be none.
     """
-    schema = pipeline_schema(fields, where)
+    schema = pipeline_schema(fields, where, text_lists=True)
     for field in schema:
         if is_list(field.type) and not lists:
             raise SchemaError(
                 f"{where}: state field {field.name!r} can't be {field.type}: a compiled function has "
                 "scalars only; leave out compiled=True"
             )
-        scalar = physical_type(field.type, field.name).vm is not None and not pat.is_decimal(field.type)
-        if not (scalar or is_list(field.type)):
+        item = field.type.value_type if is_list(field.type) else field.type
+        if physical_type(item, field.name).vm is None or pat.is_decimal(item):
             raise SchemaError(
-                f"{where}: state field {field.name!r} can't be {field.type}; use scalars, lists of numbers, "
-                "bools, dates or times, or od.codec"
+                f"{where}: state field {field.name!r} can't be {field.type}; use scalars, lists of them, or "
+                "od.codec"
             )
         if is_special(field.name) or field.name in ("_types", "_values"):
             raise SchemaError(f"{where}: a state field can't be called {field.name!r}; choose another name")
     return schema
+
+
+def stored_fields(state: pa.Schema) -> list[pa.Field]:
+    """The columns of declared fields in rows of state. Of a list of numbers, bools or times: the list, with
+    zeros for None, and the places of None. Of a list of texts or bytes: these, one behind the other, and the
+    size of each in bytes, -1 for None.
+    """
+    found = []
+    for field in state:
+        if is_texts(field.type):
+            sizes = pa.field(f"{field.name}.sizes", pa.list_(pa.int32()))
+            found += [pa.field(field.name, pa.binary()), sizes]
+        elif is_list(field.type):
+            found += [field, pa.field(f"{field.name}.nulls", pa.list_(pa.int32()))]
+        else:
+            found.append(field)
+    return found
+
+
+def is_texts(type_: pa.DataType) -> bool:
+    """A list of strings or of bytes."""
+    return is_list(type_) and (is_string(type_.value_type) or is_binary(type_.value_type))
+
+
+def stored_values(values: Sequence[Any], types: Sequence[pa.DataType]) -> list[Any]:
+    """The values of `stored_fields`, of what fields hold."""
+    found = []
+    for value, type_ in zip(values, types, strict=True):
+        if is_texts(type_):
+            parts = [one.encode() if isinstance(one, str) else one for one in value]
+            found += [
+                b"".join(one for one in parts if one is not None),
+                [-1 if one is None else len(one) for one in parts],
+            ]
+        elif is_list(type_):
+            nulls = [place for place, one in enumerate(value) if one is None]
+            zero = zero_of(type_.value_type)
+            found += [[zero if one is None else one for one in value] if nulls else value, nulls]
+        else:
+            found.append(value)
+    return found
+
+
+def restored_values(columns: Sequence[Any], types: Sequence[pa.DataType]) -> list[Any]:
+    """What fields hold, of the values of `stored_fields`.
+
+    Raises
+    ------
+    ValueError
+        They are not those of a state.
+    """
+    found, left = [], iter(columns)
+    for type_ in types:
+        value = next(left)
+        if is_texts(type_):
+            value = _texts(value, next(left), type_.value_type)
+        elif is_list(type_):
+            value = list(value)
+            for place in next(left):
+                if not 0 <= place < len(value):
+                    raise ValueError(f"a list of {len(value)} elements has none at {place}")
+                value[place] = None
+            value = tuple(value)
+        found.append(value)
+    return found
+
+
+def _texts(data: bytes, sizes: Sequence[int], type_: pa.DataType) -> tuple[Any, ...]:
+    if sum(max(size, 0) for size in sizes) != len(data):
+        raise ValueError(f"{len(data)} bytes are not {len(sizes)} texts of the sizes that are given")
+    found, at = [], 0
+    for size in sizes:
+        part = None if size < 0 else data[at : at + size]
+        found.append(part.decode() if part is not None and is_string(type_) else part)
+        at += max(size, 0)
+    return tuple(found)

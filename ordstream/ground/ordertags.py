@@ -11,6 +11,9 @@ Inside a pipeline that is cut, tags compare as bytes, and that order is the orde
 * what a mark of the clock makes an operator emit comes in front of the tuple s that shows it: the tag of
   the tuple s - 1, 4 bytes of ones (which no index is), the operator's position in 2 bytes, the step's time
   and key as below, and the index in 4 bytes;
+* what a mark of a `reorder` makes an operator emit comes behind so many outputs of the row that shows it:
+  the row's tag, that number in 4 bytes, 4 bytes of ones, the mark's time in 8, then as above; such a node
+  counts its outputs from 1, so that a mark can be in front of all of them;
 * what the end of the stream makes an operator emit comes after all that, operator after operator in chain
   order, keys ascending, whichever node they are in: 1, the operator's position in 2 bytes, the key in an
   encoding that orders like it (`_core/flow/steps.pxd`), and the index in 4 bytes.
@@ -206,6 +209,14 @@ def in_front(serial: int, range_: int = 0) -> bytes:
         That the tuple lies in.
     """
     return ORDINARY + ((range_ << SERIAL_BITS) + serial - 1).to_bytes(8, "big") + MARK
+
+
+def behind_outputs(tag: bytes, outputs: int, time: int) -> bytes:
+    """A tag behind so many outputs of a row, which are counted from 1, and all that they lead to; and in
+    front of what a mark that stands there makes operators emit. `time`: the mark's, for those that share a
+    place.
+    """
+    return tag + outputs.to_bytes(4, "big") + MARK + (time + (1 << 63)).to_bytes(8, "big")
 
 
 def step_tags(position: int, keys: pa.Array, index: Int64s, cause: bytes = AT_END) -> pa.Array:

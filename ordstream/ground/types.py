@@ -164,7 +164,10 @@ def is_fixed_number(type_: pa.DataType) -> bool:
 
 
 def pipeline_schema(
-    schema: pa.Schema | Mapping[str, Any] | Iterable[tuple[str, Any]], where: str = "schema"
+    schema: pa.Schema | Mapping[str, Any] | Iterable[tuple[str, Any]],
+    where: str = "schema",
+    *,
+    text_lists: bool = False,
 ) -> pa.Schema:
     """A checked schema: unique names, supported types, dictionary columns decoded, metadata dropped.
 
@@ -174,6 +177,8 @@ def pipeline_schema(
         A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
     where : str
         For error texts.
+    text_lists : bool
+        There may be lists of strings and of bytes, which no pipeline has.
 
     Raises
     ------
@@ -191,7 +196,9 @@ def pipeline_schema(
                     f"column {field.name!r}: dictionaries of {type_.value_type} are not supported"
                 )
             type_ = pa.string()
-        physical_type(type_, field.name)
+        item = type_.value_type if is_list(type_) else None
+        is_text = item is not None and (is_string(item) or is_binary(item))
+        physical_type(item if is_text and text_lists else type_, field.name)
         fields.append(pa.field(field.name, type_, field.nullable))
     if not fields:
         raise SchemaError(f"{where}: at least one column is needed")

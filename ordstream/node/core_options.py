@@ -85,6 +85,8 @@ class CoreOptions:
     """Tuples from one latency marker to the next; 0: none."""
     snapshot_every: int
     """Tuples from one snapshot marker to the next; 0: none."""
+    tells_marks_of: int
+    """The operator whose marks leave the node, by its place in the chain; -1: none do."""
     snapshots: bool
     """Snapshot markers take the state along, and the reader is told where they stand."""
     begin: Snapshot
@@ -137,6 +139,7 @@ def core_options(
         made = clock[0]
         column = made if isinstance(made, int) else len(physical.plan.source)
         computed = None if isinstance(made, int) else ComputedColumn(made)
+    chain = enumerate(physical.operators, int(physical.split is not None))
     return CoreOptions(
         workers=workers,
         adaptive=isinstance(settings.workers, str),
@@ -162,6 +165,7 @@ def core_options(
         steps=settings.steps,
         marker_every=settings.marker_every,
         snapshot_every=snapshot_rows or settings.snapshot_every or 0,
+        tells_marks_of=next((place for place, one in chain if one.operator.marks_leave), -1),
         snapshots=settings.keeps_state,
         begin=begin,
         time_column=column,

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pat
 
-from ordstream.errors import PlanError, SourceError
+from ordstream.errors import PlanError
+from ordstream.node.source import unread_column
 from ordstream.node.source_marks import SourceMark
 from ordstream.node.worker_threads import join, start
 
@@ -114,7 +113,7 @@ class Feeder:
                 return False
             if isinstance(batch, SourceMark):
                 self._pinned.append((self._before + self._rows + 1, batch))
-                self._rows += self.core.push_mark(batch.time)
+                self._rows += self.core.push_mark(batch.time, batch.clock)
                 return True
             if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
                 self.core.fail_source(
@@ -126,9 +125,7 @@ class Feeder:
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
-                what, index = error.args
-                text = unread(batch.column(index), self._before + self._rows + 1) or what
-                self.core.fail_source(SourceError(f"column {self._names[index]!r} has {text}"))
+                self.core.fail_source(unread_column(batch, self._names, error, self._before + self._rows + 1))
             except Exception as error:
                 self.core.fail_source(error)
         return False
@@ -166,25 +163,3 @@ class Feeder:
             with self.lock:
                 if not self.closed:
                     self.core.cancel()
-
-
-def unread(column: pa.Array, serial: int) -> str | None:
-    """What a column has that the core does not read, and what to do; None: nothing that is known here.
-    serial: of its first row.
-    """
-    if pat.is_decimal(column.type):
-        return (
-            "a decimal of more than 64 bits in its smallest unit: cast the column to more digits than 19 to "
-            "have it carried"
-        )
-    if not (pat.is_list(column.type) or pat.is_large_list(column.type)):
-        return None
-    lists = (column[row : row + 1] for row in range(len(column)))
-    missing = (pc.is_null(pc.list_flatten(one)) for one in lists)
-    at = next((row for row, nulls in enumerate(missing) if pc.any(nulls).as_py()), None)
-    if at is None:
-        return None
-    return (
-        f"a null inside the list of tuple {serial + at}: lists are read without null elements; give them a "
-        "value, or leave them out, before the run"
-    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
@@ -205,6 +206,31 @@ def _advice(data: Any) -> str:
         "give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ (Polars, DuckDB, pandas), "
         "a pyarrow dataset, or an iterable of record batches"
     )
+
+
+def unread_column(
+    batch: pa.RecordBatch, names: Sequence[str], error: TypeError, serial: int = 1
+) -> SourceError:
+    """The error for a column of a batch that the core does not read: what it has, and what to do. `names`:
+    of the columns; `error`: what the core said, and the column's index; `serial`: of the batch's first row.
+    """
+    what, index = error.args
+    column = batch.column(index)
+    if pat.is_decimal(column.type):
+        what = (
+            "a decimal of more than 64 bits in its smallest unit: cast the column to more digits than 19 to "
+            "have it carried"
+        )
+    elif pat.is_list(column.type) or pat.is_large_list(column.type):
+        lists = (column[row : row + 1] for row in range(len(column)))
+        missing = (pc.any(pc.is_null(pc.list_flatten(one))).as_py() for one in lists)
+        at = next((row for row, there in enumerate(missing) if there), None)
+        if at is not None:
+            what = (
+                f"a null inside the list of tuple {serial + at}: lists are read without null elements; give "
+                "them a value, or leave them out, before the run"
+            )
+    return SourceError(f"column {names[index]!r} has {what}")
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

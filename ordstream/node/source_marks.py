@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
+
+from ordstream.plan.clock import SOURCE_MARKS
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,10 @@ class SourceMark:
     ----------
     time : int
         In the clock's storage units.
+    clock : int
+        Whose it is, as of `ordstream.plan.clock.marks_of`.
     """
 
     time: int
+    clock: int = field(default=SOURCE_MARKS, kw_only=True)
     num_rows: ClassVar[int] = 0

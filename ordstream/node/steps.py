@@ -1,5 +1,6 @@
-"""The keys at which operators emitted: in the final flush, and at marks that came with the rows
-(`_core/flow/steps.pxd`). For fragments.
+"""What fragments ask a run for beside its output: the keys at which operators emitted, in the final flush
+and at marks that came with the rows (`_core/flow/steps.pxd`), and the marks that leave
+(`_core/flow/left_marks.pxd`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ordstream._core.flow.figures import left_marks
 
 Step = tuple[int, npt.NDArray[np.int64], bytes]
 """First serial, where each key ends in the bytes, and these."""
@@ -28,6 +31,7 @@ class Steps:
         self._core, self._names = core, names
         self._flush: dict[str, Step] = {}
         self._marks: list[tuple[str, int, npt.NDArray[np.int64], bytes]] = []
+        self._left: list[tuple[int, int, int]] = []
 
     def flush(self) -> dict[str, Step]:
         """Operator name -> the steps of its final flush; complete for rows that were taken."""
@@ -45,8 +49,17 @@ class Steps:
         found, self._marks = self._marks, []
         return found
 
+    def left(self) -> list[tuple[int, int, int]]:
+        """(serial, outputs of this serial in front, time) of marks that leave the node, in their order: of
+        all rows that were taken or settled, and not given before. The reading thread only.
+        """
+        if self._core is not None:
+            return left_marks(self._core)
+        found, self._left = self._left, []
+        return found
+
     def end(self) -> None:
         """The core is about to be closed."""
         if self._core is not None:
-            self._flush, self._marks = self.flush(), self.marks()
+            self._flush, self._marks, self._left = self.flush(), self.marks(), self.left()
             self._core = None

@@ -469,6 +469,15 @@ class Operator:
         """(output column, clock): a clock that the operator moves, whose time that column has."""
         return None
 
+    @property
+    def marks_leave(self) -> bool:
+        """It moves a clock that operators in other nodes look at."""
+        return False
+
+    def with_marks_left(self, period: int) -> Self:
+        """The operator, which moves a clock, where operators in other nodes want marks of it."""
+        raise PlanError(f"operator {self.name!r} ({self.op}) moves no clock")
+
     def with_marks(self, period: int | None) -> Self:
         """The operator, which moves a clock, with marks at the multiples of a period; None: without."""
         raise PlanError(f"operator {self.name!r} ({self.op}) moves no clock")

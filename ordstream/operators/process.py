@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.declared_state import state_class, state_schema, zero_of
+from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
 from ordstream.ground.duration import time_span
 from ordstream.ground.types import (
     column_index,
@@ -127,7 +127,7 @@ class Process(FunctionText):
                 f"operator {self.name!r} ({self.op}): its state is not declared, so it can't be stored: "
                 "declare the fields (state={'n': pa.int64()}) or give od.codec"
             )
-        return state_rows(self, [CODEC_COLUMN] if self.codec is not None else self.state)
+        return state_rows(self, [CODEC_COLUMN] if self.codec is not None else stored_fields(self.state))
 
     def state_identity(self) -> dict[str, str]:
         """The fields are the columns. Nothing of the function: who changes it says so by `version`."""

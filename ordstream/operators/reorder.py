@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -30,6 +31,8 @@ class Reorder(Operator):
         In the unit of the time column.
     marks : int or None
         Time punctuations are made for operators behind, at the multiples of so much; None: none.
+    left : int or None
+        Of these, operators in other nodes want the multiples of so much; None: none of them does.
     late : "raise", "drop", "adjust" or "side_output"
     """
 
@@ -43,6 +46,7 @@ class Reorder(Operator):
     slack: int
     late: Late = "raise"
     marks: int | None = None
+    left: int | None = None
 
     @classmethod
     def bind(cls, site: Site, time: str, slack: Duration, late: Any) -> Self:
@@ -94,8 +98,16 @@ class Reorder(Operator):
     def clock_made(self) -> tuple[int, Clock]:
         return self.time, ReorderedClock(self.name)
 
+    @property
+    def marks_leave(self) -> bool:
+        return self.left is not None
+
+    def with_marks_left(self, period: int) -> Self:
+        return self.changed(left=period, marks=math.gcd(self.marks or 0, period))
+
     def with_marks(self, period: int | None) -> Self:
-        return self if period == self.marks else self.changed(marks=period)
+        marks = math.gcd(period or 0, self.left or 0) or None
+        return self if marks == self.marks else self.changed(marks=marks)
 
     def describe(self) -> str:
         return f"reorder by {self.input.names[self.time]}, slack {self.slack}, late {self.late}"

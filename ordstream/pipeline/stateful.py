@@ -266,8 +266,8 @@ class StatefulOperators(RunningOperators):
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None
-            Declared fields: scalars, lists of numbers, bools, dates or times (each starts as the zero of
-            its type and never is null; a list is read as a tuple, and a new one is assigned), or
+            Declared fields: scalars, and lists of them (each starts as the zero of its type and never is
+            null; a list may have None in it, is read as a tuple, and a new one is assigned), or
             `od.codec(...)`, or None: any object made by `init`, which cannot be snapshotted or migrated.
         init : callable, optional
             Only without declared state: () -> the state of a new key; default `types.SimpleNamespace`.

@@ -20,9 +20,11 @@ from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
 
-#: Whose marks an operator looks at, where it is no position of an operator that makes them.
+#: Whose marks an operator looks at, where it is no position of an operator that makes them: those of the
+#: source, none, or those of the last `reorder` in front, which is in another node.
 SOURCE_MARKS = -1
 NO_MARKS = -2
+REORDERED_MARKS = -3
 
 
 def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, int] | None:
@@ -44,7 +46,7 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, 
         As `Every.bind`.
     """
     given = None if punctuate is None else punctuate.bind(plan.source)
-    wanted = _wanted(plan)
+    wanted = _wanted(with_clocks(plan))
     names = plan.source.names
     if given is not None and wanted and given[0] != wanted[0][0]:
         raise PlanError(
@@ -78,6 +80,19 @@ def with_clock_column(plan: Plan, source: pa.Schema) -> pa.Schema:
     """A schema of the source, and behind it the clock if that is computed."""
     computed = next((clock for clock, _ in _wanted(plan) if isinstance(clock, ComputedClock)), None)
     return source if computed is None else source.append(computed.field)
+
+
+def reordered_elsewhere(plan: Plan) -> dict[str, int]:
+    """Of each `reorder` that is not in the plan: the period of the marks that operators of the plan want of
+    its clock.
+    """
+    names = {operator.name for operator in plan.operators}
+    periods: dict[str, int] = {}
+    for operator in plan.operators:
+        one = operator.clock_wanted()
+        if one is not None and isinstance(one[0], ReorderedClock) and one[0].operator not in names:
+            periods[one[0].operator] = math.gcd(periods.get(one[0].operator, 0), one[1])
+    return periods
 
 
 def with_clocks(plan: Plan) -> Plan:
@@ -114,21 +129,21 @@ def clock_needed_by(plan: Plan) -> str:
     """Who needs the clock, for the error where the source runs backwards."""
     windows = [
         operator.name
-        for operator in plan.operators
+        for operator in with_clocks(plan).operators
         if (one := operator.clock_wanted()) is not None and not isinstance(one[0], ReorderedClock)
     ]
     return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE
 
 
 def marks_of(plan: Plan, position: int, punctuate: Every | None) -> int:
-    """Whose time punctuations reach an operator: SOURCE_MARKS, NO_MARKS, or the position of the operator
-    that makes them.
+    """Whose time punctuations reach an operator: SOURCE_MARKS, NO_MARKS, REORDERED_MARKS, or the position of
+    the operator that makes them.
     """
     operator = plan.operators[position]
     one = operator.clock_wanted()
     if one is not None and isinstance(one[0], ReorderedClock):
-        name = one[0].operator
-        return next(place for place, other in enumerate(plan.operators) if other.name == name)
+        places = {other.name: place for place, other in enumerate(plan.operators)}
+        return places.get(one[0].operator, REORDERED_MARKS)
     return SOURCE_MARKS if takes_marks(operator, punctuate) else NO_MARKS
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.operators.clocks import ReorderedClock, clock_text
 from ordstream.operators.operator import Operator
 from ordstream.operators.rejected import Rejected
 
@@ -191,22 +190,7 @@ class Plan:
         return replace(self, operators=tuple(operators))
 
     def part(self, first: int, stop: int) -> Plan:
-        """The operators from `first` to `stop` of a line as a plan of its own.
-
-        Raises
-        ------
-        PlanError
-            One of them goes by the clock of a `reorder` that is not among them.
-        """
-        names = {operator.name for operator in self.operators[first:stop]}
-        for operator in self.operators[first:stop]:
-            wanted = operator.clock_wanted()
-            clock = None if wanted is None else wanted[0]
-            if isinstance(clock, ReorderedClock) and clock.operator not in names:
-                raise PlanError(
-                    f"{operator.name!r} closes by {clock_text(clock)}, and time punctuations don't cross "
-                    "nodes; run in one node: without processes= and nodes="
-                )
+        """The operators from `first` to `stop` of a line as a plan of its own."""
         return Plan.line(self.schema_in_front(first), self.operators[first:stop])
 
     @property

@@ -1,8 +1,9 @@
 """Marks of the clock in a job over many nodes.
 
-The rows are sorted by the clock's column first, so a mark stands in front of the first row of its period.
-One job more than without a clock finds these rows' serials; every node gets the list, and puts each mark
-where it stands among the rows that arrive (`ordstream.fragments.time_marks`). No mark is shuffled.
+The clock ascends along the order of the rows, so a mark stands in front of the first row of its period. One
+job more than without a clock finds these rows' serials, and sees whether it ascends; every node gets the
+list, and puts each mark where it stands among the rows that arrive (`ordstream.fragments.time_marks`). No
+mark is shuffled.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, SourceError
+from ordstream.fragments.clock_times import ClockTimes, Int64s
 from ordstream.fragments.time_marks import TimeMark, among, mark_tag
-from ordstream.ground.types import storage_array
-from ordstream.operators.clocks import clock_name
+from ordstream.ground.ordercheck import runs_backwards
+from ordstream.operators.clocks import ComputedClock, clock_name
 from ordstream.operators.punctuation import Every
-from ordstream.plan.clock import clock_of
+from ordstream.plan.clock import clock_columns, clock_needed_by, clock_of
 from ordstream.plan.plan import Plan
 from ordstream.spark.arrival import read_column
 from ordstream.spark.columns import Carried
@@ -28,8 +30,8 @@ from ordstream.spark.executor import SERIAL, carried_name
 from ordstream.spark.numbering import numbered
 from ordstream.spark.shipped import Shipped
 
-_FOUND = "period long, serial long, rows long"
-_FOUND_ARROW = pa.schema([("period", pa.int64()), ("serial", pa.int64()), ("rows", pa.int64())])
+_FOUND = "time long, serial long, rows long, before long"
+_FOUND_ARROW = pa.schema([(name, pa.int64()) for name in ("time", "serial", "rows", "before")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +76,21 @@ def refuse(plan: Plan, punctuate: Every | None, order_by: Sequence[str], descend
     told = clock_of(plan, punctuate)
     if told is None:
         return ""
-    name = clock_name(told[0], plan.source)
-    if not isinstance(told[0], int):
-        return f"the clock {name!r} is computed, and its marks don't go to several nodes: run in one node"
-    if order_by and not descending and order_by[0].casefold() == name.casefold():
+    clock, name = told[0], clock_name(told[0], plan.source)
+    first = order_by[0].casefold() if order_by else ""
+    if isinstance(clock, int):
+        if first == name.casefold() and not descending:
+            return ""
+        return (
+            f"several nodes find the marks of the clock where order_by begins with its column, {name!r}, "
+            "ascending: give it first, or run in one node"
+        )
+    columns = [plan.source.names[at] for at in clock.columns]
+    if first in [column.casefold() for column in columns]:
         return ""
     return (
-        f"several nodes find the marks of the clock where order_by begins with its column, {name!r}, "
-        "ascending: give it first, or run in one node"
+        f"several nodes find the marks of the clock {name!r} where order_by begins with a column that it is "
+        f"computed of, {' or '.join(map(repr, columns))}: give it first, or run in one node"
     )
 
 
@@ -93,68 +102,105 @@ def find(
     Raises
     ------
     PlanError
-        The rows are not sorted by the clock's column.
+        As `refuse` says.
+    SourceError
+        The clock runs backwards along the order.
     """
     told = clock_of(plan, punctuate)
     assert told is not None
-    column, period = told
+    clock, period = told
     why = refuse(plan, punctuate, order_by, carried.keys[0].descending if carried.keys else False)
     if why:
         raise PlanError(why)
-    assert isinstance(column, int)
-    rows = numbered(carried, presorted, 1).select(carried_name(column), SERIAL)
-    found = _collected(rows, MarkTimes(plan.source.field(column), carried_name(column), period))
-    count = int(found["rows"].to_numpy().sum())
-    periods = found["period"].to_numpy()
-    order = np.lexsort((found["serial"].to_numpy(), periods))
-    periods, serials = periods[order], found["serial"].to_numpy()[order]
-    known = periods != _NONE
-    periods, serials = periods[known], serials[known]
+    columns = clock_columns(told)
+    fields = tuple(plan.source.field(at) for at in columns)
+    names = tuple(map(carried_name, columns))
+    alone = 0 if isinstance(clock, int) else replace(clock, columns=tuple(range(len(columns))))
+    rows = numbered(carried, presorted, 1).select(*names, SERIAL)
+    found = rows.mapInArrow(MarkTimes(fields, names, alone, period), _FOUND).toArrow()
+    field = plan.source.field(clock) if isinstance(clock, int) else clock.field
+    return _marks(found, field, period, clock_needed_by(plan))
+
+
+def _marks(found: pa.Table, field: pa.Field, period: int, needed_by: str) -> Marks:
+    """What the partitions have found, together."""
+    count = int(pc.sum(found["rows"]).as_py() or 0)
+    seen = found.filter(found["serial"].is_valid()).sort_by("serial")
+    serials, times = seen["serial"].to_numpy(), seen["time"].to_numpy()
+    in_front = np.concatenate([np.full(min(1, len(times)), _NONE), times[:-1]])
+    befores = np.maximum(seen["before"].fill_null(_NONE).to_numpy(), in_front)
+    falls = np.flatnonzero(times < befores)
+    if len(falls):
+        at = int(falls[0])
+        text = runs_backwards(field, int(times[at]), int(befores[at]), needed_by)
+        raise SourceError(f"tuple {int(serials[at]) + 1} of the source: {text}")
+    periods = times // period
     new = np.flatnonzero(periods[1:] != periods[:-1]) + 1
     return Marks(serials[new], periods[new] * period, count)
 
 
-def _collected(rows: DataFrame, function: MarkTimes) -> pa.Table:
-    return rows.mapInArrow(function, _FOUND).toArrow()
-
-
-#: In the place of the period of rows that have no time.
+#: Below all times.
 _NONE = -(2**63)
 
 
 @dataclass(frozen=True)
 class MarkTimes(Shipped):
-    """The first row of each period of a partition (`DataFrame.mapInArrow`), and how many rows it has.
+    """The rows of a partition that show another period than those in front, its first and its last one with
+    a time (`DataFrame.mapInArrow`), and how many rows it has.
 
     Parameters
     ----------
-    field : pyarrow.Field
-        The clock's column.
-    name : str
-        Under which it arrives.
+    fields : tuple of pyarrow.Field
+        What the clock is made of.
+    names : tuple of str
+        Under which they arrive.
+    clock : int or ComputedClock
+        Of these.
     period : int
-        In its storage units.
+        In the clock's storage units.
     """
 
-    field: pa.Field
-    name: str
+    fields: tuple[pa.Field, ...]
+    names: tuple[str, ...]
+    clock: int | ComputedClock
     period: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield (period, serial of its first row, 0), and (-2**63, 0, number of rows)."""
-        count = 0
+        """Yield (time, serial, null, null), and (null, null, number of rows, null). Where the clock runs
+        backwards (time, serial, null, time in front), of the first such row, and no further times.
+        """
+        count, fell = 0, False
+        last: tuple[int, int] | None = None
+        times_of = ClockTimes(self.clock, pa.schema(self.fields))
         for batch in batches:
             count += batch.num_rows
-            times = read_column(batch, self.name, self.field)
-            serials = batch.column(SERIAL).filter(times.is_valid()).to_numpy(zero_copy_only=False)
-            stored = storage_array(times.drop_null()).to_numpy(zero_copy_only=False).astype(np.int64)
-            by_serial = np.argsort(serials, kind="stable")
-            periods, first = np.unique(stored[by_serial] // self.period, return_index=True)
-            yield self._rows(periods, serials[by_serial][first], np.zeros(len(periods), np.int64))
-        yield self._rows(np.array([_NONE]), np.zeros(1, np.int64), np.array([count]))
+            if fell:
+                continue
+            columns = [read_column(batch, *one) for one in zip(self.names, self.fields, strict=True)]
+            places, times = times_of(pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.fields)))
+            if not len(times):
+                continue
+            serials = batch.column(SERIAL).to_numpy()[places]
+            before = np.concatenate([times[:1] if last is None else [last[0]], times[:-1]])
+            falls = np.flatnonzero(times < before)[:1]
+            fell = bool(len(falls))
+            if fell:
+                stop = int(falls[0])
+                yield _rows(times[stop : stop + 1], serials[stop : stop + 1], before[stop : stop + 1])
+                times, serials, before = times[:stop], serials[:stop], before[:stop]
+            shown = times // self.period != before // self.period
+            if last is None:
+                shown[:1] = True
+            yield _rows(times[shown], serials[shown])
+            if len(times):
+                last = int(times[-1]), int(serials[-1])
+        if last is not None:
+            yield _rows(np.array([last[0]]), np.array([last[1]]))
+        yield pa.RecordBatch.from_pylist([{"rows": count}], schema=_FOUND_ARROW)
 
-    @staticmethod
-    def _rows(*columns: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array(one, pa.int64()) for one in columns], schema=_FOUND_ARROW
-        )
+
+def _rows(times: Int64s, serials: Int64s, before: Int64s | None = None) -> pa.RecordBatch:
+    """What a partition finds of rows."""
+    columns = [times, serials, None, before]
+    arrays = [pa.nulls(len(times), pa.int64()) if one is None else pa.array(one) for one in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=_FOUND_ARROW)

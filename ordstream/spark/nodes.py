@@ -44,7 +44,7 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.processes import prepare
-from ordstream.fragments.time_marks import hears_marks
+from ordstream.fragments.time_marks import hears_marks, reordered_across
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
@@ -116,6 +116,8 @@ def over_nodes(
         )
     check_line(pipeline.plan, f"nodes={layout.nodes}")
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
+    if across := reordered_across(fragments):
+        raise PlanError(across)
     _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
     fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices

@@ -39,6 +39,7 @@ class Windows:
     policy: Any
     fresh: Any
     clocks: frozenset[str]
+    latest: str
 
     def window(self) -> None:
         key, times = self.keyed(), named(self.schema, can_be_time)
@@ -75,7 +76,7 @@ class Windows:
             days = pat.is_date64(self.schema.field(time).type)
             slack = self.pick(("'0d'", "'1d'", "'3d'") if days else (0, 1, 3, 40))
             self.add(f".reorder({time!r}, slack={slack}{late}{self.policy()})")
-            self.clocks |= {time}
+            self.clocks, self.latest = self.clocks | {time}, time
 
     def computed_time(self) -> None:
         """A time that is computed of a column that ascends, and ascends as well."""
@@ -85,7 +86,7 @@ class Windows:
             whole = pat.is_integer(self.schema.field(time).type)
             made = f" // {self.pick((1, 2, 7))}" if whole else ".dt.truncate('2d')"
             self.add(f".with_columns((od.col({time!r}){made}).alias({name!r}){self.policy()})")
-            self.clocks |= {name}
+            self.clocks, self.latest = self.clocks | {name}, name
 
 
 def gathered_calls(schema: Any) -> list[tuple[str, str]]:

@@ -58,6 +58,7 @@ class Chain(Windows, RowOperators, Joins):
     pipeline: Any
     texts: list[str] = field(default_factory=list)
     clocks: frozenset[str] = frozenset()  # columns that ascend
+    latest: str = ""  # of what was computed, or put in order, last
     rejected: list[Chain] | None = None  # second outputs, where operators may have some
 
     @property
@@ -77,7 +78,9 @@ class Chain(Windows, RowOperators, Joins):
         return self.pick(["", "", ", on_error='skip'"])
 
     def time(self, able: list[str]) -> str:
-        """One of some columns, mostly one that ascends."""
+        """One of some columns, mostly one that ascends, or the latest clock."""
+        if self.latest in able and self.draw(st.integers(0, 4)):
+            return self.latest
         clocks = [name for name in able if name in self.clocks]
         return self.pick(clocks if clocks and self.draw(st.integers(0, 9)) else able)
 

@@ -22,6 +22,7 @@ from property.compare import (
     outcome_of,
     run_reference,
 )
+from property.drawn_clocked import clocked
 
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments import fragmenting
@@ -84,6 +85,12 @@ def test_the_first_failure_in_order_is_the_one_that_is_raised(case, nodes, block
 @LARGE
 @given(s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k"), most=5), NODES, BLOCKS, TURNS)
 def test_chains_of_states(case, nodes, block_rows, turns):
+    check(case, nodes, block_rows, turns)
+
+
+@WIDE
+@given(clocked(), NODES, BLOCKS, TURNS)
+def test_clocks_that_are_computed_and_that_leave_reorder(case, nodes, block_rows, turns):
     check(case, nodes, block_rows, turns)
 
 

@@ -26,6 +26,7 @@ from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
+from ordstream.fragments.time_marks import marks_leave
 from ordstream.plan.clock import clock_of
 
 LARGE = large(max_examples=max(8, settings.default.max_examples // 5))
@@ -44,6 +45,7 @@ def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
     assume(clock_of(pipeline.plan, None) is None and for_several_nodes(pipeline.plan))
     assume(all(one.can_snapshot for one in pipeline.plan.operators))
     fragments = fragments_of(pipeline.plan)
+    assume(not any(map(marks_leave, fragments)))  # refused
     try:
         keyed = movable(fragments, nodes)
     except PlanError:

@@ -21,6 +21,7 @@ from property.compare import (
     outcome_of,
     run_reference,
 )
+from property.drawn_clocked import clocked
 
 import ordstream as od
 from ordstream.errors import OperatorError, SourceError
@@ -99,6 +100,12 @@ def test_parts_of_a_stream_of_built_in_operators(case, data):
 @LARGE
 @given(s.cases(), st.data())
 def test_parts_of_a_stream_of_all_operators(case, data):
+    check_parts(case, data)
+
+
+@LARGE
+@given(clocked(), st.data())
+def test_parts_of_a_stream_with_clocks(case, data):
     check_parts(case, data)
 
 

@@ -37,6 +37,15 @@ FIELDS = {
     "days": pa.list_(pa.date32()),
     "times": pa.list_(pa.timestamp("us", "UTC")),
 }
+#: Lists that no column can be.
+HELD = {
+    "names": pa.list_(pa.string()),
+    "raws": pa.large_list(pa.binary()),
+    "gaps": pa.list_(pa.int16()),
+    "late": pa.list_(pa.timestamp("us", "UTC")),
+    "maybe": pa.list_(pa.bool_()),
+}
+SHOWN = FIELDS | {"held": pa.string()}
 STRUCT = {name: FIELDS[name] for name in ("flag", "n", "small", "half", "total", "day", "at")}
 NUMBERS = {"n": pa.int64(), "total": pa.float64()}
 
@@ -63,13 +72,20 @@ def declared(row: Any, state: Any, emit: Any) -> None:
     state.halves = [] if row.x is None else [*state.halves, row.x]
     state.flags = [state.flag, *state.flags][:4]
     state.days, state.times = (*state.days[-1:], state.day), (state.at,) * (state.n % 3)
+    state.names, state.raws = (row.s, *state.names)[:3], [*state.raws[-2:], row.z if row.b else None]
+    state.gaps, state.late = (*state.gaps[-3:], row.y), [row.t, None, state.at][: state.n % 4]
+    state.maybe = (row.b,) * (state.n % 3)
     for _ in range(state.n % 3):
-        emit(*(getattr(state, name) for name in FIELDS))
+        emit(*shown(state))
+
+
+def shown(state: Any) -> list[Any]:
+    return [getattr(state, name) for name in FIELDS] + [repr([getattr(state, name) for name in HELD])]
 
 
 def declared_flush(key: Any, state: Any, emit: Any) -> None:
     state.n = -state.n
-    emit(*(getattr(state, name) for name in FIELDS))
+    emit(*shown(state))
 
 
 def coded(row: Any, state: list[Any], emit: Any) -> None:
@@ -130,7 +146,7 @@ def functions(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
     options: dict[str, Any] = {"on_error": "skip", "name": "fold"}
     if kind == "declared":
         on_flush = declared_flush if flushes else None
-        return built.process(declared, schema=FIELDS, state=FIELDS, on_flush=on_flush, **options)
+        return built.process(declared, schema=SHOWN, state=FIELDS | HELD, on_flush=on_flush, **options)
     if kind == "compiled":
         options |= {"compiled": True, "on_flush": compiled_flush if flushes else None}
         return built.process(compiled, schema=STRUCT, state=STRUCT, **options)

@@ -53,7 +53,31 @@ def test_sessions_by_punctuations_keep_the_order_of_each_key(frame):
     assert by_user[:5] == by_user[5:]
 
 
+def by_computed(time):
+    made = od.Pipeline(SOURCE).filter(od.col("n") % 3 != 0).with_columns(t=time).key_by("user")
+    return made.window(od.tumbling(15), time="t").aggregate(n=od.count()).key_by("n").scan(m=od.count())
+
+
+def test_a_computed_clock_over_nodes(spark, frame):
+    """Rows that a filter drops move it; the job that finds the marks sees whether it ascends."""
+    pipeline = by_computed(od.col("ts") // 2)
+    expected = run_serial(pipeline, stream(range(ROWS)))
+    found = apply(pipeline, frame, order_by="ts", nodes=3, tags=True).toArrow()
+    seen = zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)
+    assert list(seen) == expected.tags
+    assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
+    backwards = by_computed(od.col("ts") % 300)
+    with pytest.raises(od.SourceError) as error:
+        apply(backwards, frame, order_by="ts", nodes=2)
+    assert str(error.value) == str(run_serial(backwards, stream(range(ROWS))).error)
+    with pytest.raises(od.PlanError, match="order_by begins with a column that it is computed of, 'ts'"):
+        apply(pipeline, frame, order_by="user", nodes=2)
+
+
 def test_a_clock_needs_rows_that_are_sorted_by_it(spark, frame):
     with pytest.raises(od.PlanError, match="order_by begins with its column, 'ts', ascending"):
         apply(windows(), frame, order_by=["user", "ts"], nodes=2)
+    behind = od.Pipeline(SOURCE).reorder("ts", slack=5).key_by("user").window(od.tumbling(40), time="ts")
+    with pytest.raises(od.PlanError, match="the clock that leaves 'reorder_1' closes what other nodes keep"):
+        apply(behind.aggregate(n=od.count()), frame, order_by="ts", nodes=2)
     assert explain(windows(), spark, order_by="ts", nodes=2).count("cut: rows to nodes by hash of") == 2

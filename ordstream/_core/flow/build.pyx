@@ -164,6 +164,7 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
         raise MemoryError
     rt.egress.max_ready = options.max_ready
     rt.egress.shows_markers = options.snapshots
+    rt.egress.tells_marks_of = options.tells_marks_of
     begin_at(rt, options)
     egress_bound(&rt.egress, options.max_bytes)
     rt.ingress.reader = rt.run.reader

@@ -1,18 +1,23 @@
 """A clock that is computed: the column of times of an input batch, made when the batch comes in.
 
 The ingress reads it as it reads a column of the source: behind the last one of the batch. No chunk has it.
+Who sends rows to several nodes has no ingress, and asks for the times of a record batch.
 """
+import numpy as np
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    Chunk, Column, LayoutOwner, Worker, chunk_free, chunk_new, pool_free, pool_init,
+    DATA, Chunk, Column, LayoutOwner, Worker, chunk_free, chunk_new, pool_free, pool_init,
     scratch_reset, worker_free, worker_init,
 )
 from ordstream._core.ground.expression cimport Evaluation, Value, evaluate, evaluation_begin, store_column
 from ordstream._core.ground.expression_code cimport CodeOwner
-from ordstream._core.ground.imported_batch cimport Batch, batch_alloc
+from ordstream._core.ground.imported_batch cimport (
+    Batch, BatchFormats, batch_alloc, batch_free, batch_import, batch_new,
+)
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.row_values cimport value_at
 
 from ordstream._core.ground.chunk import layout_of, physical_type
 
@@ -81,6 +86,55 @@ cdef class ComputedColumn:
         if self.worker.pool != NULL:
             worker_free(&self.worker)
             pool_free(&self.pool)
+
+    def times(self, batch, LayoutOwner source not None, BatchFormats formats not None):
+        """The times of a record batch, all of whose columns are read.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Exactly of the schema that `source` and `formats` were made of, fewer than 2**31 rows.
+
+        Returns
+        -------
+        (array of int64, array of bool)
+            Storage values, and where they are known: as `fill`.
+
+        Raises
+        ------
+        TypeError
+            (text, index): of a column that the core does not read.
+        MemoryError
+        """
+        cdef int64_t n = batch.num_rows
+        cdef int64_t i
+        cdef int rc
+        cdef Batch* b
+        found = np.zeros(n, np.int64)
+        known = np.zeros(n, np.uint8)
+        cdef int64_t[::1] values = found
+        cdef uint8_t[::1] there = known
+        cdef bytes all_used = b"\1" * (source.layout.ncols + 1)
+        if n == 0:
+            return found, known.view(np.bool_)
+        b = batch_new(source.layout.ncols + 1, DATA)
+        if b == NULL:
+            raise MemoryError
+        try:
+            batch._export_to_c(<size_t> &b.array)
+            rc = batch_import(b, &source.layout, <const uint8_t*> <const char*> all_used, formats.formats)
+            if rc < -1:
+                raise TypeError("a layout that the core does not read (a list with null elements?)", -2 - rc)
+            if rc < 0:
+                raise MemoryError
+            computed_fill(self, b)
+            for i in range(n):
+                there[i] = b.cols[b.ncols - 1].valid[i]
+                if there[i]:
+                    values[i] = value_at(self.time_type, b.cols[b.ncols - 1].data, <int32_t> i)
+        finally:
+            batch_free(b)
+        return found, known.view(np.bool_)
 
     cdef int fill(self, Batch* b) noexcept nogil:
         """Make the column behind the last one of a batch: null where the time is, or where it can't be

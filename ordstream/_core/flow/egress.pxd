@@ -19,6 +19,8 @@ e) The memory of a batch counts as in flight (pool.bytes) from its allocation un
    batch.
 f) `lender` is the input batch of the last row whose fate is known. It moves on before `emitted_serial` does,
    and the current batch then lends from it or from none: so what Run.retire releases is never looked at.
+g) What an operator gives that moves a clock comes in an order of its own (marked_rows.pxd, c). Where it is
+   the last one, and the unit parks, the chunks in front of where it stands are gone.
 Memory ownership: batches belong to the egress until the reader takes them.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -74,6 +76,8 @@ cdef struct Egress:
     int64_t markers_time   # punctuations that arrived, by kind
     int64_t markers_snapshot
     int32_t shows_markers  # 1: the reader is told where a snapshot marker stands
+    int32_t tells_marks_of  # the operator whose marks leave the node, or -1
+    a64 left_marks         # LeftMark*, the newest first: what the reading thread did not take yet
     LatencySample* samples
     int64_t nsamples
     int64_t sample_capacity

@@ -16,6 +16,8 @@ from ordstream._core.ground.atomics cimport (
 )
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.flow.ingress cimport Ingress, came_with_rows
+from ordstream._core.flow.left_marks cimport left_mark_put, left_marks_free
+from ordstream._core.ground.marked_rows cimport marked_whole
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.ground.threads cimport now_ns
 
@@ -43,6 +45,7 @@ cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* poo
     e.max_ready = 64
     e.sample_every = 1
     e.row_index = -1
+    e.tells_marks_of = -1
     e.sample_capacity = SAMPLES
     e.samples = <LatencySample*> malloc(SAMPLES * sizeof(LatencySample))
     if e.samples == NULL:
@@ -68,6 +71,7 @@ cdef void egress_free(Egress* e) noexcept nogil:
         output_free(e.current)
         e.current = NULL
     kinds_free(&e.kinds)
+    left_marks_free(&e.left_marks)
     free(e.samples)
     free(e.failure)
     e.failure = NULL
@@ -326,9 +330,15 @@ cdef inline void tell_progress(Egress* e, int64_t emitted, int64_t retired) noex
         store_release(&e.ingress.retired_chunks, load_relaxed(&e.ingress.retired_chunks) + retired)
 
 
-cdef inline void leave_rest(Chunk* unit, Chunk* c) noexcept nogil:
-    """The unit will be delivered again from `c` on: what is before it must not be done twice."""
-    if c != unit:
+cdef inline void leave_rest(Chunk* unit, Chunk* c, bint ends_here) noexcept nogil:
+    """The unit will be delivered again from `c` on: what is before it must not be done twice. `ends_here`:
+    its first chunk comes last (g)."""
+    if ends_here:
+        unit.link = c
+        if c == unit:
+            unit.link = NULL
+            unit.time = 0                                     # a unit like any other
+    elif c != unit:
         unit.n = 0
         unit.counted = 0
         unit.dispatched_ns = 0
@@ -360,6 +370,10 @@ cdef void deliver_marker(Egress* e, Chunk* c) noexcept nogil:
         store_release(&e.ended, 1)                            # pairs with the reader's load_acquire
     elif c.kind == TIME:
         e.markers_time += 1
+        if e.tells_marks_of >= 0 and c.failed_operator == e.tells_marks_of and left_mark_put(
+                &e.left_marks, c.first_serial,
+                e.row_index + 1 if e.row_serial == c.first_serial else 0, c.time) != 0:
+            fail_memory(e, c)
     else:
         e.markers_snapshot += 1
 
@@ -376,10 +390,17 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
     cdef int64_t retired = 0
     cdef int64_t emitted = -1
     cdef bint over = False     # `unit`, by whose address a parked unit is known, is freed last
+    cdef bint last = marked_whole(unit)
     if not egress_has_room(e):
         return False
+    if last:
+        c = unit.link
     while c != NULL:
         following = c.link
+        if last and c == unit:
+            following = NULL
+        elif last and following == NULL:
+            following = unit
         if load_relaxed(&e.ended):
             # After a failure nothing is delivered; chunks behind it only give their memory back.
             if c.failure != NULL:
@@ -396,7 +417,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 if c.counted:
                     emitted = c.last_serial
             elif rc == WRITTEN_PART:
-                leave_rest(unit, c)
+                leave_rest(unit, c, last)
                 tell_progress(e, emitted, retired)
                 return False
             elif rc == WRITTEN_NO_MEMORY:

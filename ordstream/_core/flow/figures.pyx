@@ -1,9 +1,11 @@
 """Figures of a run (figures.pxd)."""
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 import numpy as np
 from ordstream._core.flow.elastic cimport Elastic
 from ordstream._core.flow.ingress cimport mark_serials
+from ordstream._core.flow.left_marks cimport left_marks_taken
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.runtime cimport Runtime, stats_now
 from ordstream._core.flow.scheduler cimport OperatorStats
@@ -131,6 +133,12 @@ cdef list mark_steps(Runtime* rt, list names):
         free(one)
         one = following
     return found
+
+
+def left_marks(run):
+    """left_marks.left_marks_taken of a Run, until it is closed. The reading thread."""
+    cdef Runtime* rt = <Runtime*> PyCapsule_GetPointer(run.node(), b"ordstream.Runtime")
+    return left_marks_taken(&rt.egress.left_marks)
 
 
 cdef object failing_row(Runtime* rt, list operators, const Layout* out_layout, schema):

@@ -144,6 +144,7 @@ cdef Chunk* given_mark(Ingress* g, Worker* w, const Batch* b) noexcept nogil:
     if c == NULL:
         return NULL
     c.time = b.time
+    c.failed_operator = b.maker
     c.first_serial = b.first_serial
     c.last_serial = b.first_serial + b.rows - 1
     g.offset = b.rows

@@ -1,7 +1,6 @@
 """One run of a chain of kernels, as a Python object: what ordstream/node/node.py drives.
 
-The feeding and reading thread is the caller's: it imports batches, takes output batches, releases retired
-input. It never waits with the GIL held.
+The feeding and reading thread is the caller's, and never waits with the GIL held.
 """
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
@@ -14,8 +13,8 @@ from ordstream._core.flow.build cimport (
 )
 from ordstream._core.flow.computed_clock cimport computed_fill
 from ordstream._core.flow.egress cimport egress_commit_point, egress_free
-from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, markers, run_figures
-from ordstream._core.flow.figures cimport mark_steps
+from ordstream._core.flow.figures cimport failing_row, first_skips, flush_steps, mark_steps, markers
+from ordstream._core.flow.figures cimport run_figures
 from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
@@ -188,11 +187,12 @@ cdef class Run:
             computed_fill(self.options.clock, b)
         self.put(b, arrived_ns)
 
-    def push_mark(self, int64_t time):
-        """Give the ingress a time punctuation (ingress.pxd, g). Returns how many serials it has."""
+    def push_mark(self, int64_t time, int32_t maker):
+        """Give the ingress a mark of a clock (CoreOperator.marks_of). Returns how many serials it has."""
         cdef Batch* b = self.control(TIME)
         b.rows = mark_serials()
         b.time = time
+        b.maker = maker
         self.put(b)
         return b.rows
 

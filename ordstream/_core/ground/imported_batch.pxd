@@ -17,6 +17,7 @@ cdef struct Batch:
     int64_t rows
     int64_t first_serial   # serial of row 0
     int64_t time           # TIME: its value
+    int32_t maker          # TIME: whose clock it is (plan/clock.py)
     int64_t arrived_ns     # when the batch reached the node
     # memory pinned: the batch's part of its buffers, of all its columns, and what import allocated
     int64_t bytes

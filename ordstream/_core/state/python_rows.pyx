@@ -88,7 +88,7 @@ cdef class PythonRows:
                     if self.spec is None:
                         values = [self.encoded(k, record, states[position - 1])]
                     else:
-                        values = fields_of(<State> states[position - 1])
+                        values = self.spec.stored(fields_of(<State> states[position - 1]))
                     for j in range(<int32_t> len(values)):
                         if self.gathered[j]:
                             (<list> columns[j]).append(values[j])

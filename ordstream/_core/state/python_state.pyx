@@ -17,7 +17,7 @@ from ordstream._core.state.python_values cimport exception_set
 from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
-from ordstream.ground.declared_state import state_value, zero_of
+from ordstream.ground.declared_state import restored_values, state_value, stored_values, zero_of
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
 cdef extern from "Python.h":
@@ -84,11 +84,12 @@ cdef class StateSpec:
                 self.kinds[i] = FAST_STR
 
     cdef State state_of(self, list values):
-        """A state of values that were read from rows."""
-        cdef Py_ssize_t i
-        for i in self.lists:
-            values[i] = tuple(values[i])
-        return self.new_state(values)
+        """A state of values that were read from rows. ValueError where they are not those of one."""
+        return self.new_state(restored_values(values, self.types) if self.lists else values)
+
+    def stored(self, list values):
+        """The values of a state as they go into rows."""
+        return stored_values(values, self.types) if self.lists else values
 
     cdef State new_state(self, list values):
         """A state of these values, one per field.

@@ -279,8 +279,6 @@ def test_in_a_graph_no_clock_leaves_reorder():
 def test_what_is_refused():
     behind = per_key(od.tumbling(7), source=od.Pipeline(SCHEMA).reorder("ts", slack=3))
     for pipeline in (behind, per_key(od.tumbling(7), source=computed())):
-        with pytest.raises(od.PlanError, match=r"don't cross nodes|don't go to several nodes"):
-            pipeline.run(generated(), processes=2)
         with pytest.raises(od.PlanError, match="emit='final': 'window_"):
             pipeline.run(generated(), emit="final")
 

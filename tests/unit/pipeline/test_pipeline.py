@@ -181,8 +181,8 @@ SCHEMA_MISTAKES = {
     "collect a list": (lambda p: p.key_by("user").sessionize("ts", 1, ["tags"]), "list column 'tags'"),
     "start twice": (lambda p: p.key_by("user").sessionize("ts", 1, {"start": "item"}), "duplicate.*'start'"),
     "top_k by strings": (lambda p: p.top_k(1, by="page"), "'page' must be a number"),
-    "state with a list of strings": (
-        lambda p: p.process(print, schema={"a": int}, state={"l": pa.list_(pa.string())}),
+    "state with a list of lists": (
+        lambda p: p.process(print, schema={"a": int}, state={"l": pa.list_(pa.list_(pa.int64()))}),
         "'l'",
     ),
 }
