@@ -22,6 +22,7 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import MARK_SERIALS, TimeMark, of_mark
+from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
@@ -198,7 +199,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         columns.append(self._output_tags(serials, index))
         if self._route is not None:
             rows = pa.RecordBatch.from_arrays(columns[:-1], schema=fields)
-            columns.append(pa.array(self._route(rows, columns[-1])))
+            columns.append(integers(self._route(rows, columns[-1])))
         return pa.RecordBatch.from_arrays(columns, schema=self._given_schema)
 
     @cached_property
@@ -222,7 +223,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
             for position, first, keys in self._steps(int(serials[-1])):
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
-                taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
+                taken = keys.take(integers(serials[low:high] - first)).cast(pa.binary())
                 parts.append(step_tags(position, taken, index[low:high]))
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
@@ -235,7 +236,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 continue
             if start < low:
                 yield self._row_tags(serials[start:low], index[start:low])
-            keys = steps.keys.take(pa.array(serials[low:high] - steps.first)).cast(pa.binary())
+            keys = steps.keys.take(integers(serials[low:high] - steps.first)).cast(pa.binary())
             cause = self._tag_of(steps.first)
             assert cause is not None
             yield step_tags(steps.position, keys, index[low:high], cause[: len(in_front(1))])
@@ -269,11 +270,11 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row
         if len(there) == 1:
-            return tags.take(pa.array(serials - there[0].first))
+            return tags.take(integers(serials - there[0].first))
         firsts = np.array([one.first for one in there])
         before = np.cumsum([0, *(one.serials for one in there[:-1])])  # rows in those in front
         which = np.searchsorted(firsts, serials, side="right") - 1
-        return tags.take(pa.array(serials - firsts[which] + before[which]))
+        return tags.take(integers(serials - firsts[which] + before[which]))
 
     def _steps(self, through: int) -> list[tuple[int, int, pa.Array]]:
         """(position, first serial, keys) of the flush steps of each operator that has any, in chain order;

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome
@@ -16,13 +15,12 @@ from ordstream.fragments.mark_kinds import MOVE, REPORT, SNAPSHOT, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
-from ordstream.fragments.proactive import TimedNode
-from ordstream.fragments.shedding import SheddingNode, sheds
 from ordstream.fragments.time_marks import TimeMark, hears_marks, moved
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import tags_of
 
 if TYPE_CHECKING:
+    from ordstream.fragments.fragment import Fragment
     from ordstream.fragments.moving import MovingOperators
     from ordstream.fragments.moving_route import MovingRoute
 
@@ -70,21 +68,9 @@ class LiveNode:
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
         self._route = topology.route(fragment + 1)
-        self._operators: PolledNode | TimedNode | MovingOperators
         of, options = topology.fragments[fragment], topology.options
-        chosen = topology.groupings.get(fragment)
-        if fragment in topology.tables:
-            from ordstream.fragments.moving import MovingOperators
-
-            table = topology.tables[fragment]
-            self._operators = MovingOperators(of, node, self.merge, options, states, table, send)
-        elif chosen is not None and isinstance(chosen.grouping, POSG):
-            parts = of, self.merge, options
-            self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
-        elif sheds(of):
-            self._operators = SheddingNode(of, self.merge, options, live=topology.live)
-        else:
-            self._operators = PolledNode(of, self.merge, options, states)
+        self._feedback: deque[bytes] = deque()  # messages to the caller
+        self._operators = self._made(of, states, send)
         self._hears_marks = hears_marks(of, options.get("punctuate"))
         self.shifts: dict[int, Any] = {}
         self.said: deque[Any] = deque()
@@ -94,6 +80,32 @@ class LiveNode:
         self._failed: OperatorError | None = None
         self._events = 0  # beside those of `merge` and `out`
         self._rested_at = -1
+
+    def _made(
+        self, of: Fragment, states: States | None, send: Callable[[int, NodeState], None]
+    ) -> PolledNode | MovingOperators:
+        """Its operators. Modules of what it is not are not loaded: that is part of a process's start."""
+        topology, merge = self._topology, self.merge
+        chosen = topology.groupings.get(self.fragment)
+        if self.fragment in topology.tables:
+            from ordstream.fragments.moving import MovingOperators
+
+            table = topology.tables[self.fragment]
+            return MovingOperators(of, self.node, merge, topology.options, states, table, send)
+        if chosen is not None:
+            from ordstream.balance.posg import POSG
+            from ordstream.fragments.proactive import TimedNode
+
+            if isinstance(chosen.grouping, POSG):
+                parts = of, merge, topology.options
+                timed = TimedNode(*parts, chosen, self.node, topology.processes, states=states)
+                self._feedback = timed.feedback
+                return timed
+        if of.sheds:
+            from ordstream.fragments.shedding import SheddingNode
+
+            return SheddingNode(of, merge, topology.options, live=topology.live)
+        return PolledNode(of, merge, topology.options, states)
 
     @property
     def rests(self) -> bool:
@@ -244,9 +256,8 @@ class LiveNode:
 
     def feedback(self) -> Iterator[bytes]:
         """Its messages to the caller, taken out."""
-        if isinstance(self._operators, TimedNode):
-            while self._operators.feedback:
-                yield self._operators.feedback.popleft()
+        while self._feedback:
+            yield self._feedback.popleft()
 
     @property
     def awaits(self) -> int | None:

@@ -28,7 +28,7 @@ class Spreading(Protocol):
     block_rows, cap : int or None
         Rows of a block, and bytes that a node may have, where these matter.
     any_node : bool
-        A node without rows gets the next ones, whatever they are.
+        A block may go to one node and the next to another, so that each must have one to have all at work.
     """
 
     block_rows: int | None
@@ -87,6 +87,7 @@ class LeastOutstanding(_Plain):
 class BlocksInTurn(_Plain):
     """Block i to node i mod k."""
 
+    any_node = True
     name = "blocks"
 
     def __init__(self, nodes: int) -> None:
@@ -100,6 +101,7 @@ class BlocksInTurn(_Plain):
 class RowsInTurn(_Plain):
     """The row with serial i to node (i - 1) mod k."""
 
+    any_node = True
     name = "round_robin"
 
     def __init__(self, nodes: int) -> None:
