@@ -1,7 +1,7 @@
-"""Arrow arrays that show NumPy's memory.
+"""Arrow arrays that show NumPy's memory, and NumPy arrays that show Arrow's.
 
-`pa.array` and `pa.scalar` look for pandas first, and load it where it is installed: a third of a second of a
-process that has no other use for it.
+`pa.array`, `pa.scalar`, `fill_null` and `to_numpy` load pandas where it is installed: a third of a second or
+more of a process that has no other use for it, in the middle of a stream.
 """
 
 from __future__ import annotations
@@ -31,3 +31,21 @@ def mask(values: npt.NDArray[np.bool_]) -> pa.Array:
     """An array of the same truth values, none of them null."""
     bits = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+
+
+def values(array: pa.Array) -> npt.NDArray[Any]:
+    """What an array of numbers holds; in place of a null something."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.zeros(0, dtype=dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+
+
+def truth(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """What an array of truth values holds; in place of a null something."""
+    if not len(array):
+        return np.zeros(0, dtype=np.bool_)
+    first = array.offset // 8
+    data = np.frombuffer(array.buffers()[1], np.uint8, (array.offset + len(array) + 7) // 8 - first, first)
+    bits = np.unpackbits(data, bitorder="little")[array.offset % 8 :][: len(array)]
+    return bits.view(np.bool_)

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import SourceError
-from ordstream.ground.numbers import integers, mask
+from ordstream.ground.numbers import integers, mask, truth
 
 Int64s = npt.NDArray[np.int64]
 
@@ -125,10 +125,8 @@ def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
 
 def caused_by_marks(rests: pa.Array) -> npt.NDArray[np.bool_]:
     """Where a mark is the cause: its serial is the next one. `rests`: as of `places_and_rests`."""
-    found: npt.NDArray[np.bool_] = (
-        pc.starts_with(rests, MARK).fill_null(False).to_numpy(zero_copy_only=False)
-    )
-    return found
+    found = pc.starts_with(rests, MARK)
+    return truth(found) & truth(found.is_valid())
 
 
 def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
@@ -168,7 +166,7 @@ def _places(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     rows = _one_width(tags)
     if rows is not None:
         return rows["serial"].astype(np.int64), np.zeros(len(tags), dtype=np.bool_)
-    at_end = pc.equal(pc.binary_slice(tags, 0, 1), AT_END).to_numpy(zero_copy_only=False)
+    at_end = truth(pc.equal(pc.binary_slice(tags, 0, 1), _AT_END))
     places = np.zeros(len(tags), dtype=np.int64)
     if not at_end.all():
         heads = pc.binary_slice(tags.filter(mask(~at_end)), 1, 9)
@@ -243,7 +241,7 @@ def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
     if last is not None and tags[0].as_py() <= last:
         raise SourceError(f"row {row + 1} of the partition comes before row {row} in the order of the tags")
     if len(tags) > 1:
-        ascends = pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)).to_numpy(zero_copy_only=False)
+        ascends = truth(pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)))
         if not ascends.all():
             at = row + int(np.argmin(ascends)) + 1
             raise SourceError(
@@ -352,8 +350,8 @@ def _fixed(data: bytes, n: int, width: int) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-#: Bytes, none of them: not made by `pa.scalar`, as in `ordstream.ground.numbers`.
-_NOTHING = _fixed(b"", 1, 0)[0]
+#: No bytes, and one: not made by `pa.scalar`, for the reason in `ordstream.ground.numbers`.
+_NOTHING, _AT_END = _fixed(b"", 1, 0)[0], _fixed(AT_END, 1, 1)[0]
 
 
 def _joined(*parts: Any) -> pa.Array:
