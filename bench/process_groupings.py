@@ -13,16 +13,13 @@ defaults each rival takes about 12 seconds.
 Every rival gets the same stream, and its output is compared with the input first, value for value and in
 order. Of the tuples behind the first `skip` are shown: the completion time, from arrival to the end of the
 tuple's execution (the paper's), and the latency, from arrival to when the reader has it, in the order; and
-of the whole stream how long it took. `ideal_ms` is what the completion times would be if every tuple took
-its time, and what calibration found beside it, and not a moment more, with the assignments that this run
-made: on a loaded machine it still compares who sends tuples where.
+of the whole stream how long it took.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import threading
 import time
@@ -36,24 +33,24 @@ import pyarrow as pa
 TIMES = 64
 TICK_S = 0.001
 SOURCE = pa.schema([("item", pa.int64()), ("us", pa.int64()), ("due", pa.int64())])
-DONE = pa.schema([*SOURCE, *(pa.field(name, pa.int64()) for name in ("done", "took", "node"))])
+DONE = pa.schema([*SOURCE, pa.field("done", pa.int64()), pa.field("took", pa.int64())])
 
 
-def sleeps(row: Any) -> tuple[int, int, int, int, int, int]:
+def sleeps(row: Any) -> tuple[int, int, int, int, int]:
     """A tuple that waits for something else for its time."""
     began = time.monotonic_ns()
     time.sleep(row.us * 1e-6)
     done = time.monotonic_ns()
-    return row.item, row.us, row.due, done, done - began, os.getpid()
+    return row.item, row.us, row.due, done, done - began
 
 
-def spins(row: Any) -> tuple[int, int, int, int, int, int]:
+def spins(row: Any) -> tuple[int, int, int, int, int]:
     """A tuple that takes a processor for its time."""
     began = time.monotonic_ns()
     end = began + row.us * 1_000
     while (done := time.monotonic_ns()) < end:
         pass
-    return row.item, row.us, row.due, done, done - began, os.getpid()
+    return row.item, row.us, row.due, done, done - began
 
 
 class Known:
@@ -92,8 +89,7 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
     over_s, beside_s = beside(pipeline, items[: asked.calibrate], work[: asked.calibrate], k)
-    takes_s = work * 1e-6 + over_s + beside_s
-    gap_s = asked.provisioning * takes_s.mean() / k
+    gap_s = asked.provisioning * (work.mean() * 1e-6 + over_s + beside_s) / k
     started = threading.Event()
 
     def paced() -> Iterator[pa.RecordBatch]:
@@ -130,16 +126,12 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
         found[name] = {
             "completion_ms": _of((done - due)[asked.skip :]),
             "latency_ms": _of(np.concatenate(waits)[1 + asked.skip :]),
-            "ideal_ms": _of(ideal(table["node"].to_numpy(), takes_s, gap_s)[asked.skip :]),
             "stream_s": round(float(done.max() - due[0]) / 1e9, 3),
             "rows": sent,
             **report.grouping,
         }
         print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
-    mean, ideally = (
-        {name: figures[what]["mean"] for name, figures in found.items()}
-        for what in ("completion_ms", "ideal_ms")
-    )
+    mean = {name: figures["completion_ms"]["mean"] for name, figures in found.items()}
     return {
         "tuples": m, "skip": asked.skip, "k": k, "zipf": asked.zipf, "work": asked.work,
         "provisioning": asked.provisioning, "mean_us": float(work.mean()), "window": asked.window,
@@ -147,19 +139,7 @@ def posg(asked: argparse.Namespace) -> dict[str, Any]:
         "gap_us": round(gap_s * 1e6, 1),
         "rivals": found,
         "speed-up of POSG over round robin by row": round(mean["round robin by row"] / mean["POSG"], 3),
-        "ideally": round(ideally["round robin by row"] / ideally["POSG"], 3),
     }  # fmt: skip
-
-
-def ideal(nodes: npt.NDArray[np.int64], takes_s: npt.NDArray[np.float64], gap_s: float) -> Any:
-    """Completion times (ns) of tuples that come with a fixed gap, at nodes that take just that long."""
-    free: dict[int, float] = {}
-    found = np.empty(len(nodes))
-    for place, (node, takes) in enumerate(zip(nodes.tolist(), takes_s.tolist(), strict=True)):
-        arrives = place * gap_s
-        free[node] = max(arrives, free.get(node, 0.0)) + takes
-        found[place] = free[node] - arrives
-    return found * 1e9
 
 
 def beside(pipeline: Any, items: Any, work: npt.NDArray[np.int64], k: int) -> tuple[float, float]:

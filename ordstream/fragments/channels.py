@@ -137,6 +137,11 @@ class Outbox:
         """Rows wait for a receiver."""
         return any(channel.held for channel in self._channels)
 
+    @property
+    def wanted(self) -> bool:
+        """A receiver has nothing that it has not handed on."""
+        return any(not channel.outstanding and not channel.held for channel in self._channels)
+
     def free(self) -> list[int]:
         """The receivers that may be sent more, the one with the least to do first."""
         found = [k for k, channel in enumerate(self._channels) if channel.outstanding < self._cap]

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from ordstream.node.shedding import ShedOutcome
 
 
-#: Blocks of a source that comes by itself which are on their way while further rows gather: of each node,
-#: where a block may be one node's.
+#: Blocks of a source that comes by itself which are on their way while further rows gather.
 BLOCKS_AHEAD = 2
 
 
@@ -109,8 +108,7 @@ class Driver:
         self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
-        apart = topology.receivers(topology.first) if self._spread.any_node else 1
-        self._sent: deque[bytes] = deque(maxlen=BLOCKS_AHEAD * apart)  # behind each of the last blocks
+        self._sent: deque[bytes] = deque(maxlen=BLOCKS_AHEAD)  # behind each of the last blocks
         self._outcomes: list[Outcome] = []
         self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
@@ -173,7 +171,11 @@ class Driver:
         return block is not None or progressed
 
     def _gathers(self) -> bool:
-        """Rows wait for more of them, while enough blocks are on their way through all nodes."""
+        """Rows wait for more of them while enough blocks are on their way through all nodes; or, where any
+        node may get them, while each has rows that it did not begin with.
+        """
+        if self._spread.any_node:
+            return not self.out.wanted and self.blocks.due_in() > 0.0
         sent = self._sent
         many = len(sent) == sent.maxlen and self.merge.low < sent[0]
         return many and self.blocks.due_in() > 0.0

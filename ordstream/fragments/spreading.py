@@ -28,7 +28,7 @@ class Spreading(Protocol):
     block_rows, cap : int or None
         Rows of a block, and bytes that a node may have, where these matter.
     any_node : bool
-        A block may go to one node and the next to another, so that each must have one to have all at work.
+        A row may go to any node, so that one without rows should not wait.
     """
 
     block_rows: int | None
@@ -114,8 +114,13 @@ class RowsInTurn(_Plain):
 class Routed(_Plain):
     """Each row where a function of rows says."""
 
-    def __init__(self, route: Callable[[pa.RecordBatch], npt.NDArray[np.int32]], name: str = "") -> None:
-        self._route, self.name = route, name
+    def __init__(
+        self,
+        route: Callable[[pa.RecordBatch], npt.NDArray[np.int32]],
+        name: str = "",
+        any_node: bool = False,
+    ) -> None:
+        self._route, self.name, self.any_node = route, name, any_node
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
         return self._route(rows)
@@ -199,4 +204,4 @@ def spreading_of(topology: Topology) -> Spreading:
         return Proactive(parameters_for(given, nodes), key)
     if isinstance(given, DKG):
         return LearntMap(given, nodes, key)
-    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__)
+    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__, any_node=True)

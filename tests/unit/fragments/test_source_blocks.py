@@ -11,6 +11,7 @@ import pytest
 import ordstream as od
 from ordstream.fragments import source_blocks
 from ordstream.fragments.driver import Driver
+from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import GATHER_S, SourceBlocks
 from ordstream.fragments.topology import Topology
@@ -154,5 +155,34 @@ def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(monkeyp
     assert sent() == 3
     clock.now += GATHER_S
     assert sent(0) == 4  # none is, and the row has waited
+    given.put(None)
+    blocks.stop()
+
+
+@pytest.mark.parametrize("grouping", [None, "round_robin", "blocks"])
+def test_rows_that_any_node_may_get_wait_only_while_each_has_some(monkeypatch, grouping):
+    clock, came = Clock(), threading.Semaphore(0)
+    monkeypatch.setattr(source_blocks, "time", clock)
+    given = queue.SimpleQueue()
+    mapped = od.Pipeline(SOURCE).map(tuple, schema=SOURCE)
+    fragments, options, _ = prepare(mapped, {}, "nodes")
+    groupings = groupings_of({"grouping": grouping} if grouping else {}, fragments, 2)
+    blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
+    links = [Receiver(), Receiver()]
+    topology = Topology(fragments, 2, options, groupings=groupings)
+    driver = Driver(topology, blocks, links, lambda *size: None, SOURCE, tags=False)
+    blocks.start()
+
+    def sent(more=1):
+        for _ in range(more):
+            given.put(batch(0, 1))
+            assert came.acquire(timeout=10)
+        driver.step()
+        return sum(link.got for link in links)
+
+    assert [sent(), sent(), sent()] == [1, 2, 2]
+    assert driver.due_in == pytest.approx(GATHER_S)
+    driver.out.acknowledged(1, 10)
+    assert sent(0) == 3
     given.put(None)
     blocks.stop()
