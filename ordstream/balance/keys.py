@@ -19,6 +19,7 @@ import pyarrow.types as pat
 
 from ordstream._core.balance import hashing
 from ordstream.errors import SchemaError
+from ordstream.ground.numbers import truth, values
 from ordstream.ground.types import is_counted, storage_array, storage_values
 
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -225,14 +226,12 @@ def _arrow_words(array: Any) -> Words:
         return np.asarray(words[codes.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)])
     if pat.is_struct(type_):
         return _with_nulls(_combined([_arrow_words(part) for part in array.flatten()]), array)
-    if pat.is_integer(type_) or pat.is_boolean(type_):
-        none = False if pat.is_boolean(type_) else 0
-        filled = array.fill_null(none) if array.null_count else array
-        return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
+    if pat.is_boolean(type_):
+        return _with_nulls(_numpy_words(truth(array)), array)
+    if pat.is_integer(type_):
+        return _with_nulls(_numpy_words(values(array)), array)
     if pat.is_floating(type_):
-        filled = pc.cast(array, pa.float64())
-        filled = filled.fill_null(0.0) if array.null_count else filled
-        return _with_nulls(_numpy_words(filled.to_numpy(zero_copy_only=False)), array)
+        return _with_nulls(_numpy_words(values(pc.cast(array, pa.float64()))), array)
     text = pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_)
     if (
         text
@@ -264,5 +263,4 @@ def _text_words(array: pa.Array, text: bool) -> Words:
 def _with_nulls(words: Words, array: pa.Array) -> Words:
     if not array.null_count:
         return words
-    nulls = array.is_null().to_numpy(zero_copy_only=False)
-    return np.where(nulls, np.uint64(NULL_WORD), words)
+    return np.where(truth(array.is_null()), np.uint64(NULL_WORD), words)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.fragments.merging import END, behind
+from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import tags_of
 from ordstream.node.source import parts
 
@@ -130,17 +131,16 @@ class Outbox:
         self._channels = [_Channel(link, cap) for link in links]
         self._cap = cap
         self._plain: pa.Schema | None = None  # of the last batch: without string views
-        self._recent: list[_Channel] = []  # that the last rows went to
 
     @property
     def blocked(self) -> bool:
         """Rows wait for a receiver."""
         return any(channel.held for channel in self._channels)
 
-    def wants(self, any_receiver: bool) -> bool:
-        """Whether one of those who got rows last has handed them all on; `any_receiver`: one of all."""
-        asked = self._channels if any_receiver else self._recent
-        return not asked or any(not channel.outstanding and not channel.held for channel in asked)
+    @property
+    def wanted(self) -> bool:
+        """A receiver has nothing that it has not handed on."""
+        return any(not channel.outstanding and not channel.held for channel in self._channels)
 
     def free(self) -> list[int]:
         """The receivers that may be sent more, the one with the least to do first."""
@@ -159,11 +159,9 @@ class Outbox:
             self._plain = batch.schema
         last = behind(tags_of(batch)[-1].as_py())
         small = batch.nbytes <= self._cap
-        self._recent = []
         self._stale = True
         for receiver, rows in _divided(batch, nodes, len(self._channels)):
             channel = self._channels[receiver]
-            self._recent.append(channel)
             if small:
                 channel.held.append(rows)
             else:
@@ -222,7 +220,7 @@ def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tupl
     if counts.max() == len(nodes):
         yield int(nodes[0]), batch
         return
-    batch = batch.take(pa.array(np.argsort(nodes, kind="stable")))
+    batch = batch.take(integers(np.argsort(nodes, kind="stable")))
     start = 0
     for receiver, count in enumerate(counts.tolist()):
         if count:

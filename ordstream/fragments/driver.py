@@ -5,6 +5,7 @@ gives into the output, and says which failure comes first.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ from ordstream.fragments.source_blocks import SourceBlocks, tagged
 from ordstream.fragments.spreading import ByTable, spreading_of
 from ordstream.fragments.time_marks import mark_tag
 from ordstream.fragments.topology import Topology
+from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import (
     AT_END,
     ORDINARY,
@@ -41,6 +43,10 @@ from ordstream.ground.ordertags import (
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing
     from ordstream.node.shedding import ShedOutcome
+
+
+#: Blocks of a source that comes by itself which are on their way while further rows gather.
+BLOCKS_AHEAD = 2
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -102,6 +108,7 @@ class Driver:
         self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
+        self._sent: deque[bytes] = deque(maxlen=BLOCKS_AHEAD)  # behind each of the last blocks
         self._outcomes: list[Outcome] = []
         self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
@@ -155,15 +162,23 @@ class Driver:
             for node, body in self._spread.notes():
                 self.out.note(node, body)
             self.out.offer(rows, nodes)
-            self.out.set_low(in_front(self.blocks.rows + 1))
+            low = in_front(self.blocks.rows + 1)
+            self.out.set_low(low)
+            self._sent.append(low)
         if self.blocks.over:
             return self._source_over() or progressed
         self.out.pump()
         return block is not None or progressed
 
     def _gathers(self) -> bool:
-        """Rows wait for more of them, while no node waits for these."""
-        return not self.out.wants(self._spread.any_node) and self.blocks.due_in() > 0.0
+        """Rows wait for more of them while enough blocks are on their way through all nodes; or, where any
+        node may get them, while each has rows that it did not begin with.
+        """
+        if self._spread.any_node:
+            return not self.out.wanted and self.blocks.due_in() > 0.0
+        sent = self._sent
+        many = len(sent) == sent.maxlen and self.merge.low < sent[0]
+        return many and self.blocks.due_in() > 0.0
 
     @property
     def due_in(self) -> float | None:
@@ -269,7 +284,7 @@ class Driver:
             serials[at_end] = self.blocks.rows
             index = self._running(serials)
             if self._tags:
-                columns += [pa.array(serials), pa.array(index)]
+                columns += [integers(serials), integers(index)]
             if self._delivered is not None:
                 known = _delivered(serials, index, self._delivered)
                 self._delivered = None if known < len(serials) else self._delivered

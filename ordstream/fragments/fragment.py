@@ -54,6 +54,11 @@ class Fragment:
         """One arriving row may cause several: their order tags need an index."""
         return self.plan.is_graph or not all(operator.one_to_one for operator in self.operators)
 
+    @property
+    def sheds(self) -> bool:
+        """It has a shed operator."""
+        return any(operator.sheds for operator in self.operators)
+
     def nodes(self, nodes: int) -> int:
         """In how many of `nodes` nodes it runs."""
         return 1 if self.key == () else nodes

@@ -27,6 +27,7 @@ from ordstream.fragments.time_marks import (
     TimeMark,
     marks_leave,
 )
+from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
@@ -213,7 +214,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         columns.append(self._output_tags(serials, index))
         if self._route is not None:
             rows = pa.RecordBatch.from_arrays(columns[:-1], schema=fields)
-            columns.append(pa.array(self._route(rows, columns[-1])))
+            columns.append(integers(self._route(rows, columns[-1])))
         return pa.RecordBatch.from_arrays(columns, schema=self._given_schema)
 
     @cached_property
@@ -237,7 +238,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
             for position, first, keys in self._steps(int(serials[-1])):
                 low, high = np.searchsorted(serials, [first, first + len(keys)])
-                taken = keys.take(pa.array(serials[low:high] - first)).cast(pa.binary())
+                taken = keys.take(integers(serials[low:high] - first)).cast(pa.binary())
                 parts.append(step_tags(position, taken, index[low:high] + self._leaves))
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
@@ -250,7 +251,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 continue
             if start < low:
                 yield self._row_tags(serials[start:low], index[start:low])
-            keys = steps.keys.take(pa.array(serials[low:high] - steps.first)).cast(pa.binary())
+            keys = steps.keys.take(integers(serials[low:high] - steps.first)).cast(pa.binary())
             yield step_tags(steps.position, keys, index[low:high] + self._leaves, self._cause_of(steps))
             start = high
         if start < len(serials):
@@ -282,11 +283,11 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row
         if len(there) == 1:
-            return tags.take(pa.array(serials - there[0].first))
+            return tags.take(integers(serials - there[0].first))
         firsts = np.array([one.first for one in there])
         before = np.cumsum([0, *(one.serials for one in there[:-1])])  # rows in those in front
         which = np.searchsorted(firsts, serials, side="right") - 1
-        return tags.take(pa.array(serials - firsts[which] + before[which]))
+        return tags.take(integers(serials - firsts[which] + before[which]))
 
     def _steps(self, through: int) -> list[tuple[int, int, pa.Array]]:
         """(position, first serial, keys) of the flush steps of each operator that has any, in chain order;

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from ordstream.balance.posg import POSG
 from ordstream.errors import OperatorError
 from ordstream.fragments.channels import Link, Outbox
 from ordstream.fragments.figures import Figures, Outcome
@@ -17,8 +16,6 @@ from ordstream.fragments.mark_kinds import MOVE, REORDERED, REPORT, SNAPSHOT, TI
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
 from ordstream.fragments.polled_node import PolledNode
-from ordstream.fragments.proactive import TimedNode
-from ordstream.fragments.shedding import SheddingNode, sheds
 from ordstream.fragments.time_marks import (
     TimeMark,
     hears_marks,
@@ -32,6 +29,7 @@ from ordstream.ground.ordertags import tags_of
 from ordstream.plan.clock import REORDERED_MARKS, SOURCE_MARKS
 
 if TYPE_CHECKING:
+    from ordstream.fragments.fragment import Fragment
     from ordstream.fragments.moving import MovingOperators
     from ordstream.fragments.moving_route import MovingRoute
 
@@ -79,21 +77,9 @@ class LiveNode:
         self.merge = TagMerge(topology.senders(fragment), consumed)
         self.out = Outbox(links, topology.cap)
         self._route = topology.route(fragment + 1)
-        self._operators: PolledNode | TimedNode | MovingOperators
         of, options = topology.fragments[fragment], topology.options
-        chosen = topology.groupings.get(fragment)
-        if fragment in topology.tables:
-            from ordstream.fragments.moving import MovingOperators
-
-            table = topology.tables[fragment]
-            self._operators = MovingOperators(of, node, self.merge, options, states, table, send)
-        elif chosen is not None and isinstance(chosen.grouping, POSG):
-            parts = of, self.merge, options
-            self._operators = TimedNode(*parts, chosen, node, topology.processes, states=states)
-        elif sheds(of):
-            self._operators = SheddingNode(of, self.merge, options, live=topology.live)
-        else:
-            self._operators = PolledNode(of, self.merge, options, states)
+        self._feedback: deque[bytes] = deque()  # messages to the caller
+        self._operators = self._made(of, states, send)
         self._hears = {TIME: hears_marks(of, options.get("punctuate")), REORDERED: hears_reordered(of)}
         self._moves_clock, self._makes_marks = moves_clock(of), marks_leave(of)
         # (tag, number) of markers that receivers hear of between those that this node makes
@@ -105,6 +91,32 @@ class LiveNode:
         self._failed: OperatorError | None = None
         self._events = 0  # beside those of `merge` and `out`
         self._rested_at = -1
+
+    def _made(
+        self, of: Fragment, states: States | None, send: Callable[[int, NodeState], None]
+    ) -> PolledNode | MovingOperators:
+        """Its operators. Modules of what it is not are not loaded: that is part of a process's start."""
+        topology, merge = self._topology, self.merge
+        chosen = topology.groupings.get(self.fragment)
+        if self.fragment in topology.tables:
+            from ordstream.fragments.moving import MovingOperators
+
+            table = topology.tables[self.fragment]
+            return MovingOperators(of, self.node, merge, topology.options, states, table, send)
+        if chosen is not None:
+            from ordstream.balance.posg import POSG
+            from ordstream.fragments.proactive import TimedNode
+
+            if isinstance(chosen.grouping, POSG):
+                parts = of, merge, topology.options
+                timed = TimedNode(*parts, chosen, self.node, topology.processes, states=states)
+                self._feedback = timed.feedback
+                return timed
+        if of.sheds:
+            from ordstream.fragments.shedding import SheddingNode
+
+            return SheddingNode(of, merge, topology.options, live=topology.live)
+        return PolledNode(of, merge, topology.options, states)
 
     @property
     def rests(self) -> bool:
@@ -277,9 +289,8 @@ class LiveNode:
 
     def feedback(self) -> Iterator[bytes]:
         """Its messages to the caller, taken out."""
-        if isinstance(self._operators, TimedNode):
-            while self._operators.feedback:
-                yield self._operators.feedback.popleft()
+        while self._feedback:
+            yield self._feedback.popleft()
 
     @property
     def awaits(self) -> int | None:

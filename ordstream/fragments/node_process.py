@@ -26,7 +26,6 @@ from ordstream.errors import PlanError
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
-from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, SHIFT, STATE, Mesh
@@ -135,6 +134,8 @@ class _Host:
 
     def _hear_of_move(self, process: int, kind: int, fragment: int, body: Any) -> None:
         """State from another node, or what the caller says of a move."""
+        from ordstream.fragments.moving import Shift
+
         shift = Shift.from_bytes(bytes(body)) if kind == SHIFT and body.size else None
         for node in self._nodes:
             if kind == STATE and node.fragment == fragment:

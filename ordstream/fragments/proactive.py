@@ -79,7 +79,7 @@ class Proactive:
 
     block_rows: int | None = BLOCK_ROWS
     cap: int | None = CAP_BYTES
-    any_node = False
+    any_node = True
 
     def __init__(self, parameters: POSG, key: tuple[int, ...]) -> None:
         self.scheduler = parameters.scheduler()

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordstream.balance.posg import POSG
 from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import Chosen
@@ -28,11 +27,6 @@ from ordstream.node.shedding import ShedOutcome, ShedReport, outcome
 
 if TYPE_CHECKING:
     from ordstream.balance.sketches import ExecutionTimes
-
-
-def sheds(fragment: Fragment) -> bool:
-    """Whether a fragment has a shed operator."""
-    return any(operator.sheds for operator in fragment.operators)
 
 
 def check_sheds(
@@ -54,6 +48,8 @@ def check_sheds(
     keeps_state : bool
         The run takes snapshots, goes on from one, or moves keys.
     """
+    from ordstream.balance.posg import POSG
+
     for k, fragment in enumerate(fragments):
         operators: Sequence[Any] = fragment.operators
         for place, operator in enumerate(operators):

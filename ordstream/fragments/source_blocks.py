@@ -20,9 +20,9 @@ from ordstream.ground.ordertags import source_tags
 BLOCK_ROWS = 16_384
 BLOCK_BYTES = 1 << 20
 AHEAD = 4
-#: Rows of such a source wait for more while every receiver has some, but not longer, in seconds: a block of
-#: few rows costs nodes as much as one of some hundreds.
-GATHER_S = 0.002
+#: Rows of such a source wait for more while enough blocks are on their way, but not longer, in seconds: a
+#: block of few rows costs nodes as much as one of some hundreds.
+GATHER_S = 0.004
 # Between two calls of `progress`.
 PROGRESS_S = 0.1
 # How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
@@ -120,7 +120,7 @@ class SourceBlocks:
         return not self.over and (self._rest is not None or self._thread is None or bool(self._came))
 
     def due_in(self) -> float:
-        """Seconds until a block goes also where every receiver has rows already, if one is `ready`."""
+        """Seconds until a block goes also where enough of them are on their way, if one is `ready`."""
         if self._rest is not None or not self._came:
             return 0.0
         item, since = self._came[0]

@@ -28,7 +28,7 @@ class Spreading(Protocol):
     block_rows, cap : int or None
         Rows of a block, and bytes that a node may have, where these matter.
     any_node : bool
-        A node without rows gets the next ones, whatever they are.
+        A row may go to any node, so that one without rows should not wait.
     """
 
     block_rows: int | None
@@ -87,6 +87,7 @@ class LeastOutstanding(_Plain):
 class BlocksInTurn(_Plain):
     """Block i to node i mod k."""
 
+    any_node = True
     name = "blocks"
 
     def __init__(self, nodes: int) -> None:
@@ -100,6 +101,7 @@ class BlocksInTurn(_Plain):
 class RowsInTurn(_Plain):
     """The row with serial i to node (i - 1) mod k."""
 
+    any_node = True
     name = "round_robin"
 
     def __init__(self, nodes: int) -> None:
@@ -112,8 +114,13 @@ class RowsInTurn(_Plain):
 class Routed(_Plain):
     """Each row where a function of rows says."""
 
-    def __init__(self, route: Callable[[pa.RecordBatch], npt.NDArray[np.int32]], name: str = "") -> None:
-        self._route, self.name = route, name
+    def __init__(
+        self,
+        route: Callable[[pa.RecordBatch], npt.NDArray[np.int32]],
+        name: str = "",
+        any_node: bool = False,
+    ) -> None:
+        self._route, self.name, self.any_node = route, name, any_node
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
         return self._route(rows)
@@ -197,4 +204,4 @@ def spreading_of(topology: Topology) -> Spreading:
         return Proactive(parameters_for(given, nodes), key)
     if isinstance(given, DKG):
         return LearntMap(given, nodes, key)
-    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__)
+    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__, any_node=True)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.grouping import Chosen
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
+    from ordstream.fragments.grouping import Chosen
     from ordstream.fragments.moving_route import MovingRoute
 
 #: Bytes that one receiver may have of one sender; and of all senders of a process together, about.

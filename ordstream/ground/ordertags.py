@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import SourceError
+from ordstream.ground.numbers import integers, mask, truth
 
 Int64s = npt.NDArray[np.int64]
 
@@ -127,10 +128,8 @@ def source_serials(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
 
 def caused_by_marks(rests: pa.Array) -> npt.NDArray[np.bool_]:
     """Where a mark is the cause: its serial is the next one. `rests`: as of `places_and_rests`."""
-    found: npt.NDArray[np.bool_] = (
-        pc.starts_with(rests, MARK).fill_null(False).to_numpy(zero_copy_only=False)
-    )
-    return found
+    found = pc.starts_with(rests, MARK)
+    return truth(found) & truth(found.is_valid())
 
 
 def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
@@ -148,10 +147,10 @@ def places_and_rests(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
     """
     rows = _one_width(tags)
     if rows is not None and rows.dtype.itemsize == 9:
-        return pa.array(rows["serial"].astype(np.int64)), pa.nulls(len(tags), pa.binary())
+        return integers(rows["serial"].astype(np.int64)), pa.nulls(len(tags), pa.binary())
     places, at_end = _places(tags)
     longest = pc.max(pc.binary_length(tags)).as_py() or 9  # a slice without end fails in Arrow 26
-    rests = pc.if_else(pa.array(at_end), tags, pc.binary_slice(tags, 9, longest))
+    rests = pc.if_else(mask(at_end), tags, pc.binary_slice(tags, 9, longest))
     return pa.array(places, mask=at_end), rests
 
 
@@ -161,7 +160,7 @@ def tags_of_places(places: pa.Array, rests: pa.Array | None) -> pa.Array:
     if rests is None or rests.null_count == len(rests):
         return numbers
     rests = rests.cast(pa.binary())
-    tags = pc.binary_join_element_wise(numbers, rests.fill_null(b""), b"")
+    tags = _joined(numbers, rests.fill_null(_NOTHING))
     return pc.if_else(places.is_null(), rests, tags) if places.null_count else tags
 
 
@@ -170,10 +169,10 @@ def _places(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     rows = _one_width(tags)
     if rows is not None:
         return rows["serial"].astype(np.int64), np.zeros(len(tags), dtype=np.bool_)
-    at_end = pc.equal(pc.binary_slice(tags, 0, 1), AT_END).to_numpy(zero_copy_only=False)
+    at_end = truth(pc.equal(pc.binary_slice(tags, 0, 1), _AT_END))
     places = np.zeros(len(tags), dtype=np.int64)
     if not at_end.all():
-        heads = pc.binary_slice(tags.filter(pa.array(~at_end)), 1, 9)
+        heads = pc.binary_slice(tags.filter(mask(~at_end)), 1, 9)
         places[~at_end] = np.frombuffer(heads.buffers()[2], dtype=">i8", count=len(heads))
     return places, at_end
 
@@ -194,7 +193,14 @@ def _one_width(tags: pa.Array) -> Any:
 
 def with_index(tags: pa.Array, index: Int64s) -> pa.Array:
     """Tags of the outputs at `index` among those of the rows with `tags`."""
-    return pc.binary_join_element_wise(tags, _indexes(index), b"")
+    rows = _one_width(tags)
+    if rows is None:
+        return _joined(tags, _indexes(index))
+    _check_indexes(index)
+    width = rows.dtype.itemsize
+    packed = np.empty(len(index), dtype=[("tag", f"V{width}"), ("index", ">u4")])
+    packed["tag"], packed["index"] = rows.view(f"V{width}"), index
+    return _fixed(packed.tobytes(), len(index), width + 4)
 
 
 def in_front(serial: int, range_: int = 0) -> bytes:
@@ -223,8 +229,8 @@ def step_tags(position: int, keys: pa.Array, index: Int64s, cause: bytes = AT_EN
     """Tags of what the end of the stream makes the operator at `position` emit for `keys`; `cause`: of what
     a mark does, the mark's tag (`in_front`).
     """
-    head = pa.scalar(cause + position.to_bytes(2, "big"), pa.binary())
-    return pc.binary_join_element_wise(head, keys, _indexes(index), b"")
+    head = _fixed(cause + position.to_bytes(2, "big"), 1, len(cause) + 2)[0]
+    return _joined(head, keys, _indexes(index))
 
 
 def step_keys(ends: Int64s, data: bytes) -> pa.Array:
@@ -246,7 +252,7 @@ def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
     if last is not None and tags[0].as_py() <= last:
         raise SourceError(f"row {row + 1} of the partition comes before row {row} in the order of the tags")
     if len(tags) > 1:
-        ascends = pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)).to_numpy(zero_copy_only=False)
+        ascends = truth(pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)))
         if not ascends.all():
             at = row + int(np.argmin(ascends)) + 1
             raise SourceError(
@@ -267,7 +273,7 @@ def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     tags = tags_of(rows)
     numbers = _as_numbers(tags)
     # NumPy's stable sort finds runs that are sorted already, and merges them.
-    order = pc.sort_indices(tags) if numbers is None else pa.array(np.argsort(numbers, kind="stable"))
+    order = pc.sort_indices(tags) if numbers is None else integers(np.argsort(numbers, kind="stable"))
     return rows.take(order)
 
 
@@ -339,13 +345,26 @@ class OutputsOf:
             yield batch
 
 
-def _indexes(index: Int64s) -> pa.Array:
+def _check_indexes(index: Int64s) -> None:
     if len(index) and int(index.max()) >= INDEX_LIMIT:
         raise OverflowError(f"more than {INDEX_LIMIT} outputs of one tuple can't be given order tags")
+
+
+def _indexes(index: Int64s) -> pa.Array:
+    _check_indexes(index)
     return _fixed(index.astype(">u4").tobytes(), len(index), 4)
 
 
 def _fixed(data: bytes, n: int, width: int) -> pa.Array:
     """n binary values of one width."""
-    offsets = np.arange(0, (n + 1) * width, width, dtype=np.int32)
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
     return pa.BinaryArray.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+#: No bytes, and one: not made by `pa.scalar`, for the reason in `ordstream.ground.numbers`.
+_NOTHING, _AT_END = _fixed(b"", 1, 0)[0], _fixed(AT_END, 1, 1)[0]
+
+
+def _joined(*parts: Any) -> pa.Array:
+    """The bytes of several columns, row by row; a scalar is in front of each."""
+    return pc.binary_join_element_wise(*parts, _NOTHING)

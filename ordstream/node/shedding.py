@@ -142,7 +142,7 @@ def outcome(
     once, after the run.
     """
     if not shed:  # also a stream that is dropped while the interpreter exits: nothing can be imported then
-        return ShedOutcome(LOG_SCHEMA.empty_table()), ()
+        return ShedOutcome(pa.Table.from_batches([], schema=LOG_SCHEMA)), ()
     import numpy as np
 
     from ordstream._core.ground.arrow import core_schema

@@ -5,6 +5,11 @@
  * nothing below it comes any more. Lows are always heard: sockets are always read (wire.py); what can
  * make a sender wait is a channel without credit.
  *
+ * Sender s and receiver s are in one process, where an answer (a row was handed on, so there is credit for
+ * another one) comes at once. Between processes, and from the caller, a receiver keeps answers until they
+ * are LATE rows (endpoint.py), or until something else is said to that process: rows or a low of its own
+ * sender, or a row of the source.
+ *
  * With FAILS=n, up to n of the four nodes fail, each at any of its rows. A failed node says to its receivers
  * that its rows end there, as a low that stays, and drops what still comes. A node in front of which rows
  * end does the same, as does the caller, who stops the source as soon as it hears of a failure. With CANCEL
@@ -14,6 +19,7 @@
  * failure and none behind it), no invalid end state (no deadlock).
  * Mutants: WITH_ROWS   a low travels only with rows: a receiver that gets none hears nothing
  *          NO_IDLE     a sender without rows does not tell how far the source is
+ *          KEPT_BACK   only something else that is said takes answers along: they never are enough
  *          SHARED      a receiver has one buffer for all its senders: rows that are ahead fill it
  *          EAGER       a low runs ahead of a row that the sender holds (order)
  *          NO_LAST     the end of a sender is no low
@@ -30,6 +36,12 @@
 #ifndef CAP
 #define CAP 1
 #endif
+#ifdef KEPT_BACK
+#define LATE (CAP + 1)
+#endif
+#ifndef LATE
+#define LATE 1        /* at most CAP: a channel with nothing on it then has credit */
+#endif
 #define END (N + 1)
 #ifndef FAILS
 #define FAILS 0
@@ -40,6 +52,7 @@ byte owner = 0;       /* who gets it: 1 or 2; 0: not chosen yet */
 /* channel k leads from sender k / 2 to receiver k % 2; channel 4 + r from receiver r to the caller */
 chan rows[6] = [CAP] of { byte };
 byte low[6];          /* as the receiver knows it */
+byte kept[6];         /* rows that were handed on, and not answered yet */
 byte seen[3];         /* the last row of each receiver, and of the caller */
 bool ended[6];        /* nothing comes over this channel any more; its low stays */
 byte fails = FAILS;   /* failures that are still to come */
@@ -51,10 +64,21 @@ bool cancelled = false;
 /* the first row on a channel, or END: kept beside it, so that guards can look at it */
 byte head[6] = END;
 
+/* Channels 1 and 2 lead from one process to the other: what goes over one takes answers of the other
+ * along. */
+inline said(k)
+{
+    if
+    :: k == 1 -> kept[2] = 0
+    :: k == 2 -> kept[1] = 0
+    :: else
+    fi
+}
+
 inline raise(k, to)
 {
     if
-    :: low[k] < to -> low[k] = to
+    :: low[k] < to -> low[k] = to; said(k)
     :: else
     fi
 }
@@ -66,6 +90,7 @@ inline put(k, row)
     :: head[k] == END -> head[k] = row
     :: else
     fi;
+    said(k);
     raise(k, row + 1)
 }
 
@@ -75,13 +100,18 @@ inline pop(k, row)
     if
     :: len(rows[k]) > 0 -> rows[k] ? <head[k]>
     :: else -> head[k] = END
+    fi;
+    if
+    :: k == 0 || k == 3 || kept[k] + 1 >= LATE -> kept[k] = 0
+    :: else -> kept[k]++
     fi
 }
 
+#define TO_CALLER(me) (len(rows[4 + me]) + kept[4 + me] < CAP)
 #ifdef SHARED
 #define CREDIT(s, r) (len(rows[r]) + len(rows[2 + r]) < CAP)
 #else
-#define CREDIT(s, r) (len(rows[2 * s + r]) < CAP)
+#define CREDIT(s, r) (len(rows[2 * s + r]) + kept[2 * s + r] < CAP)
 #endif
 
 #if FAILS
@@ -104,6 +134,7 @@ proctype sender(byte s)
         row = given;
         given++;
         owner = 0;
+        kept[4 + s] = 0;    /* the caller says something to this process */
         if :: r = 0 :: r = 1 fi
        };
         /* it holds the row: nothing below it comes */
@@ -137,12 +168,14 @@ proctype sender(byte s)
     :: cancelled -> goto done
     od;
 #ifndef NO_LAST
-    atomic { low[2 * s] = cut; low[2 * s + 1] = cut; ended[2 * s] = true; ended[2 * s + 1] = true }
+    atomic { low[2 * s] = cut; low[2 * s + 1] = cut; ended[2 * s] = true; ended[2 * s + 1] = true;
+             said(1 + s) }
 #endif
 #if FAILS
     goto done;
 over:
-    atomic { low[2 * s] = CUT; low[2 * s + 1] = CUT; ended[2 * s] = true; ended[2 * s + 1] = true }
+    atomic { low[2 * s] = CUT; low[2 * s + 1] = CUT; ended[2 * s] = true; ended[2 * s + 1] = true;
+             said(1 + s) }
 #endif
 done:
     skip
@@ -179,7 +212,7 @@ proctype merge(byte me; byte a; byte b)
         if
         :: me < 2 ->
             if
-            :: atomic { len(rows[4 + me]) < CAP -> put(4 + me, row); row = 0 }
+            :: atomic { TO_CALLER(me) -> put(4 + me, row); row = 0 }
 #ifndef DEAF
             :: cancelled -> goto done
 #endif

@@ -81,7 +81,9 @@ RIGHT: list[tuple[str, Defines]] = [
     ("park", {"W": 3, "S": 2, "N": 4}),
     ("exchange", {"N": 4}),
     ("exchange", {"N": 3, "CAP": 2}),
+    ("exchange", {"N": 3, "CAP": 2, "LATE": 2}),
     ("exchange", {"FAILS": 1, "N": 3}),
+    ("exchange", {"FAILS": 1, "N": 2, "CAP": 2, "LATE": 2}),
     ("exchange", {"FAILS": 2, "N": 2, "CANCEL": None}),
 ]
 
@@ -109,6 +111,7 @@ MUTANTS: list[tuple[str, str, Defines]] = [
     ("park", "DROP", {"W": 2}),
     ("exchange", "WITH_ROWS", {}),
     ("exchange", "NO_IDLE", {}),
+    ("exchange", "KEPT_BACK", {"N": 4}),
     ("exchange", "SHARED", {}),
     ("exchange", "EAGER", {}),
     ("exchange", "NO_LAST", {}),

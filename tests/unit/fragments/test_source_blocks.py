@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
+import ordstream as od
 from ordstream.fragments import source_blocks
-from ordstream.fragments.channels import Outbox
+from ordstream.fragments.driver import Driver
+from ordstream.fragments.grouping import groupings_of
+from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import GATHER_S, SourceBlocks
-from ordstream.ground.ordertags import TAG, source_tags
+from ordstream.fragments.topology import Topology
+from ordstream.ground.ordertags import in_front
 
 SOURCE = pa.schema([("n", pa.int64())])
 
@@ -120,24 +124,65 @@ class Receiver:
     def low(self, tag):
         pass
 
+    def end(self, tag):
+        pass
 
-def test_receivers_want_rows_when_one_of_those_who_got_the_last_has_handed_them_on():
-    def tagged(count):
-        fields = pa.schema([*SOURCE, pa.field(TAG, pa.binary(), False)])
-        return pa.RecordBatch.from_arrays(
-            [pa.array(range(count), pa.int64()), source_tags(np.arange(count))], schema=fields
-        )
 
-    out = Outbox([Receiver(), Receiver(), Receiver()], 1_000)
-    assert out.wants(any_receiver=False)
-    out.offer(tagged(4), np.array([0, 1, 0, 1], dtype=np.int32))
-    assert not out.wants(any_receiver=False)  # still here
-    out.pump()
-    assert not out.wants(any_receiver=False)
-    assert out.wants(any_receiver=True)  # the third, who has nothing
-    out.acknowledged(1, 10)
-    assert out.wants(any_receiver=False)
-    out.offer(tagged(1), 0)
-    out.pump()
-    out.acknowledged(0, 10)
-    assert not out.wants(any_receiver=False)  # one of its two batches
+def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(monkeypatch):
+    clock, came = Clock(), threading.Semaphore(0)
+    monkeypatch.setattr(source_blocks, "time", clock)
+    given = queue.SimpleQueue()
+    two = od.Pipeline(SOURCE).key_by("n").scan(seen=od.count())
+    fragments, options, _ = prepare(two, {}, "nodes")
+    blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
+    links = [Receiver(), Receiver()]
+    driver = Driver(Topology(fragments, 2, options), blocks, links, lambda *size: None, SOURCE, tags=False)
+    blocks.start()
+
+    def sent(more=1):
+        for _ in range(more):
+            given.put(batch(0, 1))
+            assert came.acquire(timeout=10)
+        driver.step()
+        return sum(link.got for link in links)
+
+    assert [sent(), sent(), sent()] == [1, 2, 2]
+    assert driver.due_in == pytest.approx(GATHER_S)
+    for node in range(2):
+        assert sent(0) == 2
+        driver.merge.set_low(node, in_front(2))
+    assert sent(0) == 3  # the first is through all nodes
+    assert sent() == 3
+    clock.now += GATHER_S
+    assert sent(0) == 4  # none is, and the row has waited
+    given.put(None)
+    blocks.stop()
+
+
+@pytest.mark.parametrize("grouping", [None, "round_robin", "blocks"])
+def test_rows_that_any_node_may_get_wait_only_while_each_has_some(monkeypatch, grouping):
+    clock, came = Clock(), threading.Semaphore(0)
+    monkeypatch.setattr(source_blocks, "time", clock)
+    given = queue.SimpleQueue()
+    mapped = od.Pipeline(SOURCE).map(tuple, schema=SOURCE)
+    fragments, options, _ = prepare(mapped, {}, "nodes")
+    groupings = groupings_of({"grouping": grouping} if grouping else {}, fragments, 2)
+    blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
+    links = [Receiver(), Receiver()]
+    topology = Topology(fragments, 2, options, groupings=groupings)
+    driver = Driver(topology, blocks, links, lambda *size: None, SOURCE, tags=False)
+    blocks.start()
+
+    def sent(more=1):
+        for _ in range(more):
+            given.put(batch(0, 1))
+            assert came.acquire(timeout=10)
+        driver.step()
+        return sum(link.got for link in links)
+
+    assert [sent(), sent(), sent()] == [1, 2, 2]
+    assert driver.due_in == pytest.approx(GATHER_S)
+    driver.out.acknowledged(1, 10)
+    assert sent(0) == 3
+    given.put(None)
+    blocks.stop()

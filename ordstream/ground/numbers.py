@@ -1,0 +1,51 @@
+"""Arrow arrays that show NumPy's memory, and NumPy arrays that show Arrow's.
+
+`pa.array`, `pa.scalar`, `fill_null` and `to_numpy` load pandas where it is installed: a third of a second or
+more of a process that has no other use for it, in the middle of a stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32()}
+
+
+def integers(values: npt.NDArray[Any]) -> pa.Array:
+    """An array of the same numbers, none of them null, which keeps the memory alive.
+
+    Parameters
+    ----------
+    values : int64 or int32 array
+        Not written to any more.
+    """
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(_TYPES[values.dtype], len(values), [None, pa.py_buffer(values)])
+
+
+def mask(values: npt.NDArray[np.bool_]) -> pa.Array:
+    """An array of the same truth values, none of them null."""
+    bits = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+
+
+def values(array: pa.Array) -> npt.NDArray[Any]:
+    """What an array of numbers holds; in place of a null something."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.zeros(0, dtype=dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+
+
+def truth(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """What an array of truth values holds; in place of a null something."""
+    if not len(array):
+        return np.zeros(0, dtype=np.bool_)
+    first = array.offset // 8
+    data = np.frombuffer(array.buffers()[1], np.uint8, (array.offset + len(array) + 7) // 8 - first, first)
+    bits = np.unpackbits(data, bitorder="little")[array.offset % 8 :][: len(array)]
+    return bits.view(np.bool_)

@@ -1,0 +1,75 @@
+"""Arrow arrays over NumPy's memory, without pandas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ordstream.ground.numbers import integers, mask, truth, values
+
+
+@pytest.mark.parametrize("type_", ["int32", "int64"])
+def test_integers_are_those_of_the_array(type_):
+    values = np.arange(10, dtype=type_)
+    assert integers(values).equals(pa.array(values))
+    assert integers(values[::3]).equals(pa.array(values[::3]))
+    assert integers(values[:0]).equals(pa.array(values[:0]))
+
+
+def test_an_array_of_another_type_is_refused():
+    with pytest.raises(KeyError):
+        integers(np.zeros(3))
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 19])
+def test_a_mask_has_the_same_truth_values(count):
+    values = np.arange(count) % 3 == 0
+    assert mask(values).equals(pa.array(values, pa.bool_()))
+
+
+@pytest.mark.parametrize("start", [0, 3, 8, 19])
+def test_numbers_and_truth_values_are_those_of_the_array(start):
+    numbers = pa.array([k if k % 5 else None for k in range(19)], pa.int16()).slice(start)
+    there = truth(numbers.is_valid())
+    assert there.tolist() == [value is not None for value in numbers.to_pylist()]
+    assert values(numbers)[there].tolist() == [value for value in numbers.to_pylist() if value is not None]
+
+
+NODES = """
+import sys
+import numpy as np
+import pyarrow as pa
+import ordstream as od
+from ordstream.balance.keys import key_words
+from ordstream.fragments.same_process import run_here
+from ordstream.ground.numbers import integers
+
+def twice(row, state, emit):
+    emit(row.user, row.item)
+    emit(row.user, row.item + 1)
+
+schema = pa.schema([("user", pa.int64()), ("item", pa.int64())])
+rows = [integers(np.arange(100) % 7), integers(np.arange(100) % 5)]
+data = pa.RecordBatch.from_arrays(rows, schema=schema)
+for kind in (pa.int64(), pa.float64(), pa.string()):
+    assert len(key_words(rows[0].cast(kind))) == 100  # as POSG asks in the middle of a stream
+pipeline = (
+    od.Pipeline(schema)
+    .key_by("user").process(twice, schema=schema, state={"n": pa.int64()})
+    .key_by("item").scan(of=od.count())
+)
+found = run_here(pipeline, data, 2, {}, block_rows=10)
+assert found.table.num_rows == 200
+print("pandas" in sys.modules)
+"""
+
+
+def test_nodes_of_a_cut_do_not_load_pandas():
+    """It is there for others, and takes longer to load than all that a node needs."""
+    pytest.importorskip("pandas")
+    ran = subprocess.run([sys.executable, "-c", NODES], capture_output=True, text=True, check=False)
+    assert ran.stdout == "False\n", ran.stdout + ran.stderr
