@@ -103,7 +103,12 @@ def find(
         raise PlanError(why)
     assert isinstance(column, int)
     rows = numbered(carried, presorted, 1).select(carried_name(column), SERIAL)
-    found = _collected(rows, MarkTimes(plan.source.field(column), carried_name(column), period))
+    function = MarkTimes(plan.source.field(column), carried_name(column), period)
+    return marks_of(_collected(rows, function), period)
+
+
+def marks_of(found: pa.Table, period: int) -> Marks:
+    """The marks of what all tasks of `MarkTimes` have found."""
     count = int(found["rows"].to_numpy().sum())
     periods = found["period"].to_numpy()
     order = np.lexsort((found["serial"].to_numpy(), periods))

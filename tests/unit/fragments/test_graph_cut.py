@@ -5,7 +5,9 @@ import pytest
 
 import ordstream as od
 from ordstream.errors import PlanError
+from ordstream.fragments.fragment import used_columns
 from ordstream.fragments.fragmenting import fragments_of
+from ordstream.plan.columns import compared_source_columns, used_source_columns
 
 P = od.Pipeline(pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())]))
 HIT, MISS = P.branch(od.col("v") > 1)
@@ -73,3 +75,37 @@ def test_why_a_graph_is_not_cut(pipeline, why):
     with pytest.raises(PlanError, match=why):
         fragments_of(pipeline.plan)
     assert why in pipeline.explain(processes=2).split("\n")[0]
+    assert why in pipeline.explain(nodes=2).split("\n")[0]
+
+
+def test_two_operators_of_one_name_are_refused_where_a_cut_divides_them():
+    twice = od.union(HIT.key_by("k").scan(c=od.count(), name="a").select("k", "c"), MISS.select("k", c="v"))
+    with pytest.raises(PlanError, match="two operators are named 'a'"):
+        fragments_of(twice.key_by("c").scan(d=od.count(), name="a").plan)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "only"),
+    [
+        (od.union(HIT.key_by("k").count(), MISS.key_by("k").count()), True),
+        (od.union(HIT.key_by("k").count(), MISS.select("k", count="v")), False),
+        (od.union(HIT.key_by("k").count(), MISS.select("k", count="v")).key_by("k").count("n"), True),
+        (od.union(HIT, MISS), False),
+    ],
+)
+def test_whether_all_rows_come_at_the_end(pipeline, only):
+    assert any(fragment.only_at_end for fragment in fragments_of(pipeline.plan)) is only
+
+
+def test_columns_that_fragments_use_are_those_of_the_whole_graph():
+    joined = HIT.join_interval(MISS.select("k", "ts"), on="k", within=(0, 3), time="ts")
+    behind = count(joined.select("ts", "k"), "ts")
+    for pipeline in (joined.select("ts"), behind, od.union(HIT, MISS).select("j")):
+        assert used_columns(fragments_of(pipeline.plan)) == used_source_columns(pipeline.plan)
+    assert used_columns(fragments_of(joined.select("ts").plan)) == (True, False, True, True)
+
+
+def test_a_key_that_the_other_side_has_elsewhere_is_compared():
+    sides = P.select("ts", other="j"), P.select("v", "ts", mine="k")
+    joined = sides[0].join_asof(sides[1], on=[("other", "mine")], time="ts")
+    assert compared_source_columns(joined.plan) == {0, 1, 2}
