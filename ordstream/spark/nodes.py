@@ -43,6 +43,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment, used_columns
+from ordstream.fragments.graph_cut import places_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.time_marks import hears_marks
 from ordstream.ground.ordercheck import SortKey
@@ -482,10 +483,9 @@ def _front_in_nodes(fragments: Sequence[Fragment]) -> tuple[Fragment, ...] | Non
     front, keyed = fragments[:2]
     if fragmenting.uses_python(front.plan):
         return None  # functions are spread evenly, not by keys
-    places = {index: index for index in range(len(front.source))}
-    for operator in front.operators:
-        passed = operator.columns_passed()
-        places = {out: places[column] for out, column in passed.items() if column in places}
+    last = len(front.operators) - 1
+    found = [(column, places_of(front.plan, column)[last, 0]) for column in range(len(front.source))]
+    places = {out: column for column, outs in found for out in outs}
     if not keyed.key or not all(index in places for index in keyed.key):
         return None
     plan = front.plan.through(keyed.plan)

@@ -7,12 +7,15 @@ import pytest
 
 import ordstream as od
 from ordstream.errors import OperatorError
+from ordstream.fragments.fragmenting import fragments_of
 from ordstream.pipeline.runs import fed
 from ordstream.testing import run_serial
 
 pytest.importorskip("pyspark")
 
 from spark_steps import run_as_spark_does
+
+from ordstream.spark.nodes import _front_in_nodes
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 A, B = od.Pipeline(SCHEMA, source="a"), od.Pipeline(SCHEMA, source="b")
@@ -59,3 +62,12 @@ def test_an_error_names_the_operator_of_its_way_and_the_serial_in_the_merged_ord
     with pytest.raises(OperatorError) as found:
         run_as_spark_does(*merged(counted, rows(30), rows(20)), 2)
     assert (found.value.operator, found.value.serial) == ("share", expected.serial)
+
+
+def test_a_graph_in_front_of_the_first_key_runs_in_its_nodes():
+    counted = od.union(A.select("ts", "k"), B.select(ts="v", k="k")).key_by("k").scan(n=od.count())
+    pipeline, data = merged(counted, rows(30), rows(20))
+    _, whole = _front_in_nodes(fragments_of(pipeline.plan))
+    assert [whole.source.names[at] for at in whole.key] == ["k"]
+    found = od.Pipeline.of(whole.plan).run(data).table
+    assert found.equals(run_serial(counted, {"b": rows(20), "a": rows(30)}, merge_by="ts").table)
