@@ -183,3 +183,33 @@ def test_what_the_tasks_of_spark_make_of_a_graph(data, table, nodes, seed):
     assert [*zip(serials.to_pylist(), indexes.to_pylist(), strict=True)] == expected.tags
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     assert [*rows] == [tuple(row) for row in expected.rows]
+
+
+@FEW
+@given(st.data(), tables() | tables(TEXTS), st.tuples(HOW, HOW))
+def test_a_graph_goes_on_from_what_other_nodes_have_left(data, table, how):
+    """Over nodes and in one, in two parts."""
+    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(1, 2)))
+    at = data.draw(st.integers(0, len(table)))
+    parts: list[Any] = []
+    try:
+        expected = run_serial(pipeline, table)
+        fragments_of(pipeline.plan)
+        for part, (nodes, seed, block_rows, channel_bytes) in enumerate(how):
+            rows, options = (table.slice(0, at), table.slice(at))[part], {"tags": True}
+            options |= {"restore": parts[0].snapshot} if part else {"end": "suspend"}
+            if data.draw(st.booleans()):
+                parts.append(pipeline.run(rows, **options))
+                continue
+            made = run_here(
+                pipeline, rows, nodes, options, seed=seed, block_rows=block_rows, channel_bytes=channel_bytes
+            )
+            parts.append(made)
+    except PlanError:
+        assume(False)
+    except (OperatorError, SourceError) as failure:
+        assert type(failure) is type(expected.error)  # noqa: PT017
+        return
+    assert expected.error is None
+    found = [tuple(row.values()) for part in parts for row in part.table.to_pylist()]
+    assert found == [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]

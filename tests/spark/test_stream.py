@@ -127,7 +127,6 @@ def test_a_graph_goes_on_in_another_number_of_nodes(source, tmp_path):
     source.run(checkpoint, nodes=1, pipeline=graph)
     source.add(table.slice(120))
     source.run(checkpoint, nodes=2, pipeline=graph)
-    od.spark.finish(checkpoint)
     assert output(checkpoint, tags=True) == answer(table, graph)
     with pytest.raises(PlanError, match="here is a graph"):
         source.run(tmp_path / "other", nodes=2, balance=od.Mixed(), pipeline=graph)

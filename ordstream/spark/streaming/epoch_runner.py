@@ -27,6 +27,7 @@ from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import NAMES, Choice, with_costs
@@ -418,7 +419,7 @@ class EpochRunner:
 
     def _operators(self, result: Said) -> Sequence[str]:
         if not self.fragments:
-            return [one.name for one in self.pipeline.plan.operators]
+            return [one.name for one in laid_out(self.pipeline.plan).operators]
         if not result["fragment"]:
             return []
         return [one.name for one in self.fragments[result["fragment"] - 1].operators]
