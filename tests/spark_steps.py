@@ -61,7 +61,7 @@ def run_as_spark_does(
     owner = [lies.randrange(nodes) for _ in range(len(rows))]  # where it lies
     job.direct = len(fragments) > 1 and not fragments[0].operators
     if job.direct:
-        keys = zip(*(rows.column(k).to_pylist() for k in fragments[1].key or ()), strict=True)
+        keys = rows.select(list(fragments[1].key or ())).to_pylist()
         owner = [zlib.crc32(repr(key).encode()) % fragments[1].nodes(nodes) for key in keys]
     parts = [there.filter(pa.array([at == k for at in owner], pa.bool_())) for k in range(nodes)]
     for number in range(2 if job.direct else 1, len(fragments) + 1):
