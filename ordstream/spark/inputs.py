@@ -144,7 +144,10 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
         if merge_by is not None:
             raise PlanError("merge_by is for a pipeline of several sources; this one has one")
         if order_by is None:
-            raise PlanError("order_by is needed: the columns that order the rows; () for the source's order")
+            raise PlanError(
+                "order_by takes the name of a column, a column of Spark's, or a list of these, and is needed: "
+                "() for the order that the source has"
+            )
         (df,) = given.values() if isinstance(given, Mapping) else (given,)
         return Input(pipeline, {None: df}, order_by, {}, None)
     if merge_by is None:

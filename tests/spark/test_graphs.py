@@ -103,7 +103,7 @@ def test_frames_that_do_not_fit_are_refused(frames, spark):
     ):
         with pytest.raises(od.PlanError, match=why):
             apply(both, given, nodes=2, **options)
-    with pytest.raises(od.PlanError, match="order_by is needed"):
+    with pytest.raises(od.PlanError, match="and is needed: "):
         apply(od.Pipeline(SOURCE), frames["clicks"])
     times = spark.createDataFrame(pa.table({"ts": [1], "user": [1], "item": ["a"], "n": [1]}))
     times = times.selectExpr("timestamp_micros(ts) as ts", "user", "item", "n")
