@@ -145,8 +145,8 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
             raise PlanError("merge_by is for a pipeline of several sources; this one has one")
         if order_by is None:
             raise PlanError(
-                "order_by takes the name of a column, a column of Spark's, or a list of these, and is needed: "
-                "() for the order that the source has"
+                "order_by takes the name of a column, a column of Spark's, or a list of these, and is needed"
+                ": () for the order that the source has"
             )
         (df,) = given.values() if isinstance(given, Mapping) else (given,)
         return Input(pipeline, {None: df}, order_by, {}, None)
